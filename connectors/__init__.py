@@ -1,0 +1,1 @@
+"""Where documents come from: files, standard input, and what is installed anyway."""

@@ -1,0 +1,1 @@
+"""Topics from an endless stream of documents, by online tensor decomposition."""

@@ -1,0 +1,1 @@
+"""Decomposition of symmetric tensors into their eigenvectors."""

@@ -1,0 +1,158 @@
+"""The robust tensor power method on a small dense symmetric tensor.
+
+Wang & Anandkumar (2016), Algorithm 1; Anandkumar et al. (2014), Algorithm 1: random restarts,
+power iteration ``u <- T(I, u, u)``, the best restart is kept and deflated. A last sweep polishes
+each eigenvector against the others, which removes the error that deflation hands down.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+
+Array = NDArray[np.float64]
+
+#: Relative asymmetry above which a tensor is refused.
+SYMMETRY_TOLERANCE = 1e-8
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues and eigenvectors of a symmetric tensor, largest first.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray of shape (k,)
+        lambda_i; may be negative or near 0 where the tensor holds no further component.
+    eigenvectors : ndarray of shape (d, k)
+        Unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``.
+    """
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+def tensor_power(
+    tensor: Array,
+    n_components: int,
+    *,
+    n_restarts: int = 32,
+    n_iterations: int = 20,
+    n_polish: int = 10,
+    start: Array | None = None,
+    rng: np.random.Generator,
+) -> Eigenpairs:
+    """Decompose a symmetric third-order tensor into eigenpairs.
+
+    Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
+
+    Parameters
+    ----------
+    tensor : ndarray of shape (d, d, d)
+        Symmetric and finite.
+    n_components : int
+        k, at most d.
+    n_restarts : int
+        L, random starts for each component.
+    n_iterations : int
+        R, power iterations for each start; the best start gets as many again.
+    n_polish : int
+        Sweeps over all components after the last one was found.
+    start : ndarray of shape (d, s), optional
+        Further starting vectors, tried for every component.
+    rng : numpy.random.Generator
+        Source of the random starts.
+
+    Returns
+    -------
+    Eigenpairs
+
+    Raises
+    ------
+    InvalidSettingError
+        If the tensor is not symmetric and finite, or a size is out of range.
+    """
+    residual = _checked(tensor, n_components, n_restarts, n_iterations).copy()
+    d = len(residual)
+    values = np.empty(n_components)
+    vectors = np.empty((d, n_components))
+    for i in range(n_components):
+        starts = rng.standard_normal((d, n_restarts))
+        if start is not None:
+            starts = np.hstack([start, starts])
+        found = _iterate(residual, _unit(starts), n_iterations)
+        best = int(np.argmax(_values(residual, found)))
+        vector = _iterate(residual, found[:, [best]], n_iterations)
+        values[i] = _values(residual, vector)[0]
+        vectors[:, i] = vector[:, 0]
+        residual -= values[i] * _cube(vectors[:, i])
+    for _ in range(n_polish):
+        for i in range(n_components):
+            residual += values[i] * _cube(vectors[:, i])
+            vectors[:, i] = _iterate(residual, vectors[:, [i]], 1)[:, 0]
+            values[i] = _values(residual, vectors[:, [i]])[0]
+            residual -= values[i] * _cube(vectors[:, i])
+    order = np.argsort(-values, kind="stable")
+    return Eigenpairs(values[order], vectors[:, order])
+
+
+def apply_pairs(tensor: Array, vectors: Array) -> Array:
+    """Return T(I, u, u) for each column u of `vectors`, shape (d, n)."""
+    d, n = vectors.shape
+    products = (vectors[:, None, :] * vectors[None, :, :]).reshape(d * d, n)
+    return tensor.reshape(d, d * d) @ products
+
+
+def _iterate(tensor: Array, vectors: Array, n_iterations: int) -> Array:
+    for _ in range(n_iterations):
+        vectors = _unit(apply_pairs(tensor, vectors))
+    return vectors
+
+
+def _values(tensor: Array, vectors: Array) -> Array:
+    values: Array = np.einsum("dn,dn->n", vectors, apply_pairs(tensor, vectors))
+    return values
+
+
+def _unit(vectors: Array) -> Array:
+    # A zero column stays zero: its eigenvalue is then 0, which the caller sees.
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+
+
+def _cube(vector: Array) -> Array:
+    cube: Array = np.multiply.outer(np.multiply.outer(vector, vector), vector)
+    return cube
+
+
+def _checked(tensor: Array, n_components: int, n_restarts: int, n_iterations: int) -> Array:
+    tensor = np.ascontiguousarray(tensor, dtype=np.float64)
+    if tensor.ndim != 3 or len(set(tensor.shape)) != 1:
+        raise InvalidSettingError(
+            f"a symmetric tensor must have three equal sides, got shape={tensor.shape}"
+        )
+    if not np.isfinite(tensor).all():
+        raise InvalidSettingError(
+            "a tensor must be finite, got NaN or infinite entries; check the moments it came from"
+        )
+    scale = float(np.abs(tensor).max(initial=0.0))
+    for axes in ((1, 0, 2), (0, 2, 1)):
+        gap = float(np.abs(tensor - tensor.transpose(axes)).max(initial=0.0))
+        if gap > SYMMETRY_TOLERANCE * scale:
+            raise InvalidSettingError(
+                f"a tensor must be symmetric, got largest_difference={gap:.3g} "
+                f"largest_entry={scale:.3g}; average it over all orders of its indices first"
+            )
+    if not 1 <= n_components <= len(tensor):
+        raise InvalidSettingError(
+            "the number of components must lie between 1 and the side of the tensor, got "
+            f"n_components={n_components} side={len(tensor)}"
+        )
+    if n_restarts < 1 or n_iterations < 1:
+        raise InvalidSettingError(
+            "restarts and iterations must be at least 1, got "
+            f"n_restarts={n_restarts} n_iterations={n_iterations}"
+        )
+    return tensor

@@ -1,0 +1,72 @@
+"""Every error that streamlda raises on purpose.
+
+::
+
+    StreamLDAError
+    ├── InvalidDocumentsError (ValueError)   counts or text that no statistic can be made of
+    ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that exclude each other
+    ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
+    ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
+    ├── VocabularyError       (ValueError)   a word list that cannot be used
+    ├── ModelFileError        (ValueError)   a file that is not a whole, unaltered streamlda file
+    │   └── NewerFormatError                 written by a later version of streamlda
+    └── MissingExtraError     (ImportError)  an optional dependency that is not installed
+
+A message states the rule, then ``name=value``, then what to do. It never holds document text.
+"""
+
+from __future__ import annotations
+
+
+class StreamLDAError(Exception):
+    """Base of all errors raised by streamlda."""
+
+
+class InvalidDocumentsError(StreamLDAError, ValueError):
+    """Counts or text that no statistic can be made of."""
+
+
+class InvalidSettingError(StreamLDAError, ValueError):
+    """A parameter out of range, or two parameters that exclude each other."""
+
+
+class InsufficientDataError(StreamLDAError, ValueError):
+    """Too few usable documents for what was asked."""
+
+
+class SourceError(StreamLDAError, OSError):
+    """A stream of documents that cannot be opened or read."""
+
+
+class VocabularyError(StreamLDAError, ValueError):
+    """A word list that cannot be used."""
+
+
+class ModelFileError(StreamLDAError, ValueError):
+    """A file that is not a whole, unaltered streamlda file."""
+
+
+class NewerFormatError(ModelFileError):
+    """A file written in a later format than this version reads."""
+
+
+class MissingExtraError(StreamLDAError, ImportError):
+    """An optional dependency that is not installed.
+
+    Parameters
+    ----------
+    package : str
+        The distribution that is missing.
+    extra : str
+        The extra of streamlda that brings it.
+    purpose : str
+        What it is needed for.
+    """
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs a package that is not installed: package={package}; "
+            f"install it with: pip install 'streamlda[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,258 @@
+"""The additive statistics of a round: raw first, pair and triple moments seen through a map W.
+
+For a document with counts c and length l >= 3 (shorter ones are counted and skipped) [1]_ [2]_::
+
+    p1 = c / l
+    P2 = (c c' - diag c) / (l (l - 1))
+    P3 = (c x c x c - words drawn together with themselves) / (l (l - 1) (l - 2))
+
+`Moments` sums p1, ``P2 W`` and ``P3(W, W, W)`` over documents. The sums are raw: the Dirichlet
+correction (alpha_0) is applied when they are read (`streamlda.topics`), so that it can be chosen
+afterwards. Sums add, merge and resume; their size depends on the vocabulary and on W alone.
+
+References
+----------
+.. [1] Anandkumar, Ge, Hsu, Kakade, Telgarsky (2014), "Tensor decompositions for learning latent
+   variable models", JMLR 15, section 3.
+.. [2] Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS,
+   section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.kernels import association
+
+Array = NDArray[np.float64]
+
+#: Documents per block: projections of one block stay in cache between the kernels.
+BLOCK_DOCUMENTS = 4096
+
+#: Columns of `Moments.word_totals`.
+_FIRST, _PAIR, _TRIPLE = 0, 1, 2
+
+
+class Moments:
+    """Sums of the per-document statistics of one round, for a fixed map W.
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (d, m)
+        W, any fixed linear map. Kept by reference, never changed.
+    order : {2, 3}, default 3
+        2 leaves the triple statistic out (a sketch round needs the pair statistic only).
+
+    Attributes
+    ----------
+    documents : int
+        Documents in the sums (those with at least 3 tokens).
+    skipped : int
+        Documents passed over because they had fewer.
+    word_totals : ndarray of shape (d, 3)
+        Sums of c weighted for the first, pair and triple moment.
+    cross : ndarray of shape (order - 1, d, m)
+        Sums of c y' weighted for the pair and the triple moment, y = W'c.
+    gram : ndarray of shape (2, m, m)
+        Sums of y y' weighted for the pair moment, over even and odd documents apart.
+    cube : ndarray of shape (2, m, m, m) or None
+        Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
+        i <= min(j, k) only.
+
+    Notes
+    -----
+    Memory in bytes: ``8 (3 d + (order - 1) d m + 2 m^2 + 2 m^3 [order = 3])``. Time of `add`:
+    O(nnz m + n_documents m^3 / 3). The halves over even and odd documents differ by sampling noise
+    alone, which is how `streamlda.topics` knows the noise floor.
+
+    Privacy: holds raw sums; nothing read from here is private.
+    """
+
+    def __init__(self, whitening: Array, order: int = 3) -> None:
+        if order not in (2, 3):
+            raise InvalidSettingError(f"the order of moments must be 2 or 3, got order={order}")
+        self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
+        self.order = order
+        self.documents = 0
+        self.skipped = 0
+        d, m = self.whitening.shape
+        self.word_totals = np.zeros((d, 3))
+        self.cross = np.zeros((order - 1, d, m))
+        self.gram = np.zeros((2, m, m))
+        self.cube = np.zeros((2, m, m, m)) if order == 3 else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums, without the map."""
+        cube = 0 if self.cube is None else self.cube.nbytes
+        return self.word_totals.nbytes + self.cross.nbytes + self.gram.nbytes + cube
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Add the documents of a batch.
+
+        Parameters
+        ----------
+        batch : DocumentBatch
+            Documents over the d words of the map.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If the batch has another vocabulary size; nothing has been added then.
+        """
+        if batch.n_features != len(self.whitening):
+            raise InvalidDocumentsError(
+                "documents must use the vocabulary of the moments, got "
+                f"n_features={batch.n_features} expected={len(self.whitening)}"
+            )
+        for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
+            self._add_block(batch.rows(start, start + BLOCK_DOCUMENTS))
+
+    def _add_block(self, block: DocumentBatch) -> None:
+        weights = document_weights(block)
+        by_word = (
+            np.empty(len(block.counts)),
+            np.empty(len(block.counts), dtype=np.int32),
+            np.empty(block.n_features + 1, dtype=np.int64),
+        )
+        rows = block.counts, block.word_ids, block.row_pointers
+        association.group_by_word(*rows, *by_word)
+        association.associate_words(*by_word, weights, self.word_totals)
+        projections = np.empty((block.n_documents, self.whitening.shape[1]))
+        association.project(*rows, self.whitening, projections)
+        used = np.ascontiguousarray(weights[:, _PAIR : self.order])
+        association.associate_projections(*by_word, projections, used, self.cross)
+
+        usable = np.flatnonzero(block.usable)
+        for half in range(2):
+            chosen = usable[(self.documents + np.arange(len(usable))) % 2 == half]
+            y, w = projections[chosen], weights[chosen]
+            self.gram[half] += (y * w[:, _PAIR, None]).T @ y
+            if self.cube is not None:
+                _add_cube(y, w[:, _TRIPLE], self.cube[half])
+        self.documents += len(usable)
+        self.skipped += block.n_documents - len(usable)
+
+    def merge(self, other: Moments) -> None:
+        """Add the sums of `other`, which must have been taken through the same map.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the maps or the orders differ.
+        """
+        if self.order != other.order or not np.array_equal(self.whitening, other.whitening):
+            raise InvalidSettingError(
+                "moments can be merged only when they share map and order, got "
+                f"orders={self.order},{other.order}; accumulate both from one engine state"
+            )
+        self.documents += other.documents
+        self.skipped += other.skipped
+        for mine, theirs in zip(self._sums().values(), other._sums().values(), strict=True):
+            mine += theirs
+
+    def first_moment(self) -> Array:
+        """Return M1 = mean of p1, shape (d,)."""
+        return self.word_totals[:, _FIRST] / self.documents
+
+    def pair_moment(self) -> Array:
+        """Return G = mean of P2 W, shape (d, m)."""
+        diagonal = self.word_totals[:, _PAIR, None] * self.whitening
+        return (self.cross[0] - diagonal) / self.documents
+
+    def triple_moment(self) -> Array:
+        """Return T = mean of P3(W, W, W), shape (m, m, m). Time O(d m^3) once a round."""
+        if self.cube is None:
+            raise InvalidSettingError("the triple moment needs order=3, got order=2")
+        W = self.whitening
+        total = fill_symmetric(self.cube.sum(axis=0))
+        m = W.shape[1]
+        # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
+        repeats = self.cross[1] - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
+        for i in range(m):
+            pairs = (W * W[:, i, None]).T @ repeats
+            total[i] -= pairs + pairs.T
+            total[:, i] -= pairs.T
+        return total / self.documents
+
+    def half_differences(self) -> tuple[Array, Array]:
+        """Return the sampling noise of ``W' G`` and of T, shapes (m, m) and (m, m, m).
+
+        Half the difference of the means over even and over odd documents: it has mean zero and
+        the covariance of the sampling error of the whole. The corrections for repeated words are
+        left out; they change it by a relative O(1 / l).
+        """
+        n = np.array([self.documents - self.documents // 2, self.documents // 2])
+        n = np.maximum(n, 1)
+        pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
+        if self.cube is None:
+            return pair, np.zeros((0, 0, 0))
+        return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Return everything but the map as named arrays; see `from_state`."""
+        tally = np.array([self.documents, self.skipped, self.order], dtype=np.int64)
+        return {"tally": tally, **self._sums()}
+
+    @classmethod
+    def from_state(cls, whitening: Array, state: dict[str, NDArray[np.generic]]) -> Self:
+        """Go on from what `state` returned, bit for bit.
+
+        Raises
+        ------
+        InvalidSettingError
+            If an array is missing or has another shape than the map implies.
+        """
+        documents, skipped, order = (int(x) for x in state["tally"])
+        moments = cls(whitening, order)
+        moments.documents, moments.skipped = documents, skipped
+        for name, mine in moments._sums().items():
+            if name not in state or state[name].shape != mine.shape:
+                raise InvalidSettingError(
+                    f"saved moments must fit their map, got array={name} "
+                    f"shape={state[name].shape if name in state else None} expected={mine.shape}"
+                )
+            mine[...] = state[name]
+        return moments
+
+    def _sums(self) -> dict[str, Array]:
+        sums = {"word_totals": self.word_totals, "cross": self.cross, "gram": self.gram}
+        return sums if self.cube is None else {**sums, "cube": self.cube}
+
+
+def document_weights(batch: DocumentBatch) -> Array:
+    """Return 1/l, 1/(l(l-1)) and 1/(l(l-1)(l-2)) of each document, 0 where l < 3.
+
+    Returns
+    -------
+    ndarray of shape (n_documents, 3)
+    """
+    lengths = np.where(batch.usable, batch.lengths, np.inf)
+    weights = np.empty((batch.n_documents, 3))
+    weights[:, _FIRST] = 1.0 / lengths
+    weights[:, _PAIR] = weights[:, _FIRST] / (lengths - 1.0)
+    weights[:, _TRIPLE] = weights[:, _PAIR] / (lengths - 2.0)
+    return weights
+
+
+def fill_symmetric(packed: Array) -> Array:
+    """Spread entries [i, j, k] with i <= min(j, k) over all orders of the indices."""
+    full = np.empty_like(packed)
+    for i in range(len(packed)):
+        block = packed[i, i:, i:]
+        full[i, i:, i:] = block
+        full[i:, i, i:] = block
+        full[i:, i:, i] = block
+    return full
+
+
+def _add_cube(y: Array, weights: Array, cube: Array) -> None:
+    """Add ``sum_n weights[n] y_n x y_n x y_n`` for indices i <= min(j, k), as m matrix products."""
+    weighted = y * weights[:, None]
+    for i in range(y.shape[1]):
+        cube[i, i:, i:] += (y[:, i:] * weighted[:, i, None]).T @ y[:, i:]

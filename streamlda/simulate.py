@@ -1,0 +1,290 @@
+"""Endless corpora from planted topics: the only test data whose truth is known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.inference import checked_alpha
+from streamlda.kernels.sampling import draw_tokens, tally_tokens
+from streamlda.source import Poll, Position, Progress
+
+#: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
+BLOCK_DOCUMENTS = 1024
+BLOCK_TOKENS = 2**17
+
+
+class Drawn(NamedTuple):
+    """Planted documents with their word order and their hidden proportions.
+
+    Attributes
+    ----------
+    token_ids : ndarray of shape (n_tokens,), int32
+        Words in the order drawn.
+    offsets : ndarray of shape (n_documents + 1,), int64
+        Document d owns the tokens from ``offsets[d]`` to ``offsets[d + 1]``.
+    proportions : ndarray of shape (n_documents, K)
+        Topic proportions that the tokens were drawn from.
+    """
+
+    token_ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    proportions: NDArray[np.float64]
+
+    def rows(self, start: int, stop: int) -> Drawn:
+        """Return documents `start` to `stop`, sharing memory."""
+        bounds = self.offsets[start : stop + 1]
+        tokens = self.token_ids[bounds[0] : bounds[-1]]
+        return Drawn(tokens, bounds - bounds[0], self.proportions[start:stop])
+
+
+class PlantedLDA:
+    """LDA with known topics, and an endless, seekable stream of documents drawn from it.
+
+    Topics are Dirichlet(`topic_concentration`); a document has max(3, Poisson(`mean_length`))
+    tokens and Dirichlet(alpha) proportions; each token draws a topic, then a word. Documents come
+    in fixed blocks with a generator each, seeded by (seed, block number): document n is the same
+    whatever was read before it and in whatever batches, for one version of NumPy.
+    Memory O(K * V) plus one block, independent of documents drawn.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of topics K.
+    n_features : int
+        Size of the vocabulary V.
+    alpha_0 : float, default 1.0
+        Sum of a symmetric alpha; not used when `alpha` is given.
+    alpha : array-like of shape (K,), optional
+        Parameters of the proportions, above 0.
+    topic_concentration : float, default 0.05
+        Parameter of the topics; small values give few words to each.
+    mean_length : float, default 80
+        Mean of the Poisson length, in tokens.
+    seed : int
+        Seed of everything.
+
+    Attributes
+    ----------
+    components : ndarray of shape (K, V)
+        The planted topics.
+    alpha : ndarray of shape (K,)
+        Parameters of the proportions.
+    words : list of str
+        Made-up words, ``"w00017"`` for id 17.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a parameter is out of range.
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        *,
+        alpha_0: float = 1.0,
+        alpha: ArrayLike | None = None,
+        topic_concentration: float = 0.05,
+        mean_length: float = 80,
+        seed: int,
+    ) -> None:
+        if n_components < 1 or n_features < 1 or seed < 0:
+            raise InvalidSettingError(
+                "a planted corpus needs n_components >= 1, n_features >= 1 and seed >= 0, got "
+                f"n_components={n_components} n_features={n_features} seed={seed}"
+            )
+        # 1e9 is where a 32-bit count and the memory of one document end.
+        if not (0 < topic_concentration < np.inf and 0 < mean_length <= 1e9):
+            raise InvalidSettingError(
+                "topic_concentration and mean_length must be finite and > 0, got "
+                f"topic_concentration={topic_concentration} mean_length={mean_length}"
+            )
+        if alpha is None:
+            alpha = np.full(n_components, alpha_0 / n_components)
+        self.alpha = checked_alpha(alpha)
+        if len(self.alpha) != n_components:
+            raise InvalidSettingError(
+                "alpha must have one number a topic, got "
+                f"alpha=({len(self.alpha)},) n_components={n_components}"
+            )
+        self.n_components, self.n_features = n_components, n_features
+        self.mean_length = float(mean_length)
+        self.seed = seed
+        width = max(5, len(str(n_features - 1)))
+        self.words = [f"w{word:0{width}d}" for word in range(n_features)]
+        topics = self._generator(0).dirichlet(
+            np.full(n_features, float(topic_concentration)), size=n_components
+        )
+        self.components: NDArray[np.float64] = topics
+        self._word_cdf = _running_sums(topics)
+        self._starts = _search_starts(self._word_cdf)
+        self._block_documents = int(
+            min(BLOCK_DOCUMENTS, max(1, BLOCK_TOKENS // max(1, mean_length)))
+        )
+        self._position = 0
+        self._held: tuple[int, Drawn] | None = None
+
+    @property
+    def position(self) -> int:
+        """Number of the next document, from 0."""
+        return self._position
+
+    def seek(self, document: int) -> None:
+        """Make `document` the next one. Costs nothing until documents are drawn."""
+        if document < 0:
+            raise InvalidSettingError(f"documents are numbered from 0, got document={document}")
+        self._position = document
+
+    def draw(self, n: int) -> Drawn:
+        """Draw the next `n` documents with word order and proportions.
+
+        Time O(tokens * K) at most, on all cores, up to one block more after a seek; memory
+        O(tokens).
+        """
+        if n < 0:
+            raise InvalidSettingError(f"the number of documents must be >= 0, got n={n}")
+        parts, end = [], self._position + n
+        while self._position < end:
+            number, first = divmod(self._position, self._block_documents)
+            last = min(self._block_documents, first + end - self._position)
+            parts.append(self._block(number).rows(first, last))
+            self._position += last - first
+        if len(parts) == 1:
+            return parts[0]
+        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(p.offsets) for p in parts)])
+        return Drawn(
+            np.concatenate([np.empty(0, np.int32), *(p.token_ids for p in parts)]),
+            np.cumsum(lengths),
+            np.concatenate([np.empty((0, self.n_components)), *(p.proportions for p in parts)]),
+        )
+
+    def documents(self, n: int) -> DocumentBatch:
+        """Draw the next `n` documents as counts. Time and memory as for `draw`."""
+        drawn = self.draw(n)
+        word_ids = drawn.token_ids.copy()
+        counts = np.empty(len(word_ids))
+        distinct = np.empty(n, dtype=np.int64)
+        tally_tokens(drawn.offsets, word_ids, counts, distinct)
+        kept = counts > 0
+        row_pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(distinct)])
+        return DocumentBatch(counts[kept], word_ids[kept], row_pointers, self.n_features)
+
+    def texts(self, n: int) -> list[str]:
+        """Draw the next `n` documents as text, words in the order drawn, a space between."""
+        drawn = self.draw(n)
+        named = [self.words[word] for word in drawn.token_ids.tolist()]
+        bounds = drawn.offsets.tolist()
+        return [" ".join(named[bounds[d] : bounds[d + 1]]) for d in range(n)]
+
+    def _generator(self, number: int) -> np.random.Generator:
+        """Return generator `number` of this corpus: 0 for the topics, b + 1 for block b."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
+
+    def _block(self, number: int) -> Drawn:
+        """Return one whole block, kept until another is asked for: small batches share it."""
+        if self._held is not None and self._held[0] == number:
+            return self._held[1]
+        rng = self._generator(number + 1)
+        proportions = rng.dirichlet(self.alpha, size=self._block_documents)
+        lengths = rng.poisson(self.mean_length, size=self._block_documents)
+        offsets = np.zeros(self._block_documents + 1, dtype=np.int64)
+        np.cumsum(np.maximum(lengths, MIN_TOKENS), out=offsets[1:])
+        tokens = np.empty(offsets[-1], dtype=np.int32)
+        uniforms = rng.random((len(tokens), 2))
+        draw_tokens(
+            uniforms, _running_sums(proportions), self._word_cdf, self._starts, offsets, tokens
+        )
+        self._held = (number, Drawn(tokens, offsets, proportions))
+        return self._held[1]
+
+
+class SimulatedSource:
+    """The texts of a planted corpus as a `streamlda.source.Source`.
+
+    Position ``{"document": n}`` is the number of the next document. Nothing is stored, so any
+    position can be sought at the cost of one block. Memory: one poll and one block.
+
+    Parameters
+    ----------
+    planted : PlantedLDA
+        What to draw from; the source keeps its own place in it.
+    n_documents : int, optional
+        Where the stream ends; endless when left out.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `n_documents` is negative.
+    """
+
+    def __init__(self, planted: PlantedLDA, n_documents: int | None = None) -> None:
+        if n_documents is not None and n_documents < 0:
+            raise InvalidSettingError(
+                f"a stream must have >= 0 documents, got n_documents={n_documents}"
+            )
+        self._planted, self._total = planted, n_documents
+        self._next, self._closed = 0, False
+
+    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
+        """Return the next `max_documents` texts, fewer at the end; never waits."""
+        if self._closed:
+            raise SourceError("a source must be open to be polled, got closed=True; open a new one")
+        if max_documents < 1:
+            raise InvalidSettingError(
+                f"a poll must ask for at least 1 document, got max_documents={max_documents}"
+            )
+        n = max_documents
+        if self._total is not None:
+            n = max(0, min(n, self._total - self._next))
+        self._planted.seek(self._next)
+        texts = self._planted.texts(n)
+        self._next += n
+        return Poll(texts, exhausted=self._total is not None and self._next >= self._total)
+
+    def position(self) -> Position:
+        """Return the number of the next document."""
+        return {"document": self._next}
+
+    def seek(self, position: Position) -> None:
+        """Go on at a stored position.
+
+        Raises
+        ------
+        SourceError
+            If it is not a position of a simulated source.
+        """
+        document = position.get("document")
+        if type(document) is not int or document < 0:
+            raise SourceError(
+                "a position of a simulated source must hold a document number >= 0, got "
+                f"document={document!r}; take it from position()"
+            )
+        self._next = document
+
+    def progress(self) -> Progress:
+        """Return documents drawn and in all."""
+        return Progress(self._next, self._total, "documents")
+
+    def close(self) -> None:
+        """Stop the source; later polls are errors."""
+        self._closed = True
+
+
+def _running_sums(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return running sums along rows whose last number is exactly 1."""
+    sums: NDArray[np.float64] = np.cumsum(probabilities, axis=1)
+    sums /= sums[:, -1:]
+    return sums
+
+
+def _search_starts(cdf: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return, for each row and bucket ``[b / V, (b + 1) / V)``, where the search for a u begins."""
+    # Lowered a little, so that rounding of u * V never starts behind the word drawn.
+    grid = np.arange(cdf.shape[1]) / cdf.shape[1] - 1e-15
+    return np.array([np.searchsorted(sums, grid, "right") for sums in cdf], dtype=np.int32)

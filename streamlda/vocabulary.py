@@ -1,0 +1,476 @@
+"""From words to counts: which word is which column, and batches of texts as `DocumentBatch`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.analysis import (
+    MAX_TABLE_WORDS,
+    FrequencyLimits,
+    TextAnalyzer,
+    WordFrequencies,
+    checked_texts,
+)
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError, VocabularyError
+
+#: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
+MAX_HASH_BITS = 22
+
+#: Ids that are not columns: a word outside a fixed vocabulary, and a stop word.
+UNSEEN, _STOP = -1, -2
+
+#: The hashed words that are remembered, to save hashing them again: 17 MB for
+#: words of 8 letters, 50 MB at worst.
+_CACHED_WORDS, _CACHED_LENGTH = 2**17, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Texts as counts, and what was left out.
+
+    Attributes
+    ----------
+    batch : DocumentBatch
+        One row a text, texts without a known word included.
+    tokens : int
+        Tokens met, stop words excluded, unseen ones included.
+    unseen_tokens : int
+        Those of them that are not in the vocabulary; 0 for a hashed one.
+    """
+
+    batch: DocumentBatch
+    tokens: int
+    unseen_tokens: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which word is which column of the counts. Immutable; equal and hashed by content.
+
+    Made by `given`, `from_file`, `learn` or `hashed`, or from stored `metadata`. Safe to share
+    between threads, and picklable.
+
+    Parameters
+    ----------
+    kind : {"given", "learned", "hashed"}
+        Where the columns come from.
+    words : tuple of str or None
+        The word of each column; None for a hashed vocabulary, which stores nothing. A vocabulary
+        of one word is allowed here; a model needs at least as many words as topics.
+    hash_bits : int or None
+        The hashed vocabulary has ``2**hash_bits`` columns; None for the other kinds.
+    analyzer : TextAnalyzer
+        How texts are split. A word that it never yields (upper case under ``lowercase=True``,
+        a stop word) is a column that stays empty.
+    undercount : int, default 0
+        Learned: by how much a frequency may have been underestimated, in tokens, because the
+        table of candidates was full; 0 means the choice of words is exact.
+
+    Raises
+    ------
+    VocabularyError
+        If the parts do not fit together, or the words are not distinct and non-empty.
+    """
+
+    kind: str
+    words: tuple[str, ...] | None = field(repr=False)
+    hash_bits: int | None = None
+    analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
+    undercount: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("given", "learned", "hashed"):
+            raise VocabularyError(
+                f"kind must be given, learned or hashed, got kind={self.kind!r}; "
+                "use Vocabulary.given, learn or hashed"
+            )
+        hashed = self.kind == "hashed"
+        if hashed is (self.hash_bits is None) or hashed is not (self.words is None):
+            raise VocabularyError(
+                "a vocabulary has words or, if hashed, hash bits, got "
+                f"kind={self.kind} hash_bits={self.hash_bits} "
+                f"words={None if self.words is None else len(self.words)}"
+            )
+        if self.hash_bits is not None:
+            _check_bits(self.hash_bits)
+        if self.words is not None:
+            object.__setattr__(self, "words", _check_words(self.words))
+
+    @classmethod
+    def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of these words, in this order.
+
+        Parameters
+        ----------
+        words : iterable of str
+            Distinct, not empty.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        """
+        if isinstance(words, str):
+            raise VocabularyError("words must be a list of words, got one string")
+        return cls("given", tuple(words), None, analyzer or TextAnalyzer())
+
+    @classmethod
+    def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of a UTF-8 file with one word a line.
+
+        White space around a word and blank lines are ignored. Time and memory O(file).
+
+        Raises
+        ------
+        VocabularyError
+            If the file cannot be read, holds no word, or has a line that repeats a word or is
+            not UTF-8 (with its number, from 1).
+        """
+        try:
+            lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        except OSError as error:
+            raise VocabularyError(
+                f"a word list must be readable, got path={path}: {error.strerror}"
+            ) from error
+        first_lines: dict[str, int] = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                word = line.decode().strip()
+            except UnicodeDecodeError as error:
+                raise VocabularyError(
+                    f"a word list must be UTF-8, got other bytes at path={path} line={number}; "
+                    "convert the file"
+                ) from error
+            if word and first_lines.setdefault(word, number) != number:
+                raise VocabularyError(
+                    f"a word list must have each word once, got path={path} line={number} "
+                    f"first_line={first_lines[word]}; remove one of the lines"
+                )
+        if not first_lines:
+            raise VocabularyError(
+                f"a word list must have at least one word, got path={path}; write one word a line"
+            )
+        return cls.given(first_lines, analyzer)
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        *,
+        size: int | None = None,
+        min_document_frequency: float = 1,
+        max_document_frequency: float = 1.0,
+        analyzer: TextAnalyzer | None = None,
+        max_table_words: int = MAX_TABLE_WORDS,
+    ) -> Vocabulary:
+        """Return the vocabulary of the most frequent words of `texts`, sorted alphabetically.
+
+        The words are those of scikit-learn's ``CountVectorizer(max_features=size,
+        min_df=min_document_frequency, max_df=max_document_frequency)``; among equally frequent
+        words the alphabetically first are taken. The result depends on the texts: see
+        `data_dependent`.
+
+        Time O(characters). Memory O(max_table_words), however long the stream: about 200 bytes
+        a word. If more distinct words are met, the rarest are forgotten and may be undercounted
+        by at most `undercount` tokens: then a word near a limit (the last to get into `size`,
+        or with a document frequency near a bound) may be chosen differently. Words that clear
+        the limits by more than `undercount` are chosen right.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Consumed once, one text at a time.
+        size : int, optional
+            Most words to take; None for all.
+        min_document_frequency, max_document_frequency : int or float
+            Leave out words in fewer or more documents than this: a number of documents if int,
+            a share of all documents from 0 to 1 if float.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        max_table_words : int
+            Most candidate words held while learning; at least ``2 * size``.
+
+        Raises
+        ------
+        InvalidSettingError
+            If a limit is out of range.
+        VocabularyError
+            If no word is left.
+        """
+        analyzer = analyzer or TextAnalyzer()
+        limits = FrequencyLimits(size, min_document_frequency, max_document_frequency)
+        if size is not None and max_table_words < 2 * size:
+            raise InvalidSettingError(
+                "the table must hold twice the words to learn, got "
+                f"max_table_words={max_table_words} size={size}; raise max_table_words"
+            )
+        found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
+        found.update(texts)
+        words = limits.choose(found)
+        if not words:
+            raise VocabularyError(
+                "a learned vocabulary must have at least one word, got "
+                f"documents={found.n_documents} words={len(found.words)} and none within the "
+                "document frequencies; give more documents or wider limits"
+            )
+        return cls("learned", tuple(words), None, analyzer, found.undercount)
+
+    @classmethod
+    def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of ``2**bits`` columns that a hash of the word chooses among.
+
+        The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
+        (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
+        Nothing depends on the data and no word is unseen, but words may share a column.
+
+        Parameters
+        ----------
+        bits : int
+            From 1 to `MAX_HASH_BITS`.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        """
+        return cls("hashed", None, bits, analyzer or TextAnalyzer())
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        if self.words is not None:
+            return len(self.words)
+        assert self.hash_bits is not None
+        return int(2**self.hash_bits)
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the choice of words tells something about the documents learned from."""
+        return self.kind == "learned"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of kind, words, hash bits and analyzer, as 64 hexadecimal digits."""
+        content = [self.kind, self.hash_bits, self.analyzer.metadata(), self.words]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def feature_name(self, word_id: int) -> str:
+        """Return the word of a column, or ``"h"`` and the padded number of a hashed one."""
+        if self.words is not None:
+            return self.words[word_id]
+        return f"h{word_id:0{len(str(self.n_features - 1))}d}"
+
+    def get_feature_names_out(self) -> NDArray[np.object_]:
+        """Return the names of all columns, object array of shape (n_features,)."""
+        if self.words is not None:
+            return np.array(self.words, dtype=object)
+        return np.array([self.feature_name(i) for i in range(self.n_features)], dtype=object)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return all but the words as plain JSON values, with the fingerprint of the whole."""
+        return {
+            "kind": self.kind,
+            "n_features": self.n_features,
+            "hash_bits": self.hash_bits,
+            "undercount": self.undercount,
+            "analyzer": self.analyzer.metadata(),
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None
+    ) -> Vocabulary:
+        """Return the vocabulary whose `metadata` this is.
+
+        Parameters
+        ----------
+        metadata : mapping
+            As `metadata` returned it, in this process or another.
+        words : iterable of str, optional
+            The words, in order; None for a hashed vocabulary.
+
+        Raises
+        ------
+        VocabularyError
+            If a value is missing or wrong, or the words are not those that belong to it.
+        """
+        try:
+            vocabulary = cls(
+                metadata["kind"],
+                None if words is None else tuple(words),
+                metadata["hash_bits"],
+                TextAnalyzer.from_metadata(metadata["analyzer"]),
+                metadata["undercount"],
+            )
+            stored = metadata["fingerprint"]
+        except (KeyError, TypeError, InvalidSettingError) as error:
+            raise VocabularyError(
+                f"the metadata of a vocabulary must be whole, got {type(error).__name__}: {error}"
+            ) from error
+        if vocabulary.fingerprint != stored:
+            raise VocabularyError(
+                "the words must be those that the metadata was made with, got "
+                f"fingerprint={vocabulary.fingerprint} stored={stored}"
+            )
+        return vocabulary
+
+    def token_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the column of each token, in order, text after text.
+
+        Time O(characters), memory O(tokens). Stop words leave no gap. With n-grams the order
+        within a text is by length first: all single tokens, then all pairs, and so on, so that
+        only the single tokens stand next to their neighbours in the text.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Documents.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_tokens,), int32
+            Columns; -1 for a token that is not in the vocabulary.
+        offsets : ndarray of shape (n_documents + 1,), int64
+            Text n owns ``ids[offsets[n]:offsets[n + 1]]``.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If `texts` is one string, or an item is not a string.
+        """
+        analyze, look_up = self._analyze, self._look_up
+        found: list[int] = []
+        ends = [0]
+        for text in checked_texts(texts):
+            found += look_up(analyze(text))
+            ends.append(len(found))
+        ids = np.array(found, dtype=np.int32)
+        offsets = np.array(ends, dtype=np.int64)
+        kept = ids != _STOP
+        if kept.all():
+            return ids, offsets
+        return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Return the texts as counts, shape (n_documents, n_features).
+
+        Time O(characters + tokens * log(tokens)), memory O(tokens).
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Documents. Words outside a fixed vocabulary are counted, never an error.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If `texts` is one string, or an item is not a string.
+        """
+        ids, offsets = self.token_ids(texts)
+        unseen = len(ids) - int(np.count_nonzero(ids >= 0))
+        return Encoded(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        # Stop words among single tokens are left to the look-up, which every token passes anyway.
+        unigrams = self.analyzer.unigrams
+        return self.analyzer.build_tokenizer() if unigrams else self.analyzer.build_analyzer()
+
+    @cached_property
+    def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
+        stop = self.analyzer.stop_set if self.analyzer.unigrams else frozenset[str]()
+        if self.hash_bits is not None:
+            hashes = _HashedWords(self.hash_bits, stop)
+            return lambda words: map(hashes.__getitem__, words)
+        table = {word: i for i, word in enumerate(self.words or ())} | dict.fromkeys(stop, _STOP)
+        return lambda words: map(table.get, words, repeat(UNSEEN))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The cached functions cannot be pickled, and are quickly made again.
+        return Vocabulary, (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
+
+
+class _HashedWords(dict[str, int]):
+    """Columns of hashed words; remembers a bounded number of them and forgets all when full."""
+
+    def __init__(self, bits: int, stop: frozenset[str]) -> None:
+        super().__init__()
+        from sklearn.utils import murmurhash3_32
+
+        self._hash: Callable[[bytes], int] = murmurhash3_32
+        self._mask = 2**bits - 1
+        self._stop = stop
+
+    def __missing__(self, word: str) -> int:
+        if word in self._stop:
+            column = _STOP
+        else:
+            column = abs(self._hash(word.encode("utf-8", "surrogatepass"))) & self._mask
+        if len(word) <= _CACHED_LENGTH:
+            if len(self) >= _CACHED_WORDS:
+                self.clear()
+            self[word] = column
+        return column
+
+
+def count_tokens(
+    ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
+) -> DocumentBatch:
+    """Return how often each column occurs in each document; ids below 0 are left out.
+
+    Time O(tokens * log(tokens)), memory O(tokens).
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_tokens,), int32
+        Columns, or negative numbers.
+    offsets : ndarray of shape (n_documents + 1,), int64
+        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
+    n_features : int
+        Number of columns.
+    """
+    n_documents = len(offsets) - 1
+    known = ids >= 0
+    documents = np.repeat(np.arange(n_documents), np.diff(offsets))[known]
+    # One key for document and column: a single sort of machine integers brings equals together.
+    keys = documents * n_features + ids[known]
+    keys.sort()
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    rows, word_ids = np.divmod(keys[starts], n_features)
+    row_pointers = np.zeros(n_documents + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_documents), out=row_pointers[1:])
+    counts = np.diff(starts, append=len(keys)).astype(np.float64)
+    return DocumentBatch(counts, word_ids.astype(np.int32), row_pointers, n_features)
+
+
+def _check_words(words: Iterable[str]) -> tuple[str, ...]:
+    first: dict[str, int] = {}
+    for position, word in enumerate(words):
+        if not isinstance(word, str) or not word:
+            raise VocabularyError(
+                f"each word must be a non-empty str, got type={type(word).__name__} "
+                f"position={position}"
+            )
+        if first.setdefault(word, position) != position:
+            raise VocabularyError(
+                f"a word list must have each word once, got position={position} "
+                f"first_position={first[word]}; remove one of them"
+            )
+    if not first:
+        raise VocabularyError("a word list must have at least one word, got words=0")
+    return tuple(first)
+
+
+def _check_bits(bits: int) -> None:
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MAX_HASH_BITS:
+        raise InvalidSettingError(
+            f"bits must be a whole number from 1 to {MAX_HASH_BITS}, got bits={bits!r}; "
+            "18 gives 262144 columns"
+        )

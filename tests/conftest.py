@@ -1,0 +1,31 @@
+"""Settings for all tests: threads, hypothesis profiles, and which tests are of kernels."""
+
+import os
+
+# Before numba is imported. With one thread the parallel kernels would be tested in name only; with
+# more than two, and BLAS threads besides, two test workers would get in each other's way.
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "quick",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "soak", settings.get_profile("quick"), derandomize=False, max_examples=3000, print_blob=True
+)
+settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_kernels"):
+            item.add_marker("kernels")

@@ -1,0 +1,227 @@
+"""What every source must do, whatever it reads. Each check takes one `Case` and asserts.
+
+A test module of a connector makes a `Case` and runs all of `SOURCE_CHECKS` on it::
+
+    @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+    def test_kafka_passes(check, case):
+        check(case)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.source import Position, Progress, Reject, Source
+
+#: Longest time a check polls a source that brings nothing.
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A source over known records, at least three of them documents.
+
+    Attributes
+    ----------
+    make : callable
+        Opens the source anew, at its start, over the same records.
+    texts : list of str
+        Its documents.
+    rejects : list of Reject
+        Its rejects.
+    ends : bool
+        Whether the source is exhausted after the last record.
+    """
+
+    make: Callable[[], Source]
+    texts: list[str]
+    rejects: list[Reject]
+    ends: bool = True
+
+
+@dataclass
+class Reading:
+    texts: list[str]
+    rejects: list[Reject]
+    positions: list[Position]
+    progress: list[Progress]
+
+
+def read(case: Case, source: Source, max_documents: int, timeout_seconds: float = 1.0) -> Reading:
+    """Poll to the end (of a source without one: until everything expected has come)."""
+    seen = Reading([], [], [source.position()], [source.progress()])
+    n_texts, n_rejects = len(case.texts), len(case.rejects)
+    quiet_since = monotonic()
+    while True:
+        poll = source.poll(max_documents, timeout_seconds)
+        assert len(poll.texts) <= max_documents
+        seen.texts += poll.texts
+        seen.rejects += poll.rejects
+        seen.positions.append(source.position())
+        seen.progress.append(source.progress())
+        if poll.exhausted:
+            return seen
+        if not case.ends and len(seen.texts) >= n_texts and len(seen.rejects) >= n_rejects:
+            return seen
+        if poll.texts or poll.rejects:
+            quiet_since = monotonic()
+        assert monotonic() - quiet_since < PATIENCE_SECONDS, "the source brings nothing more"
+
+
+def check_is_a_source(case: Case) -> None:
+    source = case.make()
+    assert isinstance(source, Source)
+    source.close()
+
+
+def check_brings_every_document_and_reject(case: Case) -> None:
+    source = case.make()
+    seen = read(case, source, 1000)
+    source.close()
+    assert seen.texts == case.texts
+    assert seen.rejects == case.rejects
+
+
+def check_batch_size_changes_nothing(case: Case) -> None:
+    for max_documents in (1, 2, 3, 7):
+        source = case.make()
+        seen = read(case, source, max_documents)
+        source.close()
+        assert seen.texts == case.texts
+        assert seen.rejects == case.rejects
+
+
+def check_short_timeout_loses_nothing(case: Case) -> None:
+    source = case.make()
+    seen = read(case, source, 2, timeout_seconds=0.0)
+    source.close()
+    assert seen.texts == case.texts
+
+
+def check_resumes_after_every_poll(case: Case) -> None:
+    first = case.make()
+    n_texts = n_rejects = 0
+    while True:
+        poll = first.poll(1)
+        n_texts += len(poll.texts)
+        n_rejects += len(poll.rejects)
+        second = case.make()
+        second.seek(first.position())
+        rest = Case(case.make, case.texts[n_texts:], case.rejects[n_rejects:], case.ends)
+        seen = read(rest, second, 2) if case.ends or rest.texts else Reading([], [], [], [])
+        second.close()
+        assert seen.texts == rest.texts
+        assert seen.rejects == rest.rejects or not case.ends
+        if poll.exhausted or (not case.ends and n_texts == len(case.texts)):
+            break
+    first.close()
+
+
+def check_position_survives_json(case: Case) -> None:
+    first = case.make()
+    while not (texts := first.poll(1).texts):
+        pass
+    position = first.position()
+    stored = json.dumps(dict(position))
+    first.poll(1)
+    first.position()
+    assert json.dumps(dict(position)) == stored, "a position must not change after it is given"
+    first.close()
+    second = case.make()
+    second.seek(json.loads(stored))
+    assert dict(second.position()) == json.loads(stored)
+    assert read(case if case.ends else _rest(case, 1), second, 5).texts == case.texts[len(texts) :]
+    second.close()
+
+
+def _rest(case: Case, n_texts: int) -> Case:
+    return Case(case.make, case.texts[n_texts:], [], case.ends)
+
+
+def check_seek_rejects_what_is_no_position(case: Case) -> None:
+    source = case.make()
+    for key, value in dict(source.position()).items():
+        for bad in ("no such thing", -1):
+            if bad != value:
+                with pytest.raises(SourceError):
+                    source.seek({**source.position(), key: bad})
+    with pytest.raises(SourceError):
+        source.seek({})
+    assert read(case, source, 1000).texts == case.texts, "a refused position must change nothing"
+    source.close()
+
+
+def check_poll_checks_its_arguments(case: Case) -> None:
+    source = case.make()
+    with pytest.raises(InvalidSettingError, match="max_documents=0"):
+        source.poll(0)
+    with pytest.raises(InvalidSettingError, match="timeout_seconds"):
+        source.poll(1, -1.0)
+    source.close()
+
+
+def check_poll_keeps_to_its_time(case: Case) -> None:
+    source = case.make()
+    read(case, source, 1000)
+    start = monotonic()
+    assert source.poll(5, 0.2).texts == []
+    assert monotonic() - start < 2.0
+    source.close()
+
+
+def check_exhausted_stays_exhausted(case: Case) -> None:
+    source = case.make()
+    end = read(case, source, 1000).positions[-1]
+    for _ in range(3):
+        poll = source.poll(5, 0.01)
+        assert poll.texts == []
+        assert poll.rejects == []
+        assert poll.exhausted == case.ends
+        assert source.position() == end
+    source.close()
+
+
+def check_progress_never_falls(case: Case) -> None:
+    source = case.make()
+    progress = read(case, source, 1).progress
+    source.close()
+    done = [step.done for step in progress]
+    assert done == sorted(done)
+    assert len({(step.total, step.unit) for step in progress}) == 1 or not case.ends
+    total = progress[-1].total
+    assert progress[-1].unit in ("B", "documents")
+    if case.ends and total is not None:
+        assert progress[-1].done == total
+
+
+def check_close_twice_then_poll_is_an_error(case: Case) -> None:
+    source = case.make()
+    source.poll(1)
+    position = source.position()
+    source.close()
+    source.close()
+    assert source.position() == position
+    with pytest.raises(SourceError, match="open"):
+        source.poll(1)
+
+
+SOURCE_CHECKS: list[Callable[[Case], None]] = [
+    check_is_a_source,
+    check_brings_every_document_and_reject,
+    check_batch_size_changes_nothing,
+    check_short_timeout_loses_nothing,
+    check_resumes_after_every_poll,
+    check_position_survives_json,
+    check_seek_rejects_what_is_no_position,
+    check_poll_checks_its_arguments,
+    check_poll_keeps_to_its_time,
+    check_exhausted_stays_exhausted,
+    check_progress_never_falls,
+    check_close_twice_then_poll_is_an_error,
+]

@@ -1,0 +1,136 @@
+"""The shared checks accept a right source and catch each of these wrong ones."""
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.source import Poll, Progress
+from tests.connectors.checks import SOURCE_CHECKS, Case
+
+
+class ListSource:
+    """A right source over a list; subclasses break one rule each."""
+
+    ends = True
+
+    def __init__(self, texts):
+        self.texts = texts
+        self.at = 0
+        self.closed = False
+
+    def poll(self, max_documents, timeout_seconds=1.0):
+        if self.closed:
+            raise SourceError("a source must be open")
+        if max_documents < 1 or timeout_seconds < 0:
+            raise InvalidSettingError(f"{max_documents=} {timeout_seconds=}")
+        texts = self.texts[self.at : self.at + max_documents]
+        self.at += len(texts)
+        return Poll(texts, [], self.ends and self.at == len(self.texts))
+
+    def position(self):
+        return {"at": self.at}
+
+    def seek(self, position):
+        if type(position.get("at")) is not int or position["at"] < 0:
+            raise SourceError("a position must be one of this source")
+        self.at = position["at"]
+
+    def progress(self):
+        return Progress(self.at, len(self.texts) if self.ends else None, "documents")
+
+    def close(self):
+        self.closed = True
+
+
+class EndlessSource(ListSource):
+    ends = False
+
+
+class DropsAtBatchEnds(ListSource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        poll = super().poll(max_documents, timeout_seconds)
+        self.at = min(self.at + (len(poll.texts) == 2), len(self.texts))
+        return poll
+
+
+class IgnoresMaximum(ListSource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        return super().poll(max_documents * 2, timeout_seconds)
+
+
+class ResumesOneBack(ListSource):
+    def position(self):
+        return {"at": max(0, self.at - 1)}
+
+
+class SharesItsPosition(ListSource):
+    def __init__(self, texts):
+        super().__init__(texts)
+        self.shared = {}
+
+    def position(self):
+        self.shared["at"] = self.at
+        return self.shared
+
+
+class TakesAnyPosition(ListSource):
+    def seek(self, position):
+        self.at = position["at"] if type(position.get("at")) is int else 0
+
+
+class StartsAgain(ListSource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        poll = super().poll(max_documents, timeout_seconds)
+        if not poll.texts:
+            self.at = 0
+        return poll
+
+
+class CountsDown(ListSource):
+    def progress(self):
+        return Progress(len(self.texts) - self.at, None, "documents")
+
+
+class ReadsWhenClosed(ListSource):
+    def close(self):
+        pass
+
+
+class NeedsTime(ListSource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        if timeout_seconds == 0:
+            super().poll(1)
+        return super().poll(max_documents, timeout_seconds)
+
+
+def failures(kind):
+    texts = ["one", "two", "three", "four", "five"]
+    failed = []
+    for check in SOURCE_CHECKS:
+        try:
+            check(Case(lambda: kind(texts), texts, [], kind.ends))
+        except (AssertionError, pytest.fail.Exception):
+            failed.append(check.__name__)
+    return failed
+
+
+@pytest.mark.parametrize("kind", [ListSource, EndlessSource])
+def test_checks_accept_a_right_source(kind):
+    assert failures(kind) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [
+        (DropsAtBatchEnds, "check_batch_size_changes_nothing"),
+        (IgnoresMaximum, "check_batch_size_changes_nothing"),
+        (ResumesOneBack, "check_resumes_after_every_poll"),
+        (SharesItsPosition, "check_position_survives_json"),
+        (TakesAnyPosition, "check_seek_rejects_what_is_no_position"),
+        (StartsAgain, "check_exhausted_stays_exhausted"),
+        (CountsDown, "check_progress_never_falls"),
+        (ReadsWhenClosed, "check_close_twice_then_poll_is_an_error"),
+        (NeedsTime, "check_short_timeout_loses_nothing"),
+    ],
+)
+def test_checks_catch_a_wrong_source(kind, check):
+    assert check in failures(kind)

@@ -1,0 +1,324 @@
+"""FileSource: finding files, refusing what cannot work, counting what is bad, staying small."""
+
+import gzip
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+
+import fsspec
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from connectors import records
+from connectors.files import FileSource
+from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
+from streamlda.source import Reject
+from tests.connectors.test_resume import COMPRESS
+
+
+def drain(source, max_documents=100):
+    texts, rejects = [], []
+    while True:
+        poll = source.poll(max_documents, 10.0)
+        texts += poll.texts
+        rejects += poll.rejects
+        if poll.exhausted:
+            source.close()
+            return texts, [(reject.record, reject.reason) for reject in rejects]
+
+
+def test_directory_is_read_sorted_and_deep_without_hidden_files(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/b/c.txt", ".hidden.txt", ".git/x.txt", "a/.y.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "c.txt").symlink_to(tmp_path / ".hidden.txt")
+    assert drain(FileSource(tmp_path))[0] == ["a/b/c.txt", "a/z.txt", "b.txt", ".hidden.txt"]
+
+
+def test_globs_and_paths_keep_their_order(tmp_path):
+    for name in ("1.txt", "2.txt", "[x].txt", ".3.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "4.txt").mkdir()
+    found = [tmp_path / "[x].txt", f"{tmp_path}/[0-9].txt"]
+    assert drain(FileSource(found))[0] == ["[x].txt", "1.txt", "2.txt"]
+
+
+def test_urls_of_other_file_systems_are_read():
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/streamlda-test/a.jsonl.gz", gzip.compress(b'{"text": "one"}\n{'))
+    memory.pipe("/streamlda-test/b.txt", b"two\nthree")
+    source = FileSource("memory://streamlda-test/*")
+    poll = source.poll(2)
+    assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
+    again = FileSource("memory://streamlda-test")
+    again.seek(source.position())
+    assert poll.texts == ["one", "two"]
+    assert drain(again) == (["three"], [])
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing.txt", "must exist, got path="),
+        ("*.none", "must contain files"),
+        ("empty", "must contain files"),
+        ("pipe", "connector stdin"),
+        ("nosuchprotocol://x", "protocol that fsspec can open"),
+    ],
+)
+def test_path_without_files_is_an_error(path, message, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / ".hidden").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match=message):
+        FileSource(path if "://" in path else str(tmp_path / path))
+
+
+def test_no_path_and_twice_the_same_are_errors(tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(SourceError, match="at least 1 path"):
+        FileSource([])
+    with pytest.raises(SourceError, match=r"read once, got name=.*a\.txt"):
+        FileSource([tmp_path, tmp_path / "a.txt"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "xml"}, "format='xml'"),
+        ({"compression": "rar"}, "compression='rar'"),
+        ({"encoding": "utf-16"}, "encoding='utf-16'"),
+        ({"encoding": "rot13"}, "encoding='rot13'"),
+        ({"encoding": "no-such"}, "encoding='no-such'"),
+        ({"max_document_bytes": 0}, "max_document_bytes=0"),
+        ({"format": "parquet", "compression": "gzip"}, "compressed as a whole"),
+    ],
+)
+def test_option_out_of_range_is_an_error(options, message, tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InvalidSettingError, match=message):
+        FileSource(tmp_path, **options)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_file_without_the_column_is_an_error_that_names_columns(ending, tmp_path):
+    if ending == "parquet":
+        pq.write_table(pa.table({"id": [1], "body": ["x"]}), tmp_path / "a.parquet")
+    else:
+        data = b"id,body\n1,secret\n"
+        (tmp_path / f"a.{ending}").write_bytes(COMPRESS[ending[3:]](data))
+    with pytest.raises(SourceError, match=r"columns=\['id', 'body'\]") as caught:
+        FileSource(tmp_path)
+    assert "secret" not in str(caught.value)
+    assert len(FileSource(tmp_path, text_field="body").poll(5).texts) == 1
+
+
+def test_first_row_of_a_file_without_header_does_not_show(tmp_path):
+    (tmp_path / "a.csv").write_text("1,private " + "words " * 20 + ",x" * 30)
+    with pytest.raises(SourceError, match=r"'1', '<128 characters>', 'x'.*'\.\.\.'") as caught:
+        FileSource(tmp_path)
+    assert "private" not in str(caught.value)
+
+
+def test_resume_in_a_parquet_file_that_lost_rows_is_an_error(tmp_path):
+    pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "a.parquet")
+    source = FileSource(tmp_path)
+    source.poll(2)
+    position = source.position()
+    source.close()
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    again = FileSource(tmp_path)
+    again.seek(position)
+    with pytest.raises(SourceError, match="rows=1 and a position after row=2"):
+        again.poll(1)
+
+
+@pytest.mark.parametrize("column", [[1, 2], [["a"], ["b"]], [{"x": 1}, {"x": 2}]])
+def test_parquet_column_of_something_else_is_an_error(column, tmp_path):
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="must hold strings"):
+        FileSource(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(),
+     pa.dictionary(pa.int32(), pa.string())],
+    ids=str,
+)  # fmt: skip
+def test_parquet_columns_of_text_are_read(kind, tmp_path):
+    column = pa.array(["a", None, "é", "a"], pa.string()).cast(kind)
+    nested = pa.StructArray.from_arrays([column, column], ["other", "body"])
+    table = pa.table({"text": column, "nested": nested})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for field in ("text", "nested.body"):
+        source = FileSource(tmp_path, text_field=field)
+        assert drain(source) == (["a", "é", "a"], [(2, "missing-field")])
+
+
+def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):
+    lines = [{"a": {"b": "nested"}}, {"a.b": "plain"}, {"a": "b"}, {"a": {"b": None}}, {"a": [1]}]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    source = FileSource(tmp_path, text_field="a.b")
+    missing = [(record, "missing-field") for record in (3, 4, 5)]
+    assert drain(source) == (["nested", "plain"], missing)
+
+
+def test_encoding_is_that_of_the_option(tmp_path):
+    (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
+    (tmp_path / "a.jsonl").write_bytes('{"text": "größe"}\n\n'.encode("latin-1"))
+    (tmp_path / "a.csv").write_bytes("text\ngröße\n".encode("latin-1"))
+    assert drain(FileSource(tmp_path, encoding="latin-1")) == (["größe"] * 3, [])
+    assert drain(FileSource(tmp_path))[1] == [(1, "not-utf8")] * 3
+    (tmp_path / "b.txt").write_bytes(b"\x81")
+    assert drain(FileSource(tmp_path / "b.txt", encoding="cp1252"))[1] == [(1, "bad-encoding")]
+
+
+@pytest.mark.parametrize("package", ["zstandard", "pyarrow"])
+def test_missing_extra_is_named(package, tmp_path, monkeypatch):
+    name, extra = {"zstandard": ("a.txt.zst", "zstd"), "pyarrow": ("a.parquet", "parquet")}[package]
+    (tmp_path / name).touch()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"streamlda\[{extra}\]"):
+        FileSource(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [ending for ending in COMPRESS if ending])
+def test_cut_off_file_gives_what_is_whole_then_goes_on(ending, tmp_path):
+    rng_text = "".join(f"line {i} {i * 7919 % 1000003}\n" for i in range(120_000))
+    data = COMPRESS[ending](rng_text.encode())
+    (tmp_path / f"a.txt{ending}").write_bytes(data[: len(data) * 2 // 3])
+    (tmp_path / f"b.txt{ending}").write_bytes(b"no such format")
+    (tmp_path / "c.txt").write_text("last")
+    texts, rejects = drain(FileSource(tmp_path), 5000)
+    n_whole = len(texts) - 1
+    assert n_whole > 5_000
+    assert texts == [*rng_text.splitlines()[:n_whole], "last"]
+    assert rejects == [(n_whole + 1, "broken-compression"), (1, "broken-compression")]
+
+
+@pytest.mark.parametrize("ending", [ending for ending in COMPRESS if ending])
+def test_empty_and_damaged_files(ending, tmp_path):
+    (tmp_path / f"a.txt{ending}").touch()
+    (tmp_path / f"b.txt{ending}").write_bytes(COMPRESS[ending](b""))
+    (tmp_path / f"c.csv{ending}").touch()
+    assert drain(FileSource(tmp_path)) == ([], [])
+    (tmp_path / f"c.csv{ending}").write_bytes(COMPRESS[ending](b"text,id\n" * 9)[:-5])
+    assert drain(FileSource(tmp_path))[1][-1][1] == "broken-compression"
+
+
+def test_broken_parquet_is_one_reject(tmp_path):
+    pq.write_table(
+        pa.table({"text": [f"{i} {i * 7919 % 1000003}" for i in range(9000)]}),
+        tmp_path / "a.parquet", compression="none", use_dictionary=False, row_group_size=3000,
+    )  # fmt: skip
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(1).column(0)
+    data[group.data_page_offset : group.data_page_offset + 40] = b"\xff" * 40
+    (tmp_path / "a.parquet").write_bytes(data)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
+    (tmp_path / "c.txt").write_text("last")
+    texts, rejects = drain(FileSource(tmp_path))
+    assert len(texts) == 3001
+    assert rejects == [(3001, "broken-parquet"), (1, "broken-parquet")]
+
+
+def test_bad_csv_header_rejects_the_file(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'"text,id\n1,2\n')
+    (tmp_path / "b.csv").write_bytes(b"\xff,text\n1,2\n")
+    (tmp_path / "c.csv").write_bytes(b"\ntext,id\nx,2")
+    assert drain(FileSource(tmp_path)) == (["x"], [(1, "broken-csv"), (1, "not-utf8")])
+
+
+def test_later_remote_file_without_the_column_is_a_reject():
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
+    memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
+    assert drain(FileSource("memory://streamlda-csv")) == (["one"], [(1, "missing-column")])
+
+
+def test_too_long_csv_record_is_passed_over_with_its_quoted_lines(tmp_path):
+    rows = 'text,id\n"' + "x" * 99 + '\ny,1\n""\nz",2\nshort,3\n'
+    (tmp_path / "a.csv").write_text(rows)
+    source = FileSource(tmp_path, max_document_bytes=20)
+    assert drain(source) == (["short"], [(1, "too-long")])
+
+
+@pytest.mark.parametrize("ending", list(COMPRESS))
+def test_memory_bounded_for_a_line_of_any_length(ending, tmp_path):
+    line = b"x" * (64 * 2**20)
+    (tmp_path / f"a.txt{ending}").write_bytes(COMPRESS[ending](line + b"\nshort\n"))
+    del line
+    source = FileSource(tmp_path, max_document_bytes=2**20)
+    tracemalloc.start()
+    try:
+        assert drain(source) == (["short"], [(1, "too-long")])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A zstd slice may expand to 16 MiB, held twice; the window of xz has 8 MiB.
+    assert peak < {".zst": 40, ".xz": 14}.get(ending, 6) * 2**20
+
+
+def test_poll_stops_at_a_bound_of_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_POLL_BYTES", 1000)
+    (tmp_path / "a.txt").write_text(("x" * 300 + "\n") * 10)
+    source = FileSource(tmp_path)
+    assert [len(source.poll(100).texts) for _ in range(3)] == [4, 4, 2]
+
+
+def test_poll_stops_at_many_rejects(tmp_path):
+    (tmp_path / "a.jsonl").write_text("x\n" * 25)
+    source = FileSource(tmp_path)
+    assert [len(source.poll(10).rejects) for _ in range(3)] == [10, 10, 5]
+
+
+def test_position_of_another_list_is_an_error(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    source = FileSource(tmp_path)
+    source.poll(1)
+    (tmp_path / "b.txt").write_text("three")
+    with pytest.raises(SourceError, match="list of files it was made with"):
+        FileSource(tmp_path).seek(source.position())
+    source.close()
+
+
+@pytest.mark.parametrize("ending", list(COMPRESS))
+def test_resume_in_a_file_that_lost_what_was_read_is_an_error(ending, tmp_path):
+    path = tmp_path / f"a.txt{ending}"
+    path.write_bytes(COMPRESS[ending](b"one\ntwo\nthree\n"))
+    source = FileSource(path)
+    source.poll(2)
+    position = source.position()
+    source.close()
+    path.write_bytes(COMPRESS[ending](b"one\n"))
+    again = FileSource(path)
+    again.seek(position)
+    with pytest.raises(SourceError, match="ends 4 bytes before the stored position"):
+        again.poll(1)
+
+
+def test_file_that_disappears_is_an_error_after_what_was_read(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.txt").write_text("two\n")
+    source = FileSource(tmp_path)
+    (tmp_path / "b.txt").rename(tmp_path / "away")
+    assert source.poll(10).texts == ["one"]
+    position = source.position()
+    with pytest.raises(SourceError, match=r"must be readable, got name=.*b\.txt"):
+        source.poll(10)
+    assert source.position() == position
+    (tmp_path / "away").rename(tmp_path / "b.txt")
+    assert source.poll(10).texts == ["two"]
+    source.close()
+
+
+def test_every_reason_is_in_the_readme():
+    readme = Path(records.__file__).with_name("README.md").read_text()
+    for reason in records.REASONS:
+        assert f"`{reason}`" in readme

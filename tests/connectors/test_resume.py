@@ -1,0 +1,143 @@
+"""Wherever reading stops and whatever the block and batch sizes: the rest is exactly the rest."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors import compressed, parquet
+from connectors.files import FileSource
+from connectors.lines import CsvSplitter, LineSplitter
+from connectors.records import Batch, RecordStream, Skipped
+
+COMPRESS = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+FORMATS = [f"{name}{ending}" for name in ("txt", "jsonl", "csv", "tsv") for ending in COMPRESS]
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+awkward_text = st.text(st.sampled_from('ab",\t\n\r \0é\ufeff'), max_size=12)
+texts_of_files = st.lists(st.lists(any_text | awkward_text, max_size=12), min_size=1, max_size=3)
+
+
+def write(path: Path, texts: list[str]) -> list[str]:
+    """Write `texts` in the format of the name; return the documents they must come back as."""
+    format, _, ending = path.name.partition(".")[2].partition(".")
+    if format == "parquet":
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
+        return texts
+    if format == "txt":
+        texts = [text.replace("\n", " ").rstrip("\r") for text in texts]
+        # A mark at the very start would be one of the file.
+        data = "\n".join(texts).lstrip("\ufeff").encode()
+        texts = [text for text in data.decode().split("\n") if text and not text.isspace()]
+    elif format == "jsonl":
+        data = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    else:
+        table = io.StringIO(newline="")
+        delimiter = "\t" if format == "tsv" else ","
+        writer = csv.writer(table, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+        writer.writerow(["id", "text"])
+        writer.writerows([i, text] for i, text in enumerate(texts))
+        data = table.getvalue().encode()
+    # In two parts: compressed files may be made of several streams.
+    half = len(data) // 2
+    compress = COMPRESS["." + ending if ending else ""]
+    path.write_bytes(compress(data[:half]) + compress(data[half:]))
+    return texts
+
+
+@pytest.mark.parametrize("format", [*FORMATS, "parquet"])
+@given(contents=texts_of_files, data=st.data())
+def test_resume_anywhere_gives_the_rest(format, contents, data):
+    sizes = st.integers(1, 9)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(compressed, "BLOCK_BYTES", data.draw(st.integers(1, 40), "block")),
+        patch.object(compressed, "READ_BYTES", data.draw(st.integers(1, 40), "read")),
+        patch.object(compressed, "ZSTD_SLICE_BYTES", data.draw(st.integers(1, 9), "slice")),
+        patch.object(parquet, "PARQUET_RUN_ROWS", data.draw(st.integers(1, 5), "rows")),
+    ):
+        expected = []
+        for i, texts in enumerate(contents):
+            expected += write(Path(folder, f"{i}.{format}"), texts)
+        seen = []
+        source = FileSource(folder)
+        while not (poll := source.poll(data.draw(sizes, "batch"))).exhausted:
+            seen += poll.texts
+            assert poll.rejects == []
+            if data.draw(st.booleans(), "reopen"):
+                position = json.loads(json.dumps(source.position()))
+                source.close()
+                source = FileSource(folder)
+                source.seek(position)
+        source.close()
+        assert seen + poll.texts == expected
+
+
+def fed_in_pieces(splitter, data, cuts):
+    records = []
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, stop in pairwise(bounds):
+        records += splitter.feed(data[start:stop])
+    return [*records, *splitter.finish()]
+
+
+cuts = st.lists(st.integers(0, 60), max_size=6)
+
+
+@given(data=st.binary(max_size=60) | st.text("a\n\r", max_size=60).map(str.encode), cuts=cuts)
+def test_lines_equal_split_for_any_blocks(data, cuts):
+    limit = 4
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    expected = [x if len(x) <= limit else Skipped(len(x), "too-long") for x in lines]
+    assert fed_in_pieces(LineSplitter(limit), data, cuts) == expected
+
+
+@given(text=st.text('ab",\n', max_size=60), cuts=cuts)
+def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
+    # The standard reader is handed lines; those it takes for one row make up one record.
+    lines = text.splitlines(keepends=True)
+    reader = csv.reader(lines)
+    expected, taken = [], 0
+    for _ in reader:
+        record = "".join(lines[taken : reader.line_num])
+        taken = reader.line_num
+        expected.append(record.removesuffix("\n") if record.endswith("\n") else record)
+    records = fed_in_pieces(CsvSplitter(1000, ","), text.encode(), cuts)
+    # Only where a last quote never closes do they differ: in its line end.
+    assert [r.decode().removesuffix("\n") for r in records] == [
+        x.removesuffix("\n") for x in expected
+    ]
+
+
+@given(data=st.binary(max_size=40), cuts=cuts)
+def test_offset_reaches_the_end_of_what_was_fed(data, cuts):
+    stream = RecordStream("x", LineSplitter(5), lambda line: None)
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, stop in pairwise(bounds):
+        stream.feed(data[start:stop])
+        stream.take(Batch(1000, 1.0))
+        assert stream.offset <= stop
+    stream.finish()
+    stream.take(Batch(1000, 1.0))
+    assert stream.offset == len(data)

@@ -1,0 +1,83 @@
+"""Slow twins of the kernels of inference, co-occurrence and sampling: loops, no shared code."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from itertools import pairwise
+
+
+def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
+    rows = []
+    n_topics = len(alpha)
+    for first, last in pairwise(row_pointers):
+        document = list(zip(counts[first:last], word_ids[first:last], strict=True))
+        tokens = math.fsum(count for count, _ in document)
+        gamma = [a + tokens / n_topics for a in alpha]
+        for _ in range(max_iterations):
+            topic_tokens = [[] for _ in range(n_topics)]
+            for count, word in document:
+                joint = [gamma[k] * words[word][k] for k in range(n_topics)]
+                if math.fsum(joint) < 1e-280:
+                    continue
+                for k in range(n_topics):
+                    topic_tokens[k].append(count * joint[k] / math.fsum(joint))
+            new = [alpha[k] + math.fsum(topic_tokens[k]) for k in range(n_topics)]
+            change = math.fsum(abs(b - a) for a, b in zip(gamma, new, strict=True))
+            gamma = new
+            if change <= tolerance * math.fsum(gamma):
+                break
+        rows.append([g / math.fsum(gamma) for g in gamma])
+    return rows
+
+
+def word_probabilities(word_ids, row_pointers, words, theta):
+    return [
+        math.fsum(t * b for t, b in zip(theta[n], words[word_ids[e]], strict=True))
+        for n in range(len(theta))
+        for e in range(row_pointers[n], row_pointers[n + 1])
+    ]
+
+
+def count_windows(documents, topics, window):
+    """Visit every window; return occurrences by word, pairs by (topic, i, j) and windows."""
+    occurrences, pairs, windows = Counter(), Counter(), 0
+    for document in documents:
+        present = set(document[:window])
+        for start in range(max(1, len(document) - window + 1)):
+            if start > 0:
+                present.discard(document[start - 1])
+                present.add(document[start + window - 1])
+            windows += 1
+            for word in {word for topic in topics for word in topic}:
+                occurrences[word] += word in present
+            for k, topic in enumerate(topics):
+                for i in range(len(topic)):
+                    for j in range(i):
+                        pairs[k, i, j] += topic[i] in present and topic[j] in present
+    return occurrences, pairs, windows
+
+
+def plain_windows(documents, words, window):
+    """Count windows that hold a word, by the textbook: it is there if any of its tokens is."""
+    occurrences = Counter()
+    for document in documents:
+        for start in range(max(1, len(document) - window + 1)):
+            for word in words:
+                occurrences[word] += word in document[start : start + window]
+    return occurrences
+
+
+def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):
+    tokens = []
+    for d, (first, last) in enumerate(pairwise(offsets)):
+        for t in range(first, last):
+            topic = bisect_right(topic_cdf[d], uniforms[t][0])
+            tokens.append(bisect_right(word_cdf[topic], uniforms[t][1]))
+    return tokens
+
+
+def tally_tokens(tokens, offsets):
+    """Return one sorted list of (word, count) a document."""
+    return [sorted(Counter(tokens[first:last]).items()) for first, last in pairwise(offsets)]

@@ -1,0 +1,252 @@
+"""Planted corpora: kernels against slow twins, seeking, moments against theory, the source."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.kernels.sampling import draw_tokens, tally_tokens
+from streamlda.simulate import PlantedLDA, SimulatedSource, _running_sums, _search_starts
+from streamlda.source import Source
+from tests import oracle_text
+
+
+def plain(kernel):
+    """Return the uncompiled kernel; with the compiler switched off it is one already."""
+    return getattr(kernel, "py_func", kernel)
+
+
+LENGTHS = {
+    "random": [5, 17, 40, 80, 3, 11],
+    "no documents": [],
+    "empty": [0, 0],
+    "one word": [1],
+    "three tokens": [3],
+    "100,000 tokens": [100_000],
+}
+
+
+@pytest.mark.parametrize("n_features", [1, 7, 200])
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_draw_tokens_equals_oracle(kind, n_features):
+    rng = np.random.default_rng(0)
+    lengths = np.array(LENGTHS[kind], dtype=np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    uniforms = rng.random((offsets[-1], 2))
+    # The ends of the buckets, where rounding could skip a word.
+    uniforms[::3, 1] = np.floor(uniforms[::3, 1] * n_features) / n_features
+    topics = rng.dirichlet(np.full(n_features, 0.05), size=3)
+    topics[1, 0] = topics[2, -1] = 0.0
+    topics[1:, n_features // 2] += 1e-3
+    topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(lengths)))
+    word_cdf = _running_sums(topics)
+    starts = _search_starts(word_cdf)
+    expected = oracle_text.draw_tokens(
+        uniforms.tolist(), topic_cdf.tolist(), word_cdf.tolist(), offsets.tolist()
+    )
+    for function in (draw_tokens, plain(draw_tokens)):
+        tokens = np.empty(offsets[-1], dtype=np.int32)
+        function(uniforms, topic_cdf, word_cdf, starts, offsets, tokens)
+        assert tokens.tolist() == expected
+
+
+@pytest.mark.parametrize("n_features", [1, 4, 200])
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_tally_tokens_equals_oracle(kind, n_features):
+    lengths = np.array(LENGTHS[kind], dtype=np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    tokens = np.random.default_rng(1).integers(n_features, size=offsets[-1], dtype=np.int32)
+    expected = oracle_text.tally_tokens(tokens.tolist(), offsets.tolist())
+    for function in (tally_tokens, plain(tally_tokens)):
+        word_ids, counts = tokens.copy(), np.full(len(tokens), np.nan)
+        distinct = np.empty(len(lengths), dtype=np.int64)
+        function(offsets, word_ids, counts, distinct)
+        found = [
+            list(zip(word_ids[a : a + m].tolist(), counts[a : a + m].tolist(), strict=True))
+            for a, m in zip(offsets[:-1], distinct, strict=True)
+        ]
+        assert found == expected
+        assert np.count_nonzero(counts) == distinct.sum()
+
+
+def test_documents_and_texts_and_draws_are_the_same_documents():
+    def planted():
+        return PlantedLDA(4, 30, seed=2)
+
+    drawn, texts, batch = planted().draw(50), planted().texts(50), planted().documents(50)
+    words = planted().words
+    assert words[17] == "w00017"
+    rows = batch.to_csr().toarray()
+    for d, text in enumerate(texts):
+        tokens = drawn.token_ids[drawn.offsets[d] : drawn.offsets[d + 1]]
+        assert text == " ".join(words[token] for token in tokens)
+        assert np.array_equal(rows[d], np.bincount(tokens, minlength=30))
+
+
+@pytest.mark.parametrize("mean_length", [5, 80, 500])
+def test_document_is_the_same_whatever_the_batches(mean_length):
+    def planted():
+        return PlantedLDA(4, 30, mean_length=mean_length, seed=3)
+
+    whole = planted().documents(2200).to_csr()
+    parts, source = [], planted()
+    for size in (1, 0, 99, 1024, 1, 1075):
+        parts.append(source.documents(size).to_csr())
+    assert source.position == 2200
+    start = 0
+    for part in parts:
+        stop = start + part.shape[0]
+        assert (part != whole[start:stop]).nnz == 0
+        start = stop
+    source.seek(1500)
+    assert (source.documents(10).to_csr() != whole[1500:1510]).nnz == 0
+    source.seek(3)
+    assert (source.documents(10).to_csr() != whole[3:13]).nnz == 0
+
+
+def test_seed_decides_topics_and_documents():
+    first, again, other = (PlantedLDA(3, 20, seed=seed) for seed in (4, 4, 5))
+    assert np.array_equal(first.components, again.components)
+    assert not np.array_equal(first.components, other.components)
+    assert first.texts(5) == again.texts(5) != other.texts(5)
+
+
+def test_shortest_document_has_three_tokens():
+    lengths = PlantedLDA(2, 50, mean_length=1, seed=6).documents(3000).lengths
+    assert lengths.min() == 3
+    assert lengths.max() > 3
+
+
+def test_planted_parameters_are_kept():
+    planted = PlantedLDA(4, 20, alpha_0=2.0, seed=7)
+    np.testing.assert_allclose(planted.alpha, 0.5)
+    np.testing.assert_allclose(planted.components.sum(axis=1), 1.0)
+    skewed = PlantedLDA(2, 20, alpha=[0.1, 3.0], seed=7)
+    assert skewed.alpha.tolist() == [0.1, 3.0]
+
+
+def largest_z(samples, expected):
+    """Return the largest standardised deviation of the mean of independent samples."""
+    error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
+    return np.abs((samples.mean(axis=0) - expected) / error).max()
+
+
+@pytest.mark.statistical
+def test_moments_agree_with_theory():
+    """Word and pair moments of the counts; false-alarm rate 1e-4, by Bonferroni."""
+    planted = PlantedLDA(
+        3, 6, alpha=[0.3, 0.8, 0.4], topic_concentration=0.3, mean_length=20, seed=8
+    )
+    batch = planted.documents(40_000)
+    counts, lengths = batch.to_csr().toarray(), batch.lengths
+    alpha, topics = planted.alpha, planted.components
+    alpha_0 = alpha.sum()
+    words = counts / lengths[:, None]
+    pairs = counts[:, :, None] * counts[:, None, :]
+    pairs[:, np.arange(6), np.arange(6)] -= counts
+    pairs = (pairs / (lengths * (lengths - 1))[:, None, None]).reshape(-1, 36)
+    first = alpha @ topics / alpha_0
+
+    def second(alpha_0):
+        weights = (np.outer(alpha, alpha) * alpha_0 / alpha.sum() + np.diag(alpha)) / (
+            alpha.sum() * (alpha_0 + 1)
+        )
+        return (topics.T @ weights @ topics).ravel()
+
+    bar = stats.norm.isf(1e-4 / (2 * 42))
+    assert largest_z(words, first) < bar
+    assert largest_z(pairs, second(alpha_0)) < bar
+    # The same statistic must see a uniform prior, independent words and a wrong alpha_0.
+    assert largest_z(words, topics.mean(axis=0)) > 2 * bar
+    assert largest_z(pairs, np.outer(first, first).ravel()) > 2 * bar
+    assert largest_z(pairs, second(1.5 * alpha_0)) > 2 * bar
+
+
+@pytest.mark.statistical
+def test_tokens_in_order_and_lengths_agree_with_theory():
+    """Chi-square of the first and last token's words and of lengths; false-alarm rate 1e-4."""
+    planted = PlantedLDA(3, 6, topic_concentration=1.0, mean_length=8, seed=9)
+    drawn = planted.draw(20_000)
+    expected = planted.alpha @ planted.components / planted.alpha.sum()
+    for token in (drawn.offsets[:-1], drawn.offsets[1:] - 1):
+        seen = np.bincount(drawn.token_ids[token], minlength=6)
+        assert stats.chisquare(seen, 20_000 * expected).pvalue > 1e-4 / 3
+        assert stats.chisquare(seen, np.full(6, 20_000 / 6)).pvalue < 1e-9
+    lengths = np.bincount(np.minimum(np.diff(drawn.offsets), 15), minlength=16)[3:]
+    for mean, right in ((8, True), (7.8, False)):
+        share = stats.poisson.pmf(np.arange(16), mean)
+        share[3] = stats.poisson.cdf(3, mean)
+        share[15] = stats.poisson.sf(14, mean)
+        assert (stats.chisquare(lengths, 20_000 * share[3:]).pvalue > 1e-4 / 3) == right
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_components": 0},
+        {"n_features": 0},
+        {"seed": -1},
+        {"alpha_0": 0.0},
+        {"alpha": [1.0, 1.0]},
+        {"alpha": [1.0, 1.0, -1.0]},
+        {"topic_concentration": 0.0},
+        {"mean_length": 0},
+        {"mean_length": np.nan},
+    ],
+)
+def test_planted_refuses(change):
+    arguments = {"n_components": 3, "n_features": 10, "seed": 0, **change}
+    with pytest.raises(InvalidSettingError, match="got"):
+        PlantedLDA(**arguments)
+
+
+def test_planted_refuses_negative_places():
+    planted = PlantedLDA(3, 10, seed=0)
+    with pytest.raises(InvalidSettingError, match="n=-1"):
+        planted.draw(-1)
+    with pytest.raises(InvalidSettingError, match="document=-1"):
+        planted.seek(-1)
+
+
+def test_source_ends_resumes_and_reports():
+    planted = PlantedLDA(3, 40, seed=10)
+    expected = PlantedLDA(3, 40, seed=10).texts(25)
+    source = SimulatedSource(planted, n_documents=25)
+    assert isinstance(source, Source)
+    assert source.progress() == (0, 25, "documents")
+    first = source.poll(10)
+    assert (first.texts, first.exhausted) == (expected[:10], False)
+    place = json.loads(json.dumps(source.position()))
+    last = source.poll(100)
+    assert (last.texts, last.exhausted) == (expected[10:], True)
+    assert source.poll(5).texts == []
+    assert source.progress() == (25, 25, "documents")
+    later = SimulatedSource(PlantedLDA(3, 40, seed=10), n_documents=25)
+    later.seek(place)
+    assert later.poll(15) == last
+
+
+def test_sources_share_a_corpus_without_disturbing_each_other():
+    planted = PlantedLDA(3, 40, seed=11)
+    one, two = SimulatedSource(planted), SimulatedSource(planted)
+    assert one.poll(7).texts + one.poll(3).texts == two.poll(10).texts
+    assert one.progress() == (10, None, "documents")
+    assert not one.poll(1).exhausted
+
+
+def test_source_refuses():
+    source = SimulatedSource(PlantedLDA(3, 40, seed=12), n_documents=0)
+    assert source.poll(1).exhausted
+    for position in ({}, {"document": -1}, {"document": "3"}, {"document": True}):
+        with pytest.raises(SourceError, match="document number"):
+            source.seek(position)
+    with pytest.raises(InvalidSettingError, match="max_documents=0"):
+        source.poll(0)
+    source.close()
+    source.close()
+    with pytest.raises(SourceError, match="open"):
+        source.poll(1)
+    with pytest.raises(InvalidSettingError, match="n_documents=-1"):
+        SimulatedSource(PlantedLDA(3, 40, seed=12), n_documents=-1)
