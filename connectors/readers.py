@@ -158,11 +158,10 @@ class LineReader:
         self._file = file
         parse: Parser
         splitter: Splitter = LineSplitter(options.max_document_bytes)
-        empty = False
         if file.format == "csv":
-            header = read_csv_header(file, options)
-            empty = header is None
-            column, n_columns, end = header or CsvHeader(0, 1, 0)
+            # Without a header there are only blank lines, which any columns fit.
+            header = read_csv_header(file, options) or CsvHeader(0, 1, 0)
+            column, n_columns, end = header
             splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
             parse = csv_parser(column, n_columns, file.delimiter, options.encoding)
             offset = max(offset, end)
@@ -173,7 +172,7 @@ class LineReader:
         self._records = RecordStream(file.name, splitter, parse, record, offset)
         self._blocks = BlockReader(file.open(), file.compression)
         self._behind = self._blocks.skip(offset)
-        self._ended = empty
+        self._ended = False
 
     @property
     def record(self) -> int:

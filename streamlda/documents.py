@@ -55,9 +55,9 @@ class DocumentBatch:
         *,
         integral: bool = True,
     ) -> None:
-        self.counts = _frozen(counts, np.float64)
-        self.word_ids = _frozen(word_ids, np.int32)
-        self.row_pointers = _frozen(row_pointers, np.int64)
+        self.counts = _frozen(_real(counts), np.float64)
+        self.word_ids = _frozen(_integers("word ids", word_ids, np.int32), np.int32)
+        self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
         self._check_layout()
         self._check_words()
@@ -78,13 +78,18 @@ class DocumentBatch:
         """
         import scipy.sparse
 
-        csr = scipy.sparse.csr_matrix(X)
-        if csr.dtype.kind not in "buif":
+        matrix: Any = X if scipy.sparse.issparse(X) else np.asarray(X)
+        _real(matrix)
+        if matrix.ndim != 2:
             raise InvalidDocumentsError(
-                f"counts must be real numbers, got dtype={csr.dtype}; convert them first"
+                f"counts must be a matrix of documents by words, got ndim={matrix.ndim}; "
+                "put a single document into a matrix of one row"
             )
-        if csr.dtype.kind != "f" and csr.nnz and int(csr.data.max()) > MAX_TOKENS:
-            raise InvalidDocumentsError(_too_many(int(csr.data.max())))
+        # Converting another sparse format adds up duplicates, which small integers cannot hold;
+        # scipy has no sparse half precision.
+        if matrix.dtype == np.float16 or getattr(matrix, "format", "csr") != "csr":
+            matrix = matrix.astype(np.float64)
+        csr: Any = scipy.sparse.csr_matrix(matrix)
         tidy = csr.has_canonical_format and bool(np.all(csr.data != 0))
         if not tidy:
             csr = csr.astype(np.float64, copy=True)
@@ -117,12 +122,14 @@ class DocumentBatch:
         lengths = np.zeros(self.n_documents)
         if len(filled):
             lengths[filled] = np.add.reduceat(self.counts, self.row_pointers[filled])
-        return _frozen(lengths, np.float64)
+        frozen: NDArray[np.float64] = _frozen(lengths, np.float64)
+        return frozen
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Which documents have at least `MIN_TOKENS` tokens, shape (n_documents,)."""
-        return self.lengths >= MIN_TOKENS
+        frozen: NDArray[np.bool_] = _frozen(self.lengths >= MIN_TOKENS, np.bool_)
+        return frozen
 
     def rows(self, start: int, stop: int) -> DocumentBatch:
         """Return documents `start` to `stop` as a batch that shares this one's arrays."""
@@ -145,13 +152,15 @@ class DocumentBatch:
         )
 
     def _check_layout(self) -> None:
-        pointers, nnz = self.row_pointers, len(self.word_ids)
-        if pointers.ndim != 1 or len(pointers) == 0 or self.counts.shape != (nnz,):
+        pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
+        if pointers.ndim != 1 or len(pointers) == 0 or not self.counts.shape == ids.shape == (nnz,):
             raise InvalidDocumentsError(
                 "a batch must have one row pointer more than documents and one count a word id, "
-                f"got row_pointers={pointers.shape} counts={self.counts.shape} word_ids=({nnz},)"
+                f"got row_pointers={pointers.shape} counts={self.counts.shape} "
+                f"word_ids={ids.shape}; build the batch with DocumentBatch.from_matrix"
             )
-        if pointers[0] != 0 or pointers[-1] != nnz or bool(np.any(np.diff(pointers) < 0)):
+        # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
+        if pointers[0] != 0 or pointers[-1] != nnz or bool(np.any(pointers[1:] < pointers[:-1])):
             raise InvalidDocumentsError(
                 f"row pointers must rise from 0 to the number of entries, got first={pointers[0]} "
                 f"last={pointers[-1]} entries={nnz}; build the batch with DocumentBatch.from_matrix"
@@ -175,8 +184,7 @@ class DocumentBatch:
         starts = self.row_pointers[1:-1]
         rising[starts[(starts > 0) & (starts < len(ids))] - 1] = True
         if not rising.all():
-            where = int(np.argmin(rising))
-            row = int(np.searchsorted(self.row_pointers, where, side="right")) - 1
+            row = self._document_of(int(np.argmin(rising)))
             raise InvalidDocumentsError(
                 "word ids must rise strictly within a document, each word once, got "
                 f"document={row}; build the batch with DocumentBatch.from_matrix"
@@ -186,38 +194,70 @@ class DocumentBatch:
         counts = self.counts
         if len(counts) == 0:
             return
-        low = float(counts.min())
-        if np.isnan(low) or not np.isfinite(counts.max()):
-            bad = int(np.argmin(np.isfinite(counts)))
+        low, high = float(counts.min()), float(counts.max())
+        if not (np.isfinite(low) and np.isfinite(high)):
             raise InvalidDocumentsError(
-                f"counts must be finite, got counts[{bad}]={counts[bad]}; "
+                f"counts must be finite, got {self._first(~np.isfinite(counts))}; "
                 "remove NaN and infinity before fitting"
             )
         if low < 0:
             raise InvalidDocumentsError(
-                f"Negative values in data passed to streamlda: counts must be >= 0, got min={low}; "
-                "pass word counts, not centred or signed features"
+                "Negative values in data passed to streamlda: counts must be >= 0, got "
+                f"{self._first(counts < 0)}; pass word counts, not centred or signed features"
             )
         if low == 0:
             raise InvalidDocumentsError(
-                "a batch stores counts above 0 only, got an explicit zero; "
+                f"a batch must store counts above 0 only, got {self._first(counts == 0)}; "
                 "build the batch with DocumentBatch.from_matrix"
             )
-        if integral and bool(np.any(counts != np.rint(counts))):
+        if integral:
+            fractional = counts != np.rint(counts)
+            if bool(fractional.any()):
+                raise InvalidDocumentsError(
+                    f"counts must be whole numbers of tokens, got {self._first(fractional)}; "
+                    "pass CountVectorizer output, not TF-IDF"
+                )
+        # Single counts first: a sum of such counts cannot overflow.
+        too_many = counts > MAX_TOKENS if high > MAX_TOKENS else self.lengths > MAX_TOKENS
+        if bool(too_many.any()):
+            row = int(np.argmax(too_many))
+            row = self._document_of(row) if high > MAX_TOKENS else row
             raise InvalidDocumentsError(
-                "counts must be whole numbers of tokens, got fractional values; "
-                "pass CountVectorizer output, not TF-IDF"
+                f"a document must have at most {MAX_TOKENS} tokens, got document={row}; "
+                "split it, or check the counts for overflow"
             )
-        longest = float(self.lengths.max())
-        if longest > MAX_TOKENS:
-            raise InvalidDocumentsError(_too_many(longest))
+
+    def _document_of(self, entry: int) -> int:
+        return int(np.searchsorted(self.row_pointers, entry, side="right")) - 1
+
+    def _first(self, wrong: NDArray[np.bool_]) -> str:
+        """Say which document the first wrong entry belongs to, and its count."""
+        entry = int(np.argmax(wrong))
+        return f"document={self._document_of(entry)} count={self.counts[entry]}"
 
 
-def _too_many(tokens: float) -> str:
-    return (
-        f"a document must have at most {MAX_TOKENS} tokens, got tokens={tokens:.0f}; "
-        "split it, or check the counts for overflow"
-    )
+def _real(array: Any) -> Any:
+    """Return `array` (or a sparse matrix) if it holds real numbers."""
+    array = array if hasattr(array, "dtype") else np.asarray(array)
+    if array.dtype.kind not in "buif":
+        raise InvalidDocumentsError(
+            f"counts must be real numbers, got dtype={array.dtype}; convert them first"
+        )
+    return array
+
+
+def _integers(name: str, array: Any, dtype: Any) -> Any:
+    """Return `array` if a cast to the integer type `dtype` changes none of its values."""
+    array = np.asarray(array)
+    if array.dtype == dtype or array.size == 0:
+        return array
+    limits = np.iinfo(dtype)
+    if array.dtype.kind not in "iu" or array.min() < limits.min or array.max() > limits.max:
+        raise InvalidDocumentsError(
+            f"{name} must be integers that fit {np.dtype(dtype)}, got dtype={array.dtype}; "
+            "build the batch with DocumentBatch.from_matrix"
+        )
+    return array
 
 
 def _frozen(array: Any, dtype: Any) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.kernels import association
 
 Array = NDArray[np.float64]
@@ -48,6 +48,11 @@ class Moments:
     order : {2, 3}, default 3
         2 leaves the triple statistic out (a sketch round needs the pair statistic only).
 
+    Raises
+    ------
+    InvalidSettingError
+        If the map is not a finite matrix, or the order neither 2 nor 3.
+
     Attributes
     ----------
     documents : int
@@ -67,8 +72,11 @@ class Moments:
     Notes
     -----
     Memory in bytes: ``8 (3 d + (order - 1) d m + 2 m^2 + 2 m^3 [order = 3])``. Time of `add`:
-    O(nnz m + n_documents m^3 / 3). The halves over even and odd documents differ by sampling noise
-    alone, which is how `streamlda.topics` knows the noise floor.
+    O(nnz m + n_documents m^3 / 3), and O(d) a call. The halves over even and odd documents differ
+    by sampling noise alone, which is how `streamlda.topics` knows the noise floor.
+
+    The word sums do not depend on how the stream was cut into batches; the gram and cube sums do,
+    by rounding.
 
     Privacy: holds raw sums; nothing read from here is private.
     """
@@ -77,6 +85,15 @@ class Moments:
         if order not in (2, 3):
             raise InvalidSettingError(f"the order of moments must be 2 or 3, got order={order}")
         self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
+        if self.whitening.ndim != 2 or 0 in self.whitening.shape:
+            raise InvalidSettingError(
+                "a map must be a matrix of words by columns, got "
+                f"shape={self.whitening.shape}; make it with streamlda.whitening"
+            )
+        if not np.isfinite(self.whitening).all():
+            raise InvalidSettingError(
+                "a map must be finite, got NaN or infinite entries; check what it was made from"
+            )
         self.order = order
         self.documents = 0
         self.skipped = 0
@@ -144,31 +161,40 @@ class Moments:
         Raises
         ------
         InvalidSettingError
-            If the maps or the orders differ.
+            If the maps or the orders differ; nothing has been added then.
         """
         if self.order != other.order or not np.array_equal(self.whitening, other.whitening):
             raise InvalidSettingError(
                 "moments can be merged only when they share map and order, got "
                 f"orders={self.order},{other.order}; accumulate both from one engine state"
             )
+        # After an odd number of documents, the first of `other` is an odd one.
+        turn = -1 if self.documents % 2 else 1
         self.documents += other.documents
         self.skipped += other.skipped
-        for mine, theirs in zip(self._sums().values(), other._sums().values(), strict=True):
-            mine += theirs
+        for name, theirs in other._sums().items():
+            mine = self._sums()[name]
+            mine += theirs[::turn] if name in ("gram", "cube") else theirs
 
     def first_moment(self) -> Array:
         """Return M1 = mean of p1, shape (d,)."""
+        self._require(1)
         return self.word_totals[:, _FIRST] / self.documents
 
     def pair_moment(self) -> Array:
         """Return G = mean of P2 W, shape (d, m)."""
+        self._require(1)
         diagonal = self.word_totals[:, _PAIR, None] * self.whitening
-        return (self.cross[0] - diagonal) / self.documents
+        mean: Array = (self.cross[0] - diagonal) / self.documents
+        return mean
 
     def triple_moment(self) -> Array:
         """Return T = mean of P3(W, W, W), shape (m, m, m). Time O(d m^3) once a round."""
         if self.cube is None:
-            raise InvalidSettingError("the triple moment needs order=3, got order=2")
+            raise InvalidSettingError(
+                "the triple moment must have been summed, got order=2; accumulate with order=3"
+            )
+        self._require(1)
         W = self.whitening
         total = fill_symmetric(self.cube.sum(axis=0))
         m = W.shape[1]
@@ -185,17 +211,20 @@ class Moments:
 
         Half the difference of the means over even and over odd documents: it has mean zero and
         the covariance of the sampling error of the whole. The corrections for repeated words are
-        left out; they change it by a relative O(1 / l).
+        left out; they change it by a relative O(1 / l). At least 2 documents.
         """
+        self._require(2)
         n = np.array([self.documents - self.documents // 2, self.documents // 2])
-        n = np.maximum(n, 1)
         pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
         if self.cube is None:
             return pair, np.zeros((0, 0, 0))
         return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Return everything but the map as named arrays; see `from_state`."""
+        """Return everything but the map as named arrays; see `from_state`.
+
+        They are the sums themselves, not copies: store them before the next `add`.
+        """
         tally = np.array([self.documents, self.skipped, self.order], dtype=np.int64)
         return {"tally": tally, **self._sums()}
 
@@ -208,17 +237,31 @@ class Moments:
         InvalidSettingError
             If an array is missing or has another shape than the map implies.
         """
-        documents, skipped, order = (int(x) for x in state["tally"])
+        tally = state.get("tally")
+        if tally is None or tally.shape != (3,):
+            raise InvalidSettingError(
+                "saved moments must have a tally of three numbers, got "
+                f"shape={None if tally is None else tally.shape}; take it from Moments.state"
+            )
+        documents, skipped, order = (int(x) for x in tally.tolist())
         moments = cls(whitening, order)
         moments.documents, moments.skipped = documents, skipped
         for name, mine in moments._sums().items():
             if name not in state or state[name].shape != mine.shape:
                 raise InvalidSettingError(
                     f"saved moments must fit their map, got array={name} "
-                    f"shape={state[name].shape if name in state else None} expected={mine.shape}"
+                    f"shape={state[name].shape if name in state else None} "
+                    f"expected={mine.shape}; restore them with the map they were taken through"
                 )
             mine[...] = state[name]
         return moments
+
+    def _require(self, documents: int) -> None:
+        if self.documents < documents:
+            raise InsufficientDataError(
+                f"a mean must be over at least {documents} documents of 3 tokens or more, got "
+                f"documents={self.documents} skipped={self.skipped}; add more documents first"
+            )
 
     def _sums(self) -> dict[str, Array]:
         sums = {"word_totals": self.word_totals, "cross": self.cross, "gram": self.gram}

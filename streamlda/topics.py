@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import brentq, linear_sum_assignment
 
-from streamlda.decomposition.tensor_power import Eigenpairs, apply_pairs, tensor_power
+from streamlda.decomposition.tensor_power import apply_pairs, tensor_power
 from streamlda.moments import Moments
 from streamlda.whitening import centred_pairs
 
@@ -31,6 +31,18 @@ Array = NDArray[np.float64]
 
 #: Range in which alpha_0 is looked for.
 ALPHA_0_RANGE = (0.01, 100.0)
+
+#: Directions of the pair moment below this share of the largest are not there.
+RANK_TOLERANCE = 1e-10
+
+#: Condition number of whitening above which a warning is given.
+LARGE_CONDITION_NUMBER = 1000.0
+
+#: Least share of alpha_0 that a topic keeps.
+ALPHA_FLOOR = 1e-6
+
+#: Two rounds speak of the same topic when their word distributions have this affinity (0 to 1).
+SAME_TOPIC_AFFINITY = 0.85
 
 #: A topic is supported when noise turns its eigenvector by less than this (radians, first order).
 SUPPORT_ANGLE = 0.5
@@ -78,24 +90,29 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class SpectralTopics:
-    """Topics of one round with what is known about their reliability.
+    """Topics with what is known about their reliability, most prevalent first.
 
     Attributes
     ----------
-    topics : ndarray of shape (k, d)
-        Estimates of mu_i, rows summing to 1; entries may be slightly negative.
-    alpha : ndarray of shape (k,)
-        Dirichlet parameters, as the eigenvalues give them (their sum need not be alpha_0).
+    topics : ndarray of shape (K, d)
+        Estimates of mu_i, rows summing to 1; sampling noise leaves some entries slightly negative
+        (`proper` clips them). A topic beyond the rank of the data repeats M1.
+    alpha : ndarray of shape (K,)
+        Dirichlet parameters, scaled to sum to `alpha_0`.
     alpha_0 : float
-    eigenvalues : ndarray of shape (k,)
-        lambda_i of the whitened triple moment; ``>= 1`` in exact arithmetic.
-    eigenvalue_noise : ndarray of shape (k,)
-        Norm of the sampling noise E(I, v_i, v_i) at each topic: to first order the eigenvector
-        is turned by ``eigenvalue_noise / eigenvalues`` radians.
+    alpha_fit : float
+        Sum of alpha as the eigenvalues alone give it, over `alpha_0`: 1 when the documents follow
+        the model with this alpha_0.
+    eigenvalues : ndarray of shape (K,)
+        lambda_i of the whitened triple moment; 0 beyond the rank.
+    eigenvalue_noise : ndarray of shape (K,)
+        Norm of the sampling noise E(I, v_i, v_i): to first order the eigenvector is turned by
+        ``eigenvalue_noise / eigenvalues`` radians.
     pair_eigenvalues : ndarray of shape (m,)
         Eigenvalues of C, largest first.
-    pair_noise : float
-        Spectral norm of the sampling noise of C.
+    pair_noise : ndarray of shape (K,)
+        Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
+        direction i is real when its eigenvalue is larger.
     documents : int
         Documents behind the estimate.
     """
@@ -103,76 +120,218 @@ class SpectralTopics:
     topics: Array
     alpha: Array
     alpha_0: float
+    alpha_fit: float
     eigenvalues: Array
     eigenvalue_noise: Array
     pair_eigenvalues: Array
-    pair_noise: float
+    pair_noise: Array
     documents: int
 
     @property
-    def condition_number(self) -> float:
-        """Largest over k-th pair eigenvalue; infinite when the k-th is not positive."""
-        last = self.pair_eigenvalues[len(self.alpha) - 1]
-        return float(self.pair_eigenvalues[0] / last) if last > 0 else float("inf")
+    def condition_number(self) -> float | None:
+        """Largest over K-th pair eigenvalue; None when the K-th is missing or not positive."""
+        K = len(self.alpha)
+        if len(self.pair_eigenvalues) < K or self.pair_eigenvalues[K - 1] <= 0:
+            return None
+        return float(self.pair_eigenvalues[0] / self.pair_eigenvalues[K - 1])
 
     @property
-    def rank_supported(self) -> int:
-        """Pair eigenvalues that stand above the sampling noise."""
-        return int(np.sum(self.pair_eigenvalues > self.pair_noise))
+    def directions_supported(self) -> int:
+        """How many topics the pair moment can tell apart above its sampling noise."""
+        n = min(len(self.pair_noise), len(self.pair_eigenvalues))
+        above = self.pair_eigenvalues[:n] > self.pair_noise[:n]
+        return n if above.all() else int(np.argmin(above))
 
     @property
     def supported(self) -> NDArray[np.bool_]:
-        """Which topics stand above the sampling noise, shape (k,)."""
+        """Which topics stand above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
+    def proper(self) -> Array:
+        """Return the topics as distributions: negative entries at 0, rows summing to 1."""
+        clipped = np.maximum(self.topics, 0.0)
+        proper: Array = clipped / clipped.sum(axis=1, keepdims=True)
+        return proper
 
-class Whitened:
-    """The moments of a round in k whitened dimensions, for one alpha_0."""
+
+def recover_topics(
+    seen: Seen, n_components: int, alpha_0: float | None, rng: np.random.Generator
+) -> SpectralTopics:
+    """Decompose the moments of a round into topics.
+
+    Time O(d m^2 + m^3 K + K^5) for each alpha_0 that is tried.
+
+    Parameters
+    ----------
+    seen : Seen
+        Moments of at least one document.
+    n_components : int
+        K.
+    alpha_0 : float or None
+        Sum of the Dirichlet parameters; None solves ``sum_i alpha_i = alpha_0`` for it, which
+        holds at the truth when documents follow the model.
+    rng : numpy.random.Generator
+        Starts of the power iterations.
+    """
+    if alpha_0 is None:
+        alpha_0 = _solve_alpha_0(seen, n_components, rng)
+    whitened = _Whitened(seen, n_components, alpha_0)
+    values, vectors = tensor_power(whitened.tensor, whitened.rank, rng=rng) if whitened.rank else (
+        np.zeros(0),
+        np.zeros((0, 0)),
+    )
+    topics = np.tile(seen.first / seen.first.sum(), (n_components, 1))
+    found = (whitened.centred @ whitened.map @ vectors).T
+    mass = found.sum(axis=1)
+    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
+    topics[: whitened.rank][definite] = found[definite] / mass[definite, None]
+
+    eigenvalues, noise = np.zeros(n_components), np.full(n_components, np.inf)
+    eigenvalues[: whitened.rank] = np.where(definite, values, 0.0)
+    turned = apply_pairs(whitened.noise, vectors) if whitened.rank else np.zeros((0, 0))
+    noise[: whitened.rank] = np.linalg.norm(turned, axis=0)
+    alpha = _alpha(eigenvalues, alpha_0)
+    total = float(alpha.sum())
+    # Every topic keeps a little prior weight: inference divides by it.
+    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(n_components)
+    order = np.argsort(-alpha, kind="stable")
+    return SpectralTopics(
+        topics=topics[order],
+        alpha=alpha[order] * (alpha_0 / alpha.sum()),
+        alpha_0=alpha_0,
+        alpha_fit=total / alpha_0,
+        eigenvalues=eigenvalues[order],
+        eigenvalue_noise=noise[order],
+        pair_eigenvalues=whitened.pair_eigenvalues,
+        pair_noise=whitened.pair_noise,
+        documents=seen.documents,
+    )
+
+
+def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopics:
+    """Average the topics on which two rounds over different documents agree.
+
+    A topic of `main` is averaged with its match in `other`, weighted by documents, when both give
+    nearly the same distribution; a topic without such a match stays as it is.
+    """
+    affinity = np.sqrt(main.proper()) @ np.sqrt(other.proper()).T
+    mine, theirs = linear_sum_assignment(-affinity)
+    same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
+    mine, theirs = mine[same], theirs[same]
+    share = other.documents / (main.documents + other.documents)
+    topics = main.topics.copy()
+    topics[mine] = (1 - share) * main.topics[mine] + share * other.topics[theirs]
+    return replace(main, topics=topics, documents=main.documents + other.documents)
+
+
+def diagnostics(found: SpectralTopics) -> dict[str, object]:
+    """Return what is known about the reliability of topics as plain JSON values.
+
+    The member ``warnings`` says in words what the data cannot support; it is empty when all is
+    well.
+    """
+    K, n = len(found.alpha), found.documents
+    weak = np.flatnonzero(~found.supported)
+    condition = found.condition_number
+    warnings = []
+    if found.directions_supported < K:
+        warnings.append(
+            f"word pairs tell {found.directions_supported} of {K} topics apart above sampling "
+            f"noise (documents={n}); read more documents or ask for fewer topics"
+        )
+    if len(weak):
+        listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
+        warnings.append(
+            f"{len(weak)} of {K} topics do not stand above sampling noise: topics {listed}; "
+            "do not rely on them"
+        )
+    if condition is not None and condition > LARGE_CONDITION_NUMBER:
+        warnings.append(
+            f"whitening is ill-conditioned (condition_number={condition:.0f}); rare topics are "
+            "uncertain, ask for fewer topics"
+        )
+    return {
+        "documents_behind_topics": n,
+        "condition_number": condition,
+        "directions_supported": found.directions_supported,
+        "alpha_fit": found.alpha_fit,
+        "eigenvalues": found.eigenvalues.tolist(),
+        "eigenvalue_noise": [x if np.isfinite(x) else None for x in found.eigenvalue_noise],
+        "topic_supported": found.supported.tolist(),
+        "pair_eigenvalues": found.pair_eigenvalues.tolist(),
+        "pair_noise": found.pair_noise.tolist(),
+        "warnings": warnings,
+    }
+
+
+class _Whitened:
+    """The moments of a round in at most K whitened dimensions, for one alpha_0."""
 
     def __init__(self, seen: Seen, n_components: int, alpha_0: float) -> None:
-        W = seen.whitening
+        W, a = seen.whitening, alpha_0
         q = W.T @ seen.first
         pairs = W.T @ seen.pairs
         pairs = (pairs + pairs.T) / 2
-        self.alpha_0 = alpha_0
-        self.centred = centred_pairs(seen.first, seen.pairs, W, alpha_0)
-        values, vectors = np.linalg.eigh(pairs - alpha_0 / (alpha_0 + 1) * np.outer(q, q))
-        self.pair_eigenvalues = values[::-1]
-        usable = self.pair_eigenvalues > np.finfo(np.float64).eps * len(W) * abs(values).max()
-        self.rank = int(min(n_components, np.sum(usable)))
-        kept = slice(None, self.rank)
-        self.map = vectors[:, ::-1][:, kept] / np.sqrt(self.pair_eigenvalues[kept])
-        a = alpha_0
+        self.centred = centred_pairs(seen.first, seen.pairs, W, a)
+        values, vectors = np.linalg.eigh(pairs - a / (a + 1) * np.outer(q, q))
+        self.pair_eigenvalues, vectors = values[::-1], vectors[:, ::-1]
+        noise = vectors.T @ seen.pair_noise @ vectors
+        self.pair_noise = np.array(
+            [np.linalg.norm(noise[i:, i:], 2) for i in range(min(n_components, len(W.T)))]
+        )
+        usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+        self.rank = min(n_components, int(usable.sum()))
+        self.map = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
         u = self.map.T @ q
         inner = self.map.T @ pairs @ self.map
+        cube = np.multiply.outer(np.multiply.outer(u, u), u)
         self.tensor = (
             _contract(seen.triples, self.map)
             - a / (a + 2) * _sym3(np.multiply.outer(inner, u))
-            + 2 * a**2 / ((a + 1) * (a + 2)) * np.multiply.outer(np.multiply.outer(u, u), u)
+            + 2 * a**2 / ((a + 1) * (a + 2)) * cube
         )
         self.noise = _contract(seen.triple_noise, self.map)
 
-    def decompose(self, rng: np.random.Generator, start: Array | None = None) -> Eigenpairs:
-        """Find the eigenpairs of the whitened tensor."""
-        if start is not None and len(start) != self.rank:
-            start = None
-        return tensor_power(self.tensor, self.rank, start=start, rng=rng)
 
-
-def alpha_from(eigenvalues: Array, alpha_0: float) -> Array:
+def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     """Return alpha_i = 4 a (a+1) / ((a+2)^2 lambda_i^2), 0 where the eigenvalue is not positive."""
-    factor = 4 * alpha_0 * (alpha_0 + 1) / (alpha_0 + 2) ** 2
-    positive = eigenvalues > 0
     alpha = np.zeros_like(eigenvalues)
-    alpha[positive] = factor / eigenvalues[positive] ** 2
+    np.divide(
+        4 * alpha_0 * (alpha_0 + 1) / (alpha_0 + 2) ** 2,
+        eigenvalues**2,
+        out=alpha,
+        where=eigenvalues > 0,
+    )
     return alpha
 
 
+def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> float:
+    """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root."""
+    seed = int(rng.integers(2**32))
+
+    def excess(log_alpha_0: float) -> float:
+        a = float(np.exp(log_alpha_0))
+        whitened = _Whitened(seen, n_components, a)
+        if whitened.rank == 0:
+            return 0.0
+        starts = np.random.default_rng(seed)
+        values = tensor_power(whitened.tensor, whitened.rank, rng=starts).eigenvalues
+        return float(_alpha(values, a).sum()) / a - 1.0
+
+    low, high = np.log(ALPHA_0_RANGE)
+    at_low, at_high = excess(low), excess(high)
+    if at_low * at_high >= 0:
+        return ALPHA_0_RANGE[0] if abs(at_low) <= abs(at_high) else ALPHA_0_RANGE[1]
+    return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+
+
 def _contract(tensor: Array, R: Array) -> Array:
-    """Return T(R, R, R) as three matrix products."""
+    """Return T(R, R, R), symmetric to the last bit."""
     for _ in range(3):
         tensor = np.tensordot(tensor, R, axes=(0, 0))
-    return (tensor + tensor.transpose(1, 0, 2) + tensor.transpose(0, 2, 1)) / 3
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+    symmetric: Array = sum(tensor.transpose(order) for order in orders) / 6
+    return symmetric
 
 
 def _sym3(E: Array) -> Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.errors import InvalidSettingError
 from streamlda.kernels import association
 
 Array = NDArray[np.float64]
@@ -26,7 +27,18 @@ def random_map(n_features: int, n_columns: int, seed: int) -> Array:
         d and m; m below 65536.
     seed : int
         0 <= seed < 2^64. The map is no secret and adds no noise.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range.
     """
+    if n_features < 1 or not 1 <= n_columns < 2**16 or not 0 <= seed < 2**64:
+        raise InvalidSettingError(
+            "a random map must have n_features >= 1, 1 <= n_columns < 65536 and "
+            f"0 <= seed < 2^64, got n_features={n_features} n_columns={n_columns} seed={seed}; "
+            "use fewer columns or another seed"
+        )
     probes = np.empty((n_features, n_columns))
     with np.errstate(over="ignore"):
         association.random_signs(np.uint64(seed), probes)
@@ -61,13 +73,23 @@ def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Ar
     scale : ndarray of shape (d,)
         From `word_scale`.
     n_columns : int
-        Columns of the result, at most m.
+        Columns of the result, at most m and at most d.
 
     Returns
     -------
     ndarray of shape (d, n_columns)
         ``scale * U`` with U orthonormal, leading directions first.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there are more columns than the sketch has.
     """
+    if not 1 <= n_columns <= min(pairs.shape):
+        raise InvalidSettingError(
+            "a map must have at least 1 column and no more than its sketch, got "
+            f"n_columns={n_columns} sketch={pairs.shape}; sketch with more columns first"
+        )
     sketch = scale[:, None] * pairs
     probes = whitening / scale[:, None]
     left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n_columns]

@@ -28,7 +28,8 @@ class Eigenpairs(NamedTuple):
     eigenvalues : ndarray of shape (k,)
         lambda_i; may be negative or near 0 where the tensor holds no further component.
     eigenvectors : ndarray of shape (d, k)
-        Unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``.
+        Unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``, signed so that lambda_i is
+        positive; a zero column where nothing at all is left of the tensor.
     """
 
     eigenvalues: Array
@@ -73,16 +74,19 @@ def tensor_power(
     Raises
     ------
     InvalidSettingError
-        If the tensor is not symmetric and finite, or a size is out of range.
+        If the tensor or a start is not symmetric, finite and of the right shape, or a number is
+        out of range.
     """
-    residual = _checked(tensor, n_components, n_restarts, n_iterations).copy()
+    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_polish)
     d = len(residual)
+    start = _checked_start(start, d)
+    # Largest entry 1, so that no norm over- or underflows.
+    scale = float(np.abs(residual).max()) or 1.0
+    residual = residual / scale
     values = np.empty(n_components)
     vectors = np.empty((d, n_components))
     for i in range(n_components):
-        starts = rng.standard_normal((d, n_restarts))
-        if start is not None:
-            starts = np.hstack([start, starts])
+        starts = np.hstack([start, rng.standard_normal((d, n_restarts))])
         found = _iterate(residual, _unit(starts), n_iterations)
         best = int(np.argmax(_values(residual, found)))
         vector = _iterate(residual, found[:, [best]], n_iterations)
@@ -96,7 +100,7 @@ def tensor_power(
             values[i] = _values(residual, vectors[:, [i]])[0]
             residual -= values[i] * _cube(vectors[:, i])
     order = np.argsort(-values, kind="stable")
-    return Eigenpairs(values[order], vectors[:, order])
+    return Eigenpairs(scale * values[order], vectors[:, order])
 
 
 def apply_pairs(tensor: Array, vectors: Array) -> Array:
@@ -119,7 +123,9 @@ def _values(tensor: Array, vectors: Array) -> Array:
 
 def _unit(vectors: Array) -> Array:
     # A zero column stays zero: its eigenvalue is then 0, which the caller sees.
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+    norms = np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+    unit: Array = vectors / norms
+    return unit
 
 
 def _cube(vector: Array) -> Array:
@@ -127,11 +133,14 @@ def _cube(vector: Array) -> Array:
     return cube
 
 
-def _checked(tensor: Array, n_components: int, n_restarts: int, n_iterations: int) -> Array:
+def _checked(
+    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_polish: int
+) -> Array:
     tensor = np.ascontiguousarray(tensor, dtype=np.float64)
     if tensor.ndim != 3 or len(set(tensor.shape)) != 1:
         raise InvalidSettingError(
-            f"a symmetric tensor must have three equal sides, got shape={tensor.shape}"
+            f"a symmetric tensor must have three equal sides, got shape={tensor.shape}; "
+            "pass T(W, W, W) of one map W"
         )
     if not np.isfinite(tensor).all():
         raise InvalidSettingError(
@@ -148,11 +157,24 @@ def _checked(tensor: Array, n_components: int, n_restarts: int, n_iterations: in
     if not 1 <= n_components <= len(tensor):
         raise InvalidSettingError(
             "the number of components must lie between 1 and the side of the tensor, got "
-            f"n_components={n_components} side={len(tensor)}"
+            f"n_components={n_components} side={len(tensor)}; ask for fewer, or widen the map"
         )
-    if n_restarts < 1 or n_iterations < 1:
+    if n_restarts < 1 or n_iterations < 1 or n_polish < 0:
         raise InvalidSettingError(
-            "restarts and iterations must be at least 1, got "
-            f"n_restarts={n_restarts} n_iterations={n_iterations}"
+            "restarts and iterations must be at least 1 and sweeps at least 0, got "
+            f"n_restarts={n_restarts} n_iterations={n_iterations} n_polish={n_polish}; "
+            "leave them at their defaults"
         )
     return tensor
+
+
+def _checked_start(start: Array | None, d: int) -> Array:
+    if start is None:
+        return np.empty((d, 0))
+    start = np.asarray(start, dtype=np.float64)
+    if start.ndim != 2 or len(start) != d or not np.isfinite(start).all():
+        raise InvalidSettingError(
+            "starting vectors must be finite columns as long as the side of the tensor, got "
+            f"shape={start.shape} side={d}; leave them out to start at random"
+        )
+    return start

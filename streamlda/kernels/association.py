@@ -209,7 +209,8 @@ def associate_triples(
                 for j in range(n_probes):
                     v = probes[word, j]
                     s = projections[n, j]
-                    totals[word, j] += weight * (s * s - square_projections[n, j] + 2.0 * v * (v - s))
+                    others = s * s - square_projections[n, j] + 2.0 * v * (v - s)
+                    totals[word, j] += weight * others
 
 
 @kernel(types.void(types.uint64, OUT_F64_2D), parallel=True)

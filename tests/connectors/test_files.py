@@ -1,6 +1,8 @@
 """FileSource: finding files, refusing what cannot work, counting what is bad, staying small."""
 
+import errno
 import gzip
+import io
 import os
 import sys
 import tracemalloc
@@ -12,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors import records
+from connectors import compressed, records
 from connectors.files import FileSource
+from connectors.listing import StoredFile
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
 from streamlda.source import Reject
 from tests.connectors.test_resume import COMPRESS
@@ -316,6 +319,45 @@ def test_file_that_disappears_is_an_error_after_what_was_read(tmp_path):
     (tmp_path / "away").rename(tmp_path / "b.txt")
     assert source.poll(10).texts == ["two"]
     source.close()
+
+
+def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
+    class WornDisk(io.FileIO):
+        worn = True
+
+        def read(self, size=-1):
+            if not self.worn:
+                return super().read(size)
+            if self.tell() >= 16:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(min(size, 16 - self.tell()))
+
+    monkeypatch.setattr(compressed, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(StoredFile, "open", lambda file: WornDisk(file.path))
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
+    source = FileSource(tmp_path)
+    assert source.poll(10).texts == ["one", "two", "three"]
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"a\.txt' \(Input/output error\)"):
+            source.poll(10)
+    assert (source.position()["record"], source.position()["offset"]) == (3, 14)
+    WornDisk.worn = False
+    assert drain(source) == (["four", "five"], [])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_resume_in_a_csv_file_that_was_emptied_is_an_error(name, tmp_path):
+    compress = COMPRESS[".gz" if name.endswith(".gz") else ""]
+    (tmp_path / name).write_bytes(compress(b"text\none\ntwo\n"))
+    source = FileSource(tmp_path)
+    source.poll(1)
+    position = source.position()
+    source.close()
+    (tmp_path / name).write_bytes(compress(b""))
+    again = FileSource(tmp_path)
+    again.seek(position)
+    with pytest.raises(SourceError, match="ends 9 bytes before"):
+        again.poll(1)
 
 
 def test_every_reason_is_in_the_readme():

@@ -1,0 +1,360 @@
+"""The engine: documents in, topics out whenever asked, in memory that does not grow.
+
+It goes through rounds (Wang & Anandkumar 2016, Algorithm 2, made general)::
+
+    warm-up    The first documents are kept (at most `warmup_documents` of them) and give the
+               first map W by a few power steps on their own second moment.
+    round 1    Sums are taken through W over the warm-up documents and all that follow.
+    round 2..  When a round has seen `round_growth` times the documents behind its W, its sums
+               give a better W and the next round begins. The last finished round is kept.
+
+Topics come from the larger of the two kept rounds, averaged with the other where they agree. The
+engine does no input or output and never looks at a clock; equal documents give equal topics.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.model import TopicModel
+from streamlda.moments import Moments
+from streamlda.topics import (
+    Seen,
+    SpectralTopics,
+    average_rounds,
+    diagnostics,
+    recover_topics,
+)
+from streamlda.vocabulary import Vocabulary
+from streamlda.whitening import centred_pairs, next_map, random_map, word_scale
+
+Arrays = dict[str, NDArray[Any]]
+
+#: Power steps that sharpen the first map on the warm-up documents.
+WARMUP_POWER_STEPS = 3
+
+#: The warm-up also ends at this many stored counts (12 bytes each), however few the documents.
+WARMUP_MAX_ENTRIES = 4_000_000
+
+#: The other kept round is averaged in when it has at least this share of the larger one.
+LEAST_AVERAGED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What an engine is asked to do; fixed for its life.
+
+    Parameters
+    ----------
+    n_components : int
+        K, topics.
+    n_features : int
+        d, words of the vocabulary; at least K.
+    alpha_0 : float or None, default 1.0
+        Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
+    warmup_documents : int, default 10000
+        Documents kept to find the first map.
+    oversampling : int, default 50
+        Columns of W beyond K. More of them lower the variance on real text and cost memory
+        (linear) and time (cubic in the sum).
+    round_growth : float, default 5.0
+        Documents of a round over those behind its map; above 1.
+    seed : int, default 0
+        Of the random map and the restarts; 0 <= seed < 2^64.
+    """
+
+    n_components: int
+    n_features: int
+    alpha_0: float | None = 1.0
+    warmup_documents: int = 10_000
+    oversampling: int = 50
+    round_growth: float = 5.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("n_components", self.n_components, 1)
+        _at_least("n_features", self.n_features, 1)
+        _at_least("warmup_documents", self.warmup_documents, 1)
+        _at_least("oversampling", self.oversampling, 0)
+        if self.n_components > self.n_features:
+            raise InvalidSettingError(
+                "there must be at least as many words as topics, got "
+                f"n_components={self.n_components} n_features={self.n_features}; "
+                "ask for fewer topics or use a larger vocabulary"
+            )
+        if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
+            raise InvalidSettingError(
+                f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
+                "1.0 suits most text, None estimates it"
+            )
+        if not 1 < self.round_growth < float("inf"):
+            raise InvalidSettingError(
+                f"round_growth must be > 1 and finite, got round_growth={self.round_growth}"
+            )
+        if not 0 <= operator.index(self.seed) < 2**64:
+            raise InvalidSettingError(f"a seed must lie in 0..2^64-1, got seed={self.seed}")
+
+    @property
+    def n_columns(self) -> int:
+        """Columns m of the maps."""
+        return min(self.n_features, self.n_components + self.oversampling)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the two kept rounds with their maps: 2 x 8 (3 d + 3 d m + 2 m^2 + 2 m^3)."""
+        d, m = self.n_features, self.n_columns
+        return 2 * 8 * (3 * d + 3 * d * m + 2 * m**2 + 2 * m**3)
+
+
+class Engine:
+    """Learns topics from batches of documents; see the module's description.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+
+    Attributes
+    ----------
+    settings : EngineSettings
+    documents_seen : int
+        Documents with at least 3 tokens, which the topics are made of.
+    documents_skipped : int
+        Documents passed over because they are shorter.
+    tokens_seen : int
+        Tokens of all documents.
+
+    Notes
+    -----
+    Memory: `EngineSettings.state_bytes`, and the warm-up documents while the first round lasts.
+    Time: O(nnz m + m^3 / 3) a document; `snapshot` O(d m^2 + m^3 K + K^5).
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.documents_seen = 0
+        self.documents_skipped = 0
+        self.tokens_seen = 0
+        self._warmup: list[DocumentBatch] = []
+        self._current: Moments | None = None
+        self._finished: Moments | None = None
+        # Documents behind the map of the current round.
+        self._behind_map = 0
+
+    @property
+    def rounds_finished(self) -> int:
+        """1 once the first map was replaced by a better one, else 0; for diagnostics."""
+        return int(self._finished is not None)
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Learn from a batch.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If it has another vocabulary size; nothing is learned then.
+        """
+        if batch.n_features != self.settings.n_features:
+            raise InvalidDocumentsError(
+                "documents must use the vocabulary of the engine, got "
+                f"n_features={batch.n_features} expected={self.settings.n_features}"
+            )
+        usable = int(batch.usable.sum())
+        start = 0
+        while start < batch.n_documents:
+            start += self._add_part(batch, start)
+        self.documents_seen += usable
+        self.documents_skipped += batch.n_documents - usable
+        self.tokens_seen += int(batch.lengths.sum())
+
+    def _add_part(self, batch: DocumentBatch, start: int) -> int:
+        """Take documents from `start` up to the next change of phase; return how many."""
+        if self._current is None:
+            kept = sum(part.n_documents for part in self._warmup)
+            entries = sum(len(part.counts) for part in self._warmup)
+            fitting = int(
+                np.searchsorted(
+                    batch.row_pointers,
+                    batch.row_pointers[start] + WARMUP_MAX_ENTRIES - entries,
+                    side="right",
+                )
+            )
+            room = min(self.settings.warmup_documents - kept, max(1, fitting - 1 - start))
+            part = batch.rows(start, start + room)
+            self._warmup.append(part)
+            entries += len(part.counts)
+            full = kept + part.n_documents >= self.settings.warmup_documents
+            if full or entries >= WARMUP_MAX_ENTRIES:
+                self._begin_rounds()
+            return part.n_documents
+        target = int(self.settings.round_growth * self._behind_map)
+        part = batch.rows(start, start + max(1, target - self._current.documents))
+        self._current.add(part)
+        if self._current.documents >= target:
+            self._next_round()
+        return part.n_documents
+
+    def _begin_rounds(self) -> None:
+        if not any(part.usable.any() for part in self._warmup):
+            self._warmup.clear()
+            return
+        self._current = _first_round(self._warmup, self.settings)
+        self._behind_map = self._current.documents
+        self._warmup.clear()
+
+    def _next_round(self) -> None:
+        assert self._current is not None
+        self._finished = self._current
+        self._behind_map = self._finished.documents
+        self._current = Moments(_better_map(self._finished, self.settings))
+
+    def topics(self) -> SpectralTopics:
+        """Return topics from all that the kept rounds have seen.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no document had at least 3 tokens.
+        """
+        if self.documents_seen == 0:
+            raise InsufficientDataError(
+                f"topics need documents of at least {MIN_TOKENS} tokens, got documents_seen=0 "
+                f"documents_skipped={self.documents_skipped}; check the text field, the token "
+                "pattern and the vocabulary"
+            )
+        current = self._current or _first_round(self._warmup, self.settings)
+        rounds = [part for part in (current, self._finished) if part and part.documents]
+        rounds.sort(key=lambda part: -part.documents)
+        K, rng = self.settings.n_components, np.random.default_rng(self.settings.seed)
+        found = recover_topics(Seen.of(rounds[0]), K, self.settings.alpha_0, rng)
+        for other in rounds[1:]:
+            if other.documents >= LEAST_AVERAGED_SHARE * rounds[0].documents:
+                second = recover_topics(Seen.of(other), K, found.alpha_0, rng)
+                found = average_rounds(found, second)
+        return found
+
+    def background(self) -> NDArray[np.float64]:
+        """Return word frequencies over the kept rounds, shape (d,), summing to 1."""
+        current = self._current or _first_round(self._warmup, self.settings)
+        kept = [part for part in (current, self._finished) if part is not None]
+        total: NDArray[np.float64] = sum(
+            (part.word_totals[:, 0] for part in kept), np.zeros(self.settings.n_features)
+        )
+        return total / total.sum()
+
+    def snapshot(
+        self,
+        vocabulary: Vocabulary | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> TopicModel:
+        """Return a topic model of what has been learned so far; the engine is not changed.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary, optional
+            Stored with the model.
+        settings : mapping, optional
+            Further settings to record beside the engine's own.
+
+        Raises
+        ------
+        InsufficientDataError
+            As `topics`.
+        """
+        found = self.topics()
+        asked = {name: value for name, value in asdict(self.settings).items()}
+        return TopicModel(
+            components=found.proper(),
+            alpha=found.alpha,
+            background=self.background(),
+            vocabulary=vocabulary,
+            settings={**asked, **(settings or {})},
+            diagnostics={**diagnostics(found), "documents_skipped": self.documents_skipped},
+            documents_seen=self.documents_seen,
+            tokens_seen=self.tokens_seen,
+        )
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return all that is needed to go on: arrays, and plain JSON values."""
+        arrays: Arrays = {}
+        for name, part in (("current", self._current), ("finished", self._finished)):
+            if part is not None:
+                arrays[f"{name}.whitening"] = part.whitening
+                arrays |= {f"{name}.{key}": value for key, value in part.state().items()}
+        if self._warmup:
+            batch = _joined(self._warmup)
+            arrays["warmup.counts"] = batch.counts
+            arrays["warmup.word_ids"] = batch.word_ids
+            arrays["warmup.row_pointers"] = batch.row_pointers
+        counters = {
+            "documents_seen": self.documents_seen,
+            "documents_skipped": self.documents_skipped,
+            "tokens_seen": self.tokens_seen,
+            "behind_map": self._behind_map,
+        }
+        return arrays, {"settings": asdict(self.settings), "counters": counters}
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
+        """Go on from what `state` returned, bit for bit."""
+        engine = cls(EngineSettings(**values["settings"]))
+        for name, value in values["counters"].items():
+            setattr(engine, "_behind_map" if name == "behind_map" else name, int(value))
+        for name in ("current", "finished"):
+            prefix = f"{name}."
+            own = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
+            if own:
+                moments = Moments.from_state(own.pop("whitening"), own)
+                setattr(engine, f"_{name}", moments)
+        if "warmup.counts" in arrays:
+            fields = (arrays[f"warmup.{key}"] for key in ("counts", "word_ids", "row_pointers"))
+            engine._warmup = [
+                DocumentBatch(*fields, engine.settings.n_features, integral=False)
+            ]
+        return engine
+
+
+def _joined(parts: list[DocumentBatch]) -> DocumentBatch:
+    """Return the documents of several batches as one."""
+    lengths = np.concatenate([np.diff(part.row_pointers) for part in parts])
+    return DocumentBatch(
+        np.concatenate([part.counts for part in parts]),
+        np.concatenate([part.word_ids for part in parts]),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        parts[0].n_features,
+        integral=False,
+    )
+
+
+def _first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
+    """Find a map by power steps on the second moment of the warm-up documents, and sum them."""
+    W = random_map(settings.n_features, settings.n_columns, settings.seed)
+    for _ in range(WARMUP_POWER_STEPS):
+        sketch = Moments(W, order=2)
+        for part in warmup:
+            sketch.add(part)
+        W = _better_map(sketch, settings)
+    moments = Moments(W)
+    for part in warmup:
+        moments.add(part)
+    return moments
+
+
+def _better_map(moments: Moments, settings: EngineSettings) -> NDArray[np.float64]:
+    first = moments.first_moment()
+    # An unknown alpha_0 is taken as 1 here: the map only has to span the topics roughly.
+    alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
+    pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
+    return next_map(pairs, moments.whitening, word_scale(first), settings.n_columns)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if operator.index(value) < least:
+        raise InvalidSettingError(f"{name} must be >= {least}, got {name}={value}")

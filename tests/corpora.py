@@ -1,0 +1,54 @@
+"""Small corpora that more than one test module draws from."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from streamlda.documents import DocumentBatch
+from tests import oracle
+
+KINDS = [
+    "random",
+    "no documents",
+    "empty",
+    "one token",
+    "repeated word",
+    "three tokens",
+    "100,000 tokens",
+]
+
+
+def corpus(kind, d=9):
+    """Return documents over d words as lists of tokens."""
+    rng = np.random.default_rng(0)
+    if kind == "random":
+        return [rng.integers(d, size=n).tolist() for n in rng.integers(0, 13, 40)]
+    if kind == "100,000 tokens":
+        return [rng.choice(d, 100_000, p=rng.dirichlet(np.full(d, 0.3))).tolist()]
+    return {
+        "no documents": [],
+        "empty": [[], []],
+        "one token": [[d - 1]],
+        "repeated word": [[0] * 50, [d // 2] * 3, [0, 0, 0, d - 1]],
+        "three tokens": [[0, d // 2, d - 1], [d - 1, 0, d - 1]],
+    }[kind]
+
+
+def batch_of(documents, d):
+    """Return documents given as lists of tokens as a batch."""
+    counts, word_ids, row_pointers = oracle.rows(documents)
+    return DocumentBatch(
+        np.array(counts, dtype=np.float64),
+        np.array(word_ids, dtype=np.int32),
+        np.array(row_pointers, dtype=np.int64),
+        d,
+    )
+
+
+@st.composite
+def small_corpora(draw):
+    """Draw up to 8 documents of up to 7 tokens over up to 6 words, and a map of up to 4 columns."""
+    d = draw(st.integers(1, 6))
+    documents = draw(st.lists(st.lists(st.integers(0, d - 1), max_size=7), max_size=8))
+    m = draw(st.integers(1, 4))
+    W = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).uniform(-1, 1, (d, m))
+    return documents, W

@@ -1,0 +1,285 @@
+"""The batch type: every rule with a planted violation, every kind of matrix, sharing of memory."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.documents import MAX_TOKENS, DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+
+#: Four documents over five words; the second and the last are empty.
+DENSE = np.array([[2, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 5, 0, 0, 7], [0, 0, 0, 0, 0]])
+
+
+def parts(**changes):
+    """Return the arrays of `DENSE` as constructor arguments, some of them changed."""
+    right = {
+        "counts": np.array([2.0, 1.0, 5.0, 7.0]),
+        "word_ids": np.array([0, 3, 1, 4], dtype=np.int32),
+        "row_pointers": np.array([0, 2, 2, 4, 4], dtype=np.int64),
+        "n_features": 5,
+    }
+    return {**right, **changes}
+
+
+def test_batch_holds_what_it_was_given():
+    given_arrays = parts()
+    batch = DocumentBatch(**given_arrays)
+    assert (len(batch), batch.n_documents, batch.n_features) == (4, 4, 5)
+    np.testing.assert_array_equal(batch.lengths, [3, 0, 12, 0])
+    np.testing.assert_array_equal(batch.usable, [True, False, True, False])
+    np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE)
+    assert repr(batch) == "DocumentBatch(n_documents=4, n_features=5, nnz=4)"
+    for name in ("counts", "word_ids", "row_pointers"):
+        assert np.shares_memory(getattr(batch, name), given_arrays[name])
+        # The caller's own array stays writable.
+        assert given_arrays[name].flags.writeable
+
+
+@pytest.mark.parametrize("name", ["counts", "word_ids", "row_pointers", "lengths", "usable"])
+def test_arrays_of_a_batch_are_read_only(name):
+    array = getattr(DocumentBatch(**parts()), name)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 0
+
+
+I32, I64, F64 = np.int32, np.int64, np.float64
+VIOLATIONS = {
+    "no row pointer": (parts(row_pointers=np.empty(0, I64)), "one row pointer more"),
+    "pointers in a matrix": (parts(row_pointers=np.zeros((5, 1), I64)), "one row pointer more"),
+    "a count too few": (parts(counts=np.ones(3)), "one count a word id"),
+    "counts in a matrix": (parts(counts=np.ones((4, 1))), "one count a word id"),
+    "ids in a matrix": (parts(word_ids=np.zeros((4, 1), I32)), "one count a word id"),
+    "first pointer": (parts(row_pointers=np.array([1, 2, 2, 4, 4])), "first=1"),
+    "last pointer": (parts(row_pointers=np.array([0, 2, 2, 4, 3])), "last=3"),
+    "last pointer far": (parts(row_pointers=np.array([0, 2, 2, 4, 9])), "last=9 entries=4"),
+    "falling pointers": (parts(row_pointers=np.array([0, 3, 2, 4, 4])), "row pointers must rise"),
+    "pointers whose difference wraps": (
+        parts(row_pointers=np.array([0, 2**63 - 1, -(2**62), 4, 4])),
+        "row pointers must rise",
+    ),
+    "fractional pointers": (
+        parts(row_pointers=np.array([0, 2.5, 2.5, 4, 4])),
+        "row pointers must be integers .* got dtype=float64",
+    ),
+    "huge pointers": (
+        parts(row_pointers=np.array([0, 2, 2, 4, 2**64 - 1], np.uint64)),
+        "row pointers must be integers that fit int64",
+    ),
+    "no words": (parts(n_features=0), "n_features=0"),
+    "negative word": (parts(word_ids=np.array([-1, 3, 1, 4], I32)), "min=-1"),
+    "word outside": (parts(n_features=4), "max=4 n_features=4"),
+    "words that wrap": (
+        parts(word_ids=np.array([0, 3, 1, 2**32 + 4])),
+        "word ids must be integers that fit int32, got dtype=int64",
+    ),
+    "fractional words": (
+        parts(word_ids=np.array([0, 3.5, 1, 4])),
+        "word ids must be integers .* got dtype=float64",
+    ),
+    "falling words": (parts(word_ids=np.array([3, 0, 1, 4], I32)), "document=0;"),
+    "word twice": (parts(word_ids=np.array([0, 3, 4, 4], I32)), "document=2;"),
+    "NaN": (parts(counts=np.array([2, 1, np.nan, 7])), "finite, got document=2 count=nan"),
+    "infinity": (parts(counts=np.array([2, np.inf, 5, 7])), "finite, got document=0 count=inf"),
+    "minus infinity": (parts(counts=np.array([2, 1, 5, -np.inf])), "document=2 count=-inf"),
+    "negative count": (parts(counts=np.array([2, 1, 5, -7.0])), "document=2 count=-7"),
+    "explicit zero": (parts(counts=np.array([2, 0, 5.0, 7])), "document=0 count=0"),
+    "fraction": (parts(counts=np.array([2, 1, 5.25, 7])), "whole .* document=2 count=5.25"),
+    "complex": (parts(counts=np.ones(4, complex)), "real numbers, got dtype=complex128"),
+    "strings": (parts(counts=np.array(["2"] * 4)), "real numbers, got dtype=<U1"),
+    "objects": (parts(counts=np.array([2] * 4, object)), "real numbers, got dtype=object"),
+    "long word": (parts(counts=np.array([2, 1, 5, 2.0**31 + 1])), "got document=2"),
+    "long document": (parts(counts=np.array([2, 1, 1, 2.0**31])), "got document=2"),
+    "overflow": (parts(counts=np.array([1e308, 1e308, 5, 7])), "got document=0"),
+}
+
+
+@pytest.mark.parametrize("case", VIOLATIONS)
+def test_batch_refuses(case):
+    arguments, message = VIOLATIONS[case]
+    with pytest.raises(InvalidDocumentsError, match=message) as raised:
+        DocumentBatch(**arguments)
+    # Rule, value, remedy.
+    assert "must" in str(raised.value)
+    assert "got " in str(raised.value)
+    if case != "no words":
+        assert ";" in str(raised.value)
+
+
+def test_words_may_fall_between_documents_also_across_empty_ones():
+    pointers = np.array([0, 0, 1, 1, 2, 3, 3])
+    batch = DocumentBatch(np.ones(3), np.array([4, 2, 0], dtype=I32), pointers, 5)
+    np.testing.assert_array_equal(batch.lengths, [0, 1, 0, 1, 1, 0])
+
+
+def test_longest_document_is_taken():
+    batch = DocumentBatch(**parts(counts=np.array([2, 1, 1, MAX_TOKENS - 1.0])))
+    assert batch.lengths[2] == MAX_TOKENS
+
+
+def test_weights_are_taken_when_counts_need_not_be_whole():
+    batch = DocumentBatch(**parts(counts=np.array([0.5, 2.75, 5, 7])), integral=False)
+    np.testing.assert_array_equal(batch.lengths, [3.25, 0, 12, 0])
+    matrix = sp.csr_matrix(DENSE * 0.5)
+    assert DocumentBatch.from_matrix(matrix, integral=False).counts[1] == 0.5
+    with pytest.raises(InvalidDocumentsError, match="TF-IDF"):
+        DocumentBatch.from_matrix(matrix)
+
+
+@pytest.mark.parametrize("n_documents", [0, 1, 3])
+def test_documents_without_words_make_a_batch(n_documents):
+    batch = DocumentBatch.from_matrix(np.zeros((n_documents, 4)))
+    assert (batch.n_documents, len(batch.counts)) == (n_documents, 0)
+    np.testing.assert_array_equal(batch.lengths, np.zeros(n_documents))
+    assert batch.to_csr().shape == (n_documents, 4)
+
+
+FORMATS = {
+    "list": lambda x: x.tolist(),
+    "dense": lambda x: x,
+    "fortran": np.asfortranarray,
+    "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "csr": sp.csr_matrix,
+    "csr_array": sp.csr_array,
+    "csc": sp.csc_matrix,
+    "coo": sp.coo_matrix,
+    "coo_array": sp.coo_array,
+    "lil": sp.lil_matrix,
+    "dok": sp.dok_matrix,
+    "bsr": sp.bsr_matrix,
+}
+DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", FORMATS)
+def test_from_matrix_takes_every_format_and_dtype(form, dtype):
+    matrix = FORMATS[form](DENSE.astype(dtype))
+    batch = DocumentBatch.from_matrix(matrix)
+    assert batch.counts.dtype == F64
+    assert batch.word_ids.dtype == I32
+    assert batch.row_pointers.dtype == I64
+    np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE.astype(dtype))
+
+
+def test_from_matrix_takes_half_precision():
+    batch = DocumentBatch.from_matrix(DENSE.astype(np.float16))
+    np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE)
+
+
+def raw_csr(data, indices, indptr, kind=sp.csr_matrix):
+    """Return a matrix that still has the duplicates, zeros and order that were put into it."""
+    shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)
+    return kind((np.array(data), np.array(indices), np.array(indptr)), shape=shape)
+
+
+UNTIDY = {
+    "unsorted": raw_csr([1, 2, 3], [4, 0, 2], [0, 2, 3]),
+    "duplicates": raw_csr([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
+    "zeros": raw_csr([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
+    "duplicates that cancel": raw_csr([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
+    "csc with duplicates": raw_csr([1, 2, 3], [4, 4, 2], [0, 2, 3], sp.csc_matrix),
+    "coo with duplicates": sp.coo_matrix(([3, 4, 5], ([0, 0, 1], [2, 2, 0])), shape=(2, 5)),
+}
+
+
+@pytest.mark.parametrize("case", UNTIDY)
+def test_from_matrix_tidies_a_copy(case):
+    matrix = UNTIDY[case]
+    before = pickle.dumps(matrix)
+    expected = matrix.toarray()
+    batch = DocumentBatch.from_matrix(matrix)
+    np.testing.assert_array_equal(batch.to_csr().toarray(), expected)
+    assert (batch.counts > 0).all()
+    assert pickle.dumps(matrix) == before
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix])
+@pytest.mark.parametrize(
+    ("dtype", "total"), [("int8", 200), ("bool", 2), ("float16", 2), ("uint8", 400)]
+)
+def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtype, total):
+    if dtype == "float16":
+        dtype = "float32"
+    data = np.full(2, total // 2, dtype=dtype)
+    matrix = sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5))
+    if kind is sp.csr_matrix:
+        matrix = kind((data, np.array([3, 3]), np.array([0, 2])), shape=(1, 5))
+    elif kind is sp.csc_matrix:
+        matrix = kind((data, np.array([0, 0]), np.array([0, 0, 0, 0, 2, 2])), shape=(1, 5))
+    assert DocumentBatch.from_matrix(matrix).lengths[0] == total
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.array([[1, -1]]), "Negative values in data passed to"),
+        (np.array([[-(2**63), 1]]), "Negative values in data passed to"),
+        (sp.csr_matrix(np.array([[1, -1]], dtype=np.int8)), "Negative values in data passed to"),
+        (np.array([[1.0, np.nan]]), "must be finite"),
+        (np.array([[1.0, np.inf]]), "must be finite"),
+        (np.array([[2**31 + 1]]), "at most 2147483648 tokens"),
+        (np.array([[2**64 - 1]], dtype=np.uint64), "at most 2147483648 tokens"),
+        (sp.coo_matrix(np.array([[2**63 - 1, 2**63 - 1]])), "at most 2147483648 tokens"),
+        (np.array([[1e-3, 1]]), "whole numbers"),
+        (np.array([[1 + 1j]]), "real numbers, got dtype=complex128"),
+        (sp.csr_matrix([[1j]]), "real numbers, got dtype=complex128"),
+        (np.array([["one"]]), "real numbers, got dtype=<U3"),
+        (np.array([[None]]), "real numbers, got dtype=object"),
+        (np.array([1, 2, 3]), "matrix of documents by words, got ndim=1"),
+        (np.ones((2, 2, 2)), "matrix of documents by words, got ndim=3"),
+        (sp.coo_array(np.ones(3)), "matrix of documents by words, got ndim=1"),
+        (np.ones((3, 0)), "n_features=0"),
+        (sp.csr_matrix((2, 2**31)), r"fewer than 2\^31 words, got n_features=2147483648"),
+    ],
+)
+def test_from_matrix_refuses(matrix, message):
+    with pytest.raises(InvalidDocumentsError, match=message):
+        DocumentBatch.from_matrix(matrix)
+
+
+def test_from_matrix_shares_memory_when_dtypes_fit():
+    matrix = sp.csr_matrix(DENSE.astype(F64))
+    batch = DocumentBatch.from_matrix(matrix)
+    assert np.shares_memory(batch.counts, matrix.data)
+    assert np.shares_memory(batch.word_ids, matrix.indices)
+    assert matrix.data.flags.writeable
+    wide = DocumentBatch(batch.counts, batch.word_ids, batch.row_pointers, 5)
+    assert np.shares_memory(wide.row_pointers, batch.row_pointers)
+    back = batch.to_csr()
+    assert np.shares_memory(back.data, batch.counts)
+    assert np.shares_memory(back.indices, batch.word_ids)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), max_size=7),
+    start=st.integers(-9, 9),
+    stop=st.integers(-9, 9),
+)
+def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
+    matrix = np.array(rows, dtype=I64).reshape(len(rows), 4)
+    batch = DocumentBatch.from_matrix(matrix)
+    whole_lengths = batch.lengths
+    part = batch.rows(start, stop)
+    np.testing.assert_array_equal(part.to_csr().toarray(), matrix[start:stop])
+    np.testing.assert_array_equal(part.lengths, whole_lengths[start:stop])
+    np.testing.assert_array_equal(part.usable, matrix[start:stop].sum(axis=1) >= 3)
+    assert part.n_features == 4
+    for name in ("counts", "word_ids"):
+        array = getattr(part, name)
+        assert array.size == 0 or np.shares_memory(array, getattr(batch, name))
+        assert not array.flags.writeable
+    # What a kernel needs of it still holds: it passes the checks of a batch of its own.
+    DocumentBatch(part.counts, part.word_ids, part.row_pointers, part.n_features)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**20), min_size=3, max_size=3), min_size=1, max_size=30)
+)
+def test_lengths_are_exact(rows):
+    matrix = np.array(rows)
+    np.testing.assert_array_equal(DocumentBatch.from_matrix(matrix).lengths, matrix.sum(axis=1))

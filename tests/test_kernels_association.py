@@ -1,0 +1,306 @@
+"""Association kernels against their slow twins, for every thread count, cut and input dtype."""
+
+import math
+import os
+import subprocess
+import sys
+import warnings
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+
+from streamlda.kernels.association import (
+    associate_projections,
+    associate_triples,
+    associate_words,
+    group_by_word,
+    project,
+    random_signs,
+)
+from tests import oracle
+from tests.corpora import KINDS, batch_of, corpus, small_corpora
+
+#: Rounding of some thousand additions, each within 1.1e-16 of a sum bounded by the scale given.
+ROUNDING = 1e-12
+
+
+def close(found, expected, scale):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * max(scale, 1.0))
+
+
+def arrays(batch):
+    return batch.counts, batch.word_ids, batch.row_pointers
+
+
+def projected(batch, W):
+    # NaN: a cell that the kernel leaves alone is seen.
+    found = np.full((batch.n_documents, W.shape[1]), np.nan)
+    project(*arrays(batch), W, found)
+    return found
+
+
+def grouped(batch):
+    found = (
+        np.full(len(batch.counts), np.nan),
+        np.full(len(batch.counts), -1, dtype=np.int32),
+        np.full(batch.n_features + 1, -1, dtype=np.int64),
+    )
+    group_by_word(*arrays(batch), *found)
+    return found
+
+
+def signs(seed, d, m):
+    found = np.full((d, m), np.nan)
+    with np.errstate(over="ignore"):
+        random_signs(np.uint64(seed), found)
+    return found
+
+
+def check_project(documents, W):
+    found = projected(batch_of(documents, len(W)), W)
+    close(found, oracle.projections(documents, W), max(map(len, documents), default=0))
+
+
+def check_group_by_word(documents, d):
+    counts, numbers, pointers = grouped(batch_of(documents, d))
+    assert pointers[0] == 0
+    for word in range(d):
+        own = slice(pointers[word], pointers[word + 1])
+        found = list(zip(numbers[own].tolist(), counts[own].tolist(), strict=True))
+        assert found == [(n, t.count(word)) for n, t in enumerate(documents) if word in t]
+    assert pointers[-1] == len(counts)
+
+
+def check_sums(documents, W):
+    """Two sets of random weights on words and on projections; what is there already stays."""
+    batch, rng = batch_of(documents, len(W)), np.random.default_rng(1)
+    by_word, y = grouped(batch), projected(batch, W)
+    weights = rng.uniform(-1, 1, (len(documents), 2))
+    before = rng.uniform(-1, 1, (len(W), 2))
+    found = before.copy()
+    associate_words(*by_word, weights, found)
+    tokens = sum(map(len, documents))
+    close(found, before + oracle.word_sums(documents, len(W), weights), tokens)
+
+    before = rng.uniform(-1, 1, (2, *W.shape))
+    found = before.copy()
+    associate_projections(*by_word, y, weights, found)
+    for i in range(2):
+        weighted = weights[:, [i]] * oracle.projections(documents, W)
+        expected = before[i] + oracle.word_sums(documents, len(W), weighted)
+        close(found[i], expected, sum(len(t) ** 2 for t in documents))
+
+
+def check_triples(documents, W):
+    """With clip factors, so that documents do not all weigh the same."""
+    batch, rng = batch_of(documents, len(W)), np.random.default_rng(2)
+    clip = rng.uniform(0.1, 1, len(documents))
+    weights = np.zeros(len(documents))
+    before = rng.uniform(-1, 1, W.shape)
+    expected = before.copy()
+    for n, tokens in enumerate(documents):
+        if len(tokens) >= 3:
+            weights[n] = clip[n] / math.perm(len(tokens), 3)
+            dense = oracle.statistic(tokens, len(W), 3)
+            expected += clip[n] * np.einsum("abc,bj,cj->aj", dense, W, W)
+    found = before.copy()
+    associate_triples(
+        *grouped(batch), W, projected(batch, W), projected(batch, W**2), weights, found
+    )
+    close(found, expected, len(documents))
+
+
+def check_all(documents, W):
+    check_project(documents, W)
+    check_group_by_word(documents, len(W))
+    check_sums(documents, W)
+    check_triples(documents, W)
+
+
+@pytest.mark.parametrize("m", [1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_equal_oracle(kind, m):
+    check_all(corpus(kind), np.random.default_rng(3).uniform(-1, 1, (9, m)))
+
+
+@given(small_corpora())
+def test_kernels_equal_oracle_on_any_small_corpus(drawn):
+    check_all(*drawn)
+
+
+def test_kernels_equal_oracle_when_a_long_document_has_many_words():
+    documents = corpus("100,000 tokens", d=40) + corpus("random", d=40)
+    check_all(documents, np.random.default_rng(4).uniform(-1, 1, (40, 3)))
+
+
+def all_outputs(batch, W):
+    """Return every output of every kernel for one batch."""
+    rng = np.random.default_rng(5)
+    weights = rng.uniform(0, 1, (batch.n_documents, 2))
+    by_word, y, y2 = grouped(batch), projected(batch, W), projected(batch, W**2)
+    words, cross, triples = np.zeros((len(W), 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
+    associate_words(*by_word, weights, words)
+    associate_projections(*by_word, y, weights, cross)
+    associate_triples(*by_word, W, y, y2, weights[:, 0].copy(), triples)
+    return *by_word, y, words, cross, triples, signs(6, *W.shape)
+
+
+def medium_corpus():
+    """Return a batch with more words than tasks and a map."""
+    rng = np.random.default_rng(7)
+    frequency = rng.dirichlet(np.full(150, 0.2))
+    documents = [rng.choice(150, n, p=frequency).tolist() for n in rng.integers(0, 60, 200)]
+    return batch_of(documents, 150), rng.uniform(-1, 1, (150, 4))
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    batch, W = medium_corpus()
+    assert numba.config.NUMBA_NUM_THREADS >= 2
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        one = all_outputs(batch, W)
+        numba.set_num_threads(2)
+        for _ in range(5):
+            two = all_outputs(batch, W)
+            assert [a.tobytes() for a in one] == [a.tobytes() for a in two]
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("cuts", [[], [100], [0, 1, 1, 7, 199, 200], list(range(0, 200, 5))])
+def test_word_sums_do_not_depend_on_the_cut_into_batches(cuts):
+    batch, W = medium_corpus()
+    weights = np.random.default_rng(8).uniform(0, 1, (200, 2))
+
+    def summed(bounds):
+        words, cross, triples = np.zeros((150, 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
+        for start, stop in zip([0, *bounds], [*bounds, 200], strict=True):
+            part, own = batch.rows(start, stop), weights[start:stop]
+            by_word, y, y2 = grouped(part), projected(part, W), projected(part, W**2)
+            associate_words(*by_word, own, words)
+            associate_projections(*by_word, y, own, cross)
+            associate_triples(*by_word, W, y, y2, own[:, 0].copy(), triples)
+        return words.tobytes(), cross.tobytes(), triples.tobytes()
+
+    assert summed(cuts) == summed([50])
+
+
+def test_kernels_take_read_only_inputs_and_leave_them_alone():
+    batch, W = medium_corpus()
+    expected = all_outputs(batch, W)
+    inputs = [a.copy() for a in arrays(batch)]
+    assert not any(a.flags.writeable for a in arrays(batch))
+    W.flags.writeable = False
+    found = all_outputs(batch, W)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(inputs, arrays(batch), strict=True))
+
+
+REFUSALS = """
+import numpy as np
+from streamlda.kernels import association as a
+
+counts, ids, rows = np.ones(2), np.zeros(2, np.int32), np.array([0, 1, 2])
+W, y, weights = np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 1))
+calls = {
+    "project": [counts, ids, rows, W, np.empty((2, 2))],
+    "group_by_word": [counts, ids, rows, np.empty(2), np.empty(2, np.int32), np.empty(3, int)],
+    "associate_words": [counts, ids, rows, weights, np.empty((2, 1))],
+    "associate_projections": [counts, ids, rows, y, weights, np.empty((2, 2, 2))],
+    "associate_triples": [counts, ids, rows, W, y, y, np.ones(2), np.empty((2, 2))],
+    "random_signs": [np.uint64(1), np.empty((2, 2))],
+}
+n_outputs = {"group_by_word": 3}
+tried = 0
+for name, right in calls.items():
+    kernel = getattr(a, name)
+    kernel(*right)
+    for i, array in enumerate(right):
+        if not array.ndim:
+            continue
+        wrong = [array.astype(np.float32), array.astype(np.complex128), array[None],
+                 array.astype(array.dtype.newbyteorder()), np.concatenate([array, array])[::2]]
+        if array.dtype.kind == "i":
+            wrong = [array.astype(np.int64 if array.itemsize == 4 else np.int32), *wrong]
+        if i >= len(right) - n_outputs.get(name, 1):
+            frozen = array.copy()
+            frozen.flags.writeable = False
+            wrong.append(frozen)
+        for bad in wrong:
+            tried += 1
+            try:
+                kernel(*right[:i], bad, *right[i + 1:])
+            except TypeError:
+                continue
+            raise SystemExit(f"{name} took argument {i} as {bad.dtype} {bad.shape}")
+print(tried)
+"""
+
+
+def test_kernels_refuse_wrong_dtypes_layouts_and_read_only_outputs():
+    # In a process of its own: plain Python, as in the second run of these tests, takes anything.
+    finished = subprocess.run(
+        [sys.executable, "-c", REFUSALS],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) > 150
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
+def test_random_signs_equal_oracle(seed):
+    found = signs(seed, 70, 9) * 3
+    expected = [[oracle.random_sign(seed, word, j) for j in range(9)] for word in range(70)]
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+def test_random_signs_depend_on_seed_word_and_column_alone():
+    large = signs(3, 500, 16)
+    np.testing.assert_array_equal(signs(3, 200, 16), large[:200])
+    np.testing.assert_array_equal(np.sign(signs(3, 500, 5)), np.sign(large[:, :5]))
+    np.testing.assert_allclose(np.linalg.norm(large, axis=1), 1.0, rtol=1e-14)
+    assert not np.array_equal(signs(4, 500, 16), large)
+
+
+def look_random(matrix):
+    """Whether signs are balanced and uncorrelated, at a false-alarm rate below 1e-5.
+
+    A sum of n independent signs is beyond 6.5 sqrt(n) with probability at most
+    2 exp(-6.5^2 / 2) = 1.4e-9 (Hoeffding); fewer than 7200 sums are looked at.
+    """
+    d, m = matrix.shape
+    columns, words = matrix.T @ matrix, matrix[:100] @ matrix[:100].T
+    sums = [
+        [matrix.sum() / math.sqrt(d * m)],
+        matrix.sum(axis=0) / math.sqrt(d),
+        columns[np.triu_indices(m, 1)] / math.sqrt(d),
+        [np.sum(matrix[:-lag] * matrix[lag:]) / math.sqrt((d - lag) * m) for lag in range(1, 50)],
+        words[np.triu_indices(100, 1)] / math.sqrt(m),
+    ]
+    return max(float(np.max(np.abs(s))) for s in sums) < 6.5
+
+
+@pytest.mark.statistical
+def test_random_signs_are_balanced_and_uncorrelated():
+    d, m = 2000, 64
+    first, second = (np.sign(signs(seed, d, m)) for seed in (11, 12))
+    assert look_random(first)
+    assert look_random(first * second)
+    # A counter without its mixer, and a slight lean, are seen.
+    word, column = np.indices((d, m))
+    assert not look_random(1.0 - 2.0 * ((65536 * word + column) % 2))
+    lean = np.random.default_rng(13).random((d, m)) < 0.52
+    assert not look_random(np.where(lean, 1.0, -1.0))
+
+
+def test_kernels_raise_no_warning_on_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = batch_of([], 3)
+        all_outputs(batch, np.ones((3, 2)))
