@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from streamlda.errors import InvalidSettingError
-from streamlda.source import Poll, Reject
+from streamlda.source import Place, Poll, Reject
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
@@ -138,6 +138,7 @@ class Batch:
         self.max_documents = max_documents
         self.deadline = monotonic() + timeout_seconds
         self.texts: list[str] = []
+        self.places: list[Place] = []
         self.rejects: list[Reject] = []
         self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
@@ -163,7 +164,7 @@ class Batch:
 
     def poll(self, *, exhausted: bool) -> Poll:
         """Return what was gathered."""
-        return Poll(self.texts, self.rejects, exhausted)
+        return Poll(self.texts, self.rejects, exhausted, self.places)
 
 
 class RecordQueue:
@@ -213,6 +214,7 @@ class RecordQueue:
                 continue
             if text is not None:
                 batch.texts.append(text)
+                batch.places.append(Place(self.location, self.record))
                 batch.bytes += len(record)
         self._next = i
         if i == end:

@@ -1,1 +1,56 @@
-"""Topics from an endless stream of documents, by online tensor decomposition."""
+"""Topics from an endless stream of documents, by online tensor decomposition.
+
+Names are imported when they are first used, so that ``import streamlda`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamlda.documents import DocumentBatch
+    from streamlda.engine import Engine, EngineSettings
+    from streamlda.errors import StreamLDAError
+    from streamlda.estimator import StreamLDA
+    from streamlda.model import TopicModel, load
+    from streamlda.source import Source, open_source
+    from streamlda.vocabulary import Vocabulary
+
+__all__ = [
+    "DocumentBatch",
+    "Engine",
+    "EngineSettings",
+    "Source",
+    "StreamLDA",
+    "StreamLDAError",
+    "TopicModel",
+    "Vocabulary",
+    "load",
+    "open_source",
+]
+
+_HOMES = {
+    "DocumentBatch": "documents",
+    "Engine": "engine",
+    "EngineSettings": "engine",
+    "Source": "source",
+    "StreamLDA": "estimator",
+    "StreamLDAError": "errors",
+    "TopicModel": "model",
+    "Vocabulary": "vocabulary",
+    "load": "model",
+    "open_source": "source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -97,7 +97,8 @@ class DocumentBatch:
             csr.eliminate_zeros()
         if csr.shape[1] > np.iinfo(np.int32).max:
             raise InvalidDocumentsError(
-                f"a vocabulary must have fewer than 2^31 words, got n_features={csr.shape[1]}"
+                f"a vocabulary must have fewer than 2^31 words, got n_features={csr.shape[1]}; "
+                "hash or drop rare words"
             )
         return cls(csr.data, csr.indices, csr.indptr, csr.shape[1], integral=integral)
 
@@ -169,7 +170,8 @@ class DocumentBatch:
     def _check_words(self) -> None:
         if self.n_features < 1:
             raise InvalidDocumentsError(
-                f"a vocabulary must have at least 1 word, got n_features={self.n_features}"
+                f"a vocabulary must have at least 1 word, got n_features={self.n_features}; "
+                "learn it from documents that hold words"
             )
         ids = self.word_ids
         if len(ids) == 0:

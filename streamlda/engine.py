@@ -57,7 +57,7 @@ class EngineSettings:
     n_components : int
         K, topics.
     n_features : int
-        d, words of the vocabulary; at least K.
+        d, words of the vocabulary. Topics beyond its rank repeat the corpus frequencies.
     alpha_0 : float or None, default 1.0
         Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
     warmup_documents : int, default 10000
@@ -84,12 +84,6 @@ class EngineSettings:
         _at_least("n_features", self.n_features, 1)
         _at_least("warmup_documents", self.warmup_documents, 1)
         _at_least("oversampling", self.oversampling, 0)
-        if self.n_components > self.n_features:
-            raise InvalidSettingError(
-                "there must be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={self.n_features}; "
-                "ask for fewer topics or use a larger vocabulary"
-            )
         if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
             raise InvalidSettingError(
                 f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
@@ -130,6 +124,8 @@ class Engine:
         Documents passed over because they are shorter.
     tokens_seen : int
         Tokens of all documents.
+    rounds_finished : int
+        How often the map was replaced by a better one.
 
     Notes
     -----
@@ -142,16 +138,12 @@ class Engine:
         self.documents_seen = 0
         self.documents_skipped = 0
         self.tokens_seen = 0
+        self.rounds_finished = 0
         self._warmup: list[DocumentBatch] = []
         self._current: Moments | None = None
         self._finished: Moments | None = None
         # Documents behind the map of the current round.
         self._behind_map = 0
-
-    @property
-    def rounds_finished(self) -> int:
-        """1 once the first map was replaced by a better one, else 0; for diagnostics."""
-        return int(self._finished is not None)
 
     def add(self, batch: DocumentBatch) -> None:
         """Learn from a batch.
@@ -212,6 +204,7 @@ class Engine:
     def _next_round(self) -> None:
         assert self._current is not None
         self._finished = self._current
+        self.rounds_finished += 1
         self._behind_map = self._finished.documents
         self._current = Moments(_better_map(self._finished, self.settings))
 
@@ -221,16 +214,17 @@ class Engine:
         Raises
         ------
         InsufficientDataError
-            If no document had at least 3 tokens.
+            If fewer than 2 documents had at least 3 tokens.
         """
-        if self.documents_seen == 0:
+        if self.documents_seen < 2:
             raise InsufficientDataError(
-                f"topics need documents of at least {MIN_TOKENS} tokens, got documents_seen=0 "
+                f"topics need at least 2 documents of at least {MIN_TOKENS} tokens, got "
+                f"documents_seen={self.documents_seen} "
                 f"documents_skipped={self.documents_skipped}; check the text field, the token "
                 "pattern and the vocabulary"
             )
         current = self._current or _first_round(self._warmup, self.settings)
-        rounds = [part for part in (current, self._finished) if part and part.documents]
+        rounds = [part for part in (current, self._finished) if part and part.documents > 1]
         rounds.sort(key=lambda part: -part.documents)
         K, rng = self.settings.n_components, np.random.default_rng(self.settings.seed)
         found = recover_topics(Seen.of(rounds[0]), K, self.settings.alpha_0, rng)
@@ -244,10 +238,9 @@ class Engine:
         """Return word frequencies over the kept rounds, shape (d,), summing to 1."""
         current = self._current or _first_round(self._warmup, self.settings)
         kept = [part for part in (current, self._finished) if part is not None]
-        total: NDArray[np.float64] = sum(
-            (part.word_totals[:, 0] for part in kept), np.zeros(self.settings.n_features)
-        )
-        return total / total.sum()
+        total = np.sum([part.word_totals[:, 0] for part in kept], axis=0)
+        frequencies: NDArray[np.float64] = total / total.sum()
+        return frequencies
 
     def snapshot(
         self,
@@ -269,14 +262,17 @@ class Engine:
             As `topics`.
         """
         found = self.topics()
-        asked = {name: value for name, value in asdict(self.settings).items()}
         return TopicModel(
             components=found.proper(),
             alpha=found.alpha,
             background=self.background(),
             vocabulary=vocabulary,
-            settings={**asked, **(settings or {})},
-            diagnostics={**diagnostics(found), "documents_skipped": self.documents_skipped},
+            settings={**asdict(self.settings), **(settings or {})},
+            diagnostics={
+                **diagnostics(found),
+                "documents_skipped": self.documents_skipped,
+                "rounds_finished": self.rounds_finished,
+            },
             documents_seen=self.documents_seen,
             tokens_seen=self.tokens_seen,
         )
@@ -297,6 +293,7 @@ class Engine:
             "documents_seen": self.documents_seen,
             "documents_skipped": self.documents_skipped,
             "tokens_seen": self.tokens_seen,
+            "rounds_finished": self.rounds_finished,
             "behind_map": self._behind_map,
         }
         return arrays, {"settings": asdict(self.settings), "counters": counters}
@@ -308,17 +305,20 @@ class Engine:
         for name, value in values["counters"].items():
             setattr(engine, "_behind_map" if name == "behind_map" else name, int(value))
         for name in ("current", "finished"):
-            prefix = f"{name}."
-            own = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
+            own = _named(arrays, f"{name}.")
             if own:
                 moments = Moments.from_state(own.pop("whitening"), own)
                 setattr(engine, f"_{name}", moments)
-        if "warmup.counts" in arrays:
-            fields = (arrays[f"warmup.{key}"] for key in ("counts", "word_ids", "row_pointers"))
-            engine._warmup = [
-                DocumentBatch(*fields, engine.settings.n_features, integral=False)
-            ]
+        kept = _named(arrays, "warmup.")
+        if kept:
+            d = engine.settings.n_features
+            engine._warmup = [DocumentBatch(**kept, n_features=d, integral=False)]
         return engine
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+    """Return the arrays whose names begin with `prefix`, without it."""
+    return {key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)}
 
 
 def _joined(parts: list[DocumentBatch]) -> DocumentBatch:

@@ -4,7 +4,7 @@
 
     StreamLDAError
     ├── InvalidDocumentsError (ValueError)   counts or text that no statistic can be made of
-    ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that exclude each other
+    ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that clash
     ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
     ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
     ├── VocabularyError       (ValueError)   a word list that cannot be used

@@ -1,4 +1,4 @@
-"""How good topics are: held-out likelihood, coherence, diversity, distance from planted ones."""
+"""How good topics are: held-out likelihood, diversity, distance from planted ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.inference import checked_alpha, fold_in_words, smoothed, word_major
-from streamlda.kernels.cooccurrence import count_windows
 from streamlda.kernels.inference import word_probabilities
-
-#: Window of the coherence whose numbers are published, in tokens.
-NPMI_WINDOW_TOKENS = 10
-
-#: Added to the probability of a pair before its logarithm is taken, as published numbers do.
-NPMI_EPSILON = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,161 +194,6 @@ def document_completion(
     )
     completion.add(batch)
     return completion.result()
-
-
-class Coherence(NamedTuple):
-    """NPMI coherence of topics.
-
-    Attributes
-    ----------
-    mean : float
-        Arithmetic mean over the topics, between -1 and 1.
-    per_topic : ndarray of shape (K,)
-        Mean over the pairs of a topic's words.
-    windows : int
-        Windows counted.
-    """
-
-    mean: float
-    per_topic: NDArray[np.float64]
-    windows: int
-
-
-class NpmiCounter:
-    """NPMI coherence over a stream of documents, as gensim's ``c_npmi`` (OCTIS's default).
-
-    Slides a boolean window over the ordered tokens, one token at a time, and compares how often
-    two top words share a window with what independence would give. Two particulars of gensim
-    are kept, so that numbers compare: an empty document counts as a window, and a word stops
-    being present when one of its tokens leaves the window, even if the window holds another.
-    Memory O(K * n**2 + largest id), independent of documents seen.
-
-    Parameters
-    ----------
-    topics_top_words : array-like of int, shape (K, n)
-        Word ids of the top words of each topic, distinct within a topic; n is usually 10.
-    window : int or None, default 10
-        Tokens of a window; None takes each document whole, which needs no order.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the top words are no such array or `window` < 1.
-    """
-
-    def __init__(self, topics_top_words: Any, *, window: int | None = NPMI_WINDOW_TOKENS) -> None:
-        top = np.asarray(topics_top_words)
-        if top.ndim != 2 or top.shape[0] < 1 or top.shape[1] < 2 or top.dtype.kind not in "iu":
-            raise InvalidSettingError(
-                "top words must be an integer array with a row a topic and 2 or more columns, "
-                f"got shape={top.shape} dtype={top.dtype}; make it with top_words"
-            )
-        if top.min() < 0 or any(len(np.unique(row)) < len(row) for row in top):
-            raise InvalidSettingError(
-                "top words must be ids >= 0, distinct within a topic, "
-                f"got min={top.min()} shape={top.shape}; make them with top_words"
-            )
-        if window is not None and window < 1:
-            raise InvalidSettingError(f"the window must hold at least 1 token, got window={window}")
-        self._window = window
-        watched, slots = np.unique(top, return_inverse=True)
-        self._slots = slots.reshape(top.shape)
-        self._slot_of_word = np.full(int(watched[-1]) + 1, -1, dtype=np.int32)
-        self._slot_of_word[watched] = np.arange(len(watched), dtype=np.int32)
-        self._slot_of_place = self._slots.ravel().astype(np.int32)
-        self._places = np.argsort(self._slot_of_place, kind="stable")
-        self._place_pointers = np.zeros(len(watched) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self._slot_of_place), out=self._place_pointers[1:])
-        self._since = np.full(len(watched), -1, dtype=np.int64)
-        self._occurrences = np.zeros(len(watched), dtype=np.int64)
-        self._pairs = np.zeros((top.size, top.shape[1]), dtype=np.int64)
-        self._windows = 0
-
-    def add(self, token_ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
-        """Count the windows of documents with word order. Time O(tokens + top tokens * n).
-
-        Parameters
-        ----------
-        token_ids : ndarray of shape (n_tokens,), int32
-            Words in order; -1 for a word outside the vocabulary, which still takes its place.
-        offsets : ndarray of shape (n_documents + 1,), int64
-            Document d owns the tokens from ``offsets[d]`` to ``offsets[d + 1]``.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If the offsets do not rise from 0 to the number of tokens.
-        """
-        tokens = np.ascontiguousarray(token_ids, dtype=np.int32)
-        bounds = np.ascontiguousarray(offsets, dtype=np.int64)
-        if (
-            len(bounds) == 0
-            or bounds[0] != 0
-            or bounds[-1] != len(tokens)
-            or np.any(np.diff(bounds) < 0)
-        ):
-            raise InvalidDocumentsError(
-                "offsets must rise from 0 to the number of tokens, got "
-                f"offsets={bounds.shape} tokens={len(tokens)}; give each document's first token"
-            )
-        self._count(tokens, bounds)
-
-    def add_batch(self, batch: DocumentBatch) -> None:
-        """Count documents without word order, each as one window. Time O(nnz + top words * n).
-
-        Raises
-        ------
-        InvalidSettingError
-            If the counter has a window of tokens: counts have no order to slide over.
-        """
-        if self._window is not None:
-            raise InvalidSettingError(
-                "counts without word order can only be taken document by document, got "
-                f"window={self._window}; make the counter with window=None"
-            )
-        self._count(batch.word_ids, batch.row_pointers)
-
-    def _count(self, tokens: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
-        width = np.iinfo(np.int64).max if self._window is None else self._window
-        self._windows += count_windows(
-            tokens,
-            offsets,
-            width,
-            self._slot_of_word,
-            self._slot_of_place,
-            self._place_pointers,
-            self._places,
-            self._since,
-            self._occurrences,
-            self._pairs,
-        )
-
-    def result(self) -> Coherence:
-        """Return the coherence over the documents so far. Time O(K * n**2).
-
-        A pair with a word that never occurred scores -1: gensim's formula divides by zero there.
-
-        Raises
-        ------
-        InsufficientDataError
-            If no document was added.
-        """
-        if self._windows == 0:
-            raise InsufficientDataError(
-                f"coherence needs at least 1 document, got windows={self._windows}; add documents"
-            )
-        per_topic = self._pairs.shape[1]
-        halves = self._pairs.reshape(-1, per_topic, per_topic)
-        joint = (halves + halves.transpose(0, 2, 1)) / self._windows
-        single = self._occurrences[self._slots] / self._windows
-        product = single[:, :, None] * single[:, None, :]
-        seen = product > 0
-        npmi = np.full(joint.shape, -1.0)
-        smooth = joint[seen] + NPMI_EPSILON
-        npmi[seen] = np.log(smooth / product[seen]) / -np.log(smooth)
-        others = ~np.eye(per_topic, dtype=np.bool_)
-        means = npmi[:, others].mean(axis=1)
-        return Coherence(float(means.mean()), means, self._windows)
 
 
 def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]:

@@ -25,6 +25,10 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.kernels.inference import fold_in
 
+#: Weight of the background in topics that are used to explain documents: a topic estimated from
+#: moments has exact zeros, and no document may be impossible.
+SMOOTHING = 0.01
+
 
 def topic_proportions(
     batch: DocumentBatch,

@@ -181,7 +181,7 @@ class TopicModel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, whole or not at all; a file of that name is replaced.
 
-        Equal models give equal bytes. Time and file size O(K V); memory O(V) for the words.
+        Equal models give equal bytes. Time and file size O(K V); memory twice the file's size.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class TopicModel:
 def load(path: str | os.PathLike[str]) -> TopicModel:
     """Read a model file; everything in it is checked before the model is made.
 
-    Time O(K V); memory the size of the file, and the words once more.
+    Time O(K V); memory twice the size of the file while it is read, then once, and the words.
 
     Parameters
     ----------

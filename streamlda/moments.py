@@ -83,7 +83,9 @@ class Moments:
 
     def __init__(self, whitening: Array, order: int = 3) -> None:
         if order not in (2, 3):
-            raise InvalidSettingError(f"the order of moments must be 2 or 3, got order={order}")
+            raise InvalidSettingError(
+                f"the order of moments must be 2 or 3, got order={order}; use 3 to learn topics"
+            )
         self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
         if self.whitening.ndim != 2 or 0 in self.whitening.shape:
             raise InvalidSettingError(

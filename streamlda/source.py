@@ -38,6 +38,21 @@ class Reject(NamedTuple):
     reason: str
 
 
+class Place(NamedTuple):
+    """Where a document stands in its source.
+
+    Attributes
+    ----------
+    location : str
+        The file, topic partition or other container.
+    record : int
+        Number of the record in its container, from 1 (line number where lines are records).
+    """
+
+    location: str
+    record: int
+
+
 @dataclass(frozen=True, slots=True)
 class Poll:
     """What one call of `Source.poll` brought.
@@ -50,11 +65,14 @@ class Poll:
         Records passed over in this poll.
     exhausted : bool
         True when the source has ended and later polls will bring nothing.
+    places : list of Place
+        Where each text stands, in the order of the texts; empty if the source does not say.
     """
 
     texts: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     exhausted: bool = False
+    places: list[Place] = field(default_factory=list)
 
 
 class Progress(NamedTuple):

@@ -176,9 +176,13 @@ def recover_topics(
     if alpha_0 is None:
         alpha_0 = _solve_alpha_0(seen, n_components, rng)
     whitened = _Whitened(seen, n_components, alpha_0)
-    values, vectors = tensor_power(whitened.tensor, whitened.rank, rng=rng) if whitened.rank else (
-        np.zeros(0),
-        np.zeros((0, 0)),
+    values, vectors = (
+        tensor_power(whitened.tensor, whitened.rank, rng=rng)
+        if whitened.rank
+        else (
+            np.zeros(0),
+            np.zeros((0, 0)),
+        )
     )
     topics = np.tile(seen.first / seen.first.sum(), (n_components, 1))
     found = (whitened.centred @ whitened.map @ vectors).T
@@ -330,7 +334,7 @@ def _contract(tensor: Array, R: Array) -> Array:
     for _ in range(3):
         tensor = np.tensordot(tensor, R, axes=(0, 0))
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-    symmetric: Array = sum(tensor.transpose(order) for order in orders) / 6
+    symmetric: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)
     return symmetric
 
 

@@ -62,7 +62,8 @@ def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Ar
     """Return the map that spans the leading eigenvectors of M2 in scaled word space.
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the
-    same sketch gives its action within that range. Time O(d m^2).
+    same sketch gives its action within that range; exact when M2 has rank n_columns or less.
+    Time O(d m^2).
 
     Parameters
     ----------
@@ -92,6 +93,8 @@ def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Ar
         )
     sketch = scale[:, None] * pairs
     probes = whitening / scale[:, None]
+    # Cut to n_columns before the action is solved for, not after: with m columns the system is
+    # ill-conditioned, and on documents the sampling noise then costs more than the cut.
     left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n_columns]
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
     values, vectors = np.linalg.eigh((action + action.T) / 2)

@@ -7,6 +7,8 @@ import os
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Waiting threads sleep: on two cores shared by two workers, spinning ones would hold each other up.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402

@@ -104,8 +104,7 @@ def expected_moments(components, alpha):
     pairs = second + a / (a + 1) * np.multiply.outer(first, first)
     third = 2 * np.einsum("i,ia,ib,ic->abc", alpha, mu, mu, mu) / (a * (a + 1) * (a + 2))
     mixed = sum(
-        np.einsum(f"{x},{y}->abc", pairs, first)
-        for x, y in (("ab", "c"), ("ac", "b"), ("bc", "a"))
+        np.einsum(f"{x},{y}->abc", pairs, first) for x, y in (("ab", "c"), ("ac", "b"), ("bc", "a"))
     )
     cube = np.einsum("a,b,c->abc", first, first, first)
     triples = third + a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube

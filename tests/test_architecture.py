@@ -22,7 +22,7 @@ ROOMS = [
     {"documents", "source", "arrays_file", "analysis", "settings"},
     {"vocabulary", "kernels"},
     {"moments", "whitening", "decomposition", "inference", "simulate", "privacy"},
-    {"topics", "model", "evaluation", "refinement"},
+    {"topics", "model", "evaluation", "coherence", "refinement"},
     {"engine", "ingest", "checkpoint"},
     {"estimator", "service", "scaleout", "sites", "testing"},
     {"__init__"},

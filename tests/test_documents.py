@@ -106,8 +106,7 @@ def test_batch_refuses(case):
     # Rule, value, remedy.
     assert "must" in str(raised.value)
     assert "got " in str(raised.value)
-    if case != "no words":
-        assert ";" in str(raised.value)
+    assert ";" in str(raised.value)
 
 
 def test_words_may_fall_between_documents_also_across_empty_ones():
@@ -199,12 +198,8 @@ def test_from_matrix_tidies_a_copy(case):
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix])
-@pytest.mark.parametrize(
-    ("dtype", "total"), [("int8", 200), ("bool", 2), ("float16", 2), ("uint8", 400)]
-)
+@pytest.mark.parametrize(("dtype", "total"), [("int8", 200), ("bool", 2), ("uint8", 400)])
 def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtype, total):
-    if dtype == "float16":
-        dtype = "float32"
     data = np.full(2, total // 2, dtype=dtype)
     matrix = sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5))
     if kind is sp.csr_matrix:
@@ -255,6 +250,7 @@ def test_from_matrix_shares_memory_when_dtypes_fit():
     assert np.shares_memory(back.indices, batch.word_ids)
 
 
+@pytest.mark.fuzz
 @given(
     rows=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), max_size=7),
     start=st.integers(-9, 9),
@@ -277,9 +273,8 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
     DocumentBatch(part.counts, part.word_ids, part.row_pointers, part.n_features)
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 2**20), min_size=3, max_size=3), min_size=1, max_size=30)
-)
+@pytest.mark.fuzz
+@given(st.lists(st.lists(st.integers(0, 2**20), min_size=3, max_size=3), min_size=1, max_size=30))
 def test_lengths_are_exact(rows):
     matrix = np.array(rows)
     np.testing.assert_array_equal(DocumentBatch.from_matrix(matrix).lengths, matrix.sum(axis=1))

@@ -125,6 +125,7 @@ def test_kernels_equal_oracle(kind, m):
     check_all(corpus(kind), np.random.default_rng(3).uniform(-1, 1, (9, m)))
 
 
+@pytest.mark.fuzz
 @given(small_corpora())
 def test_kernels_equal_oracle_on_any_small_corpus(drawn):
     check_all(*drawn)

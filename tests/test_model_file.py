@@ -291,7 +291,7 @@ def test_forged_metadata_never_crash_the_reader(scratch: Path, data: st.DataObje
     st.binary(min_size=1, max_size=8),
     st.sampled_from(["overwrite", "insert", "cut"]),
 )
-def test_a_damaged_model_file_is_refused(
+def test_a_damaged_model_file_never_gives_another_model(
     scratch: Path, start: int, content: bytes, how: str
 ) -> None:
     whole = GOLDEN.read_bytes()
@@ -301,11 +301,12 @@ def test_a_damaged_model_file_is_refused(
         "cut": whole[:start] + whole[start + len(content) :],
     }[how]
     scratch.write_bytes(damaged)
-    if damaged == whole:
-        assert_same(load(scratch), make_model())
-    else:
-        with pytest.raises(ModelFileError):
-            load(scratch)
+    try:
+        model = load(scratch)
+    except ModelFileError:
+        assert damaged != whole
+        return
+    assert_same(model, make_model())  # other white space in the header, at most
 
 
 def test_a_later_format_is_told_from_a_damaged_file(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_a_later_format_is_told_from_a_damaged_file(tmp_path: Path) -> None:
 
 def test_an_error_names_the_file_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(GOLDEN.read_bytes()[:-1])
-    with pytest.raises(ModelFileError, match=r"must have the checksum.*path='.*model'; restore"):
+    with pytest.raises(ModelFileError, match=r"whole and unaltered.*path='.*model'; restore"):
         load(tmp_path / "model")
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import numba
 from numba import types
 
-from streamlda.kernels import F64_2D, I64_1D, OUT_F64_1D, OUT_I32_1D, OUT_I64_1D, kernel
-
-I32_2D = types.Array(types.int32, 2, "C", readonly=True)
+from streamlda.kernels import F64_2D, I32_2D, I64_1D, OUT_F64_1D, OUT_I32_1D, OUT_I64_1D, kernel
 
 
 @kernel(types.void(F64_2D, F64_2D, F64_2D, I32_2D, I64_1D, OUT_I32_1D), parallel=True)

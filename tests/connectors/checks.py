@@ -88,6 +88,25 @@ def check_brings_every_document_and_reject(case: Case) -> None:
     assert seen.rejects == case.rejects
 
 
+def check_places_number_the_documents(case: Case) -> None:
+    """Batch by batch or all at once, a document has one place of its own, or none at all."""
+    placed = []
+    for max_documents in (1, 1000):
+        source, places, taken, texts, ended = case.make(), [], set(), 0, False
+        while texts < len(case.texts) and not ended:
+            poll = source.poll(max_documents)
+            ended = poll.exhausted
+            assert len(poll.places) in (0, len(poll.texts))
+            texts += len(poll.texts)
+            places += poll.places
+            taken |= {(reject.location, reject.record) for reject in poll.rejects}
+        source.close()
+        assert len({*places, *taken}) == len(places) + len(taken)
+        assert all(place.record >= 1 for place in places)
+        placed.append(places)
+    assert placed[0] == placed[1]
+
+
 def check_batch_size_changes_nothing(case: Case) -> None:
     for max_documents in (1, 2, 3, 7):
         source = case.make()
@@ -214,6 +233,7 @@ def check_close_twice_then_poll_is_an_error(case: Case) -> None:
 SOURCE_CHECKS: list[Callable[[Case], None]] = [
     check_is_a_source,
     check_brings_every_document_and_reject,
+    check_places_number_the_documents,
     check_batch_size_changes_nothing,
     check_short_timeout_loses_nothing,
     check_resumes_after_every_poll,

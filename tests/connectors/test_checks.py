@@ -3,7 +3,7 @@
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Progress
+from streamlda.source import Place, Poll, Progress
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -50,6 +50,13 @@ class DropsAtBatchEnds(ListSource):
         poll = super().poll(max_documents, timeout_seconds)
         self.at = min(self.at + (len(poll.texts) == 2), len(self.texts))
         return poll
+
+
+class NumbersEachPollAnew(ListSource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        poll = super().poll(max_documents, timeout_seconds)
+        places = [Place("list", 1 + i) for i in range(len(poll.texts))]
+        return Poll(poll.texts, [], poll.exhausted, places)
 
 
 class IgnoresMaximum(ListSource):
@@ -122,6 +129,7 @@ def test_checks_accept_a_right_source(kind):
     ("kind", "check"),
     [
         (DropsAtBatchEnds, "check_batch_size_changes_nothing"),
+        (NumbersEachPollAnew, "check_places_number_the_documents"),
         (IgnoresMaximum, "check_batch_size_changes_nothing"),
         (ResumesOneBack, "check_resumes_after_every_poll"),
         (SharesItsPosition, "check_position_survives_json"),

@@ -1,0 +1,317 @@
+"""What is measured, under permanent names, and which figures are drawn from the runs.
+
+A scenario that is changed gets a new name, so that results under one name compare over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """One thing to measure: a task of `bench.tasks` and all that it depends on but the seed."""
+
+    label: str
+    task: str
+    parameters: Json
+
+
+class Figure(NamedTuple):
+    """One number of a result beside what was asked; `met` is None where nothing was."""
+
+    name: str
+    measured: str
+    target: str = "-"
+    met: bool | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    id: str
+    question: str
+    repeats: int
+    cases: Callable[[bool, tuple[str, ...]], list[Case]]
+    figures: Callable[[Json], list[Figure]]
+    contenders: tuple[str, ...] = ()
+    needs_corpus: bool = False
+
+
+def series(result: Json, case: str, key: str) -> list[float]:
+    """Return a measured value over the repeats of a case."""
+    return [run["measured"][key] for run in result["runs"] if run["case"] == case]
+
+
+def at_most(name: str, value: float, limit: float, form: str) -> Figure:
+    return Figure(name, form.format(value), "<= " + form.format(limit), value <= limit)
+
+
+def at_least(name: str, value: float, limit: float, form: str) -> Figure:
+    return Figure(name, form.format(value), ">= " + form.format(limit), value >= limit)
+
+
+def within(name: str, ratio: float, share: float) -> Figure:
+    """Judge a ratio that should be 1."""
+    target = f"1 within {share:.0%}"
+    return Figure(name, f"{ratio:.3f}", target, 1 - share <= ratio <= 1 + share)
+
+
+def documents_per_second(result: Json, case: str) -> list[float]:
+    pairs = zip(series(result, case, "documents"), series(result, case, "fit_seconds"), strict=True)
+    return [documents / seconds for documents, seconds in pairs]
+
+
+# planted-*
+
+
+def planted(d: int, k: int, concentration: float, limit: float) -> Scenario:
+    def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+        parameters = {
+            "n_features": d,
+            "n_components": k,
+            "alpha_0": 1.0,
+            "topic_concentration": concentration,
+            "mean_length": 80,
+            "documents": 5000 if quick else 100_000,
+        }
+        return [Case(name, "fit", {"contender": name, **parameters}) for name in contenders]
+
+    def figures(result: Json) -> list[Figure]:
+        found = []
+        for case in result["cases"]:
+            errors = series(result, case, "l1_error")
+            name = f"mean L1 error of a topic, {case}, {len(errors)} seeds"
+            if case == "streamlda":
+                found.append(at_most(name, mean(errors), limit, "{:.4f}"))
+            else:
+                found.append(Figure(name, f"{mean(errors):.4f}"))
+            found.append(Figure(f"worst seed, {case}", f"{max(errors):.4f}"))
+            speed = median(documents_per_second(result, case))
+            found.append(Figure(f"documents/s, {case}", f"{speed:,.0f}"))
+        return found
+
+    question = f"Are {k} planted topics over {d:,} words found from 100,000 documents in one pass?"
+    return Scenario(f"planted-{d}-{k}", question, 5, cases, figures, ("streamlda",))
+
+
+# corpus-*
+
+
+def corpus_counts_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    parameters = {"n_components": 10 if quick else 50, "vocabulary_size": 8000}
+    return [Case(name, "fit", {"contender": name, **parameters}) for name in contenders]
+
+
+def corpus_counts_figures(result: Json) -> list[Figure]:
+    speed = {case: documents_per_second(result, case) for case in result["cases"]}
+    found = []
+    if "streamlda" in speed:
+        found.append(at_least("documents/s", median(speed["streamlda"]), 20_000, "{:,.0f}"))
+    for case in result["cases"]:
+        if case == "streamlda" or "streamlda" not in speed:
+            continue
+        paired = zip(speed["streamlda"], speed[case], strict=True)
+        ratio = median(ours / theirs for ours, theirs in paired)
+        name = f"times as fast as {case}"
+        found.append(
+            at_least(name, ratio, 20, "{:.1f}")
+            if case == "gensim"
+            else Figure(name, f"{ratio:.1f}")
+        )
+        ours, theirs = (median(series(result, who, "perplexity")) for who in ("streamlda", case))
+        found.append(Figure(f"perplexity / that of {case}", f"{ours / theirs:.3f}"))
+    return found
+
+
+def corpus_text_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    parameters = {"n_components": 10 if quick else 50, "vocabulary_size": 8000}
+    return [Case("streamlda fit", "command_line", parameters)]
+
+
+def corpus_text_figures(result: Json) -> list[Figure]:
+    documents = result["corpus"]["documents"]
+    seconds = median(series(result, "streamlda fit", "fit_seconds"))
+    peak = median(series(result, "streamlda fit", "peak_rss_bytes"))
+    return [
+        at_least("documents/s, text to model file", documents / seconds, 8000, "{:,.0f}"),
+        Figure("seconds, start to end", f"{seconds:.1f}"),
+        Figure("peak memory, MB", f"{peak / 1e6:,.0f}"),
+    ]
+
+
+# memory-flat, time-flat: the longer stream is measured once for both
+
+
+def stream_case(documents: int, quick: bool) -> Case:
+    if quick:
+        documents //= 20
+    marks = [100_000, 200_000, 300_000, 1_000_000, 2_000_000]
+    parameters = {
+        "n_features": 20_000,
+        "n_components": 20,
+        "alpha_0": 1.0,
+        "topic_concentration": 0.05,
+        "mean_length": 80,
+        "documents": documents,
+        "checkpoints": [mark // 20 if quick else mark for mark in marks],
+    }
+    return Case(f"{documents:,} documents", "stream", parameters)
+
+
+def memory_flat_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    return [stream_case(200_000, quick), stream_case(2_000_000, quick)]
+
+
+def memory_flat_figures(result: Json) -> list[Figure]:
+    short, long = (median(series(result, case, "peak_rss_bytes")) for case in result["cases"])
+    case = list(result["cases"])[-1]
+    state, predicted = (
+        median(series(result, case, key)) for key in ("state_bytes", "predicted_state_bytes")
+    )
+    return [
+        Figure("peak memory of the short stream, MB", f"{short / 1e6:.1f}"),
+        Figure("peak memory of one 10 times as long, MB", f"{long / 1e6:.1f}"),
+        within("ratio of the two", long / short, 0.02),
+        within("state / EngineSettings.state_bytes", state / predicted, 0.10),
+    ]
+
+
+def time_flat_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    return [stream_case(2_000_000, quick)]
+
+
+def time_flat_figures(result: Json) -> list[Figure]:
+    rates = checkpoint_rates(result)
+    found = [
+        Figure(f"microseconds a document, at {n:,} documents", f"{seconds * 1e6:.1f}")
+        for n, seconds in rates.items()
+    ]
+    ratio = max(rates.values()) / min(rates.values())
+    return [*found, at_most("slowest / fastest", ratio, 1.2, "{:.2f}")]
+
+
+def checkpoint_rates(result: Json) -> dict[int, float]:
+    """Return seconds a document just before each checkpoint, medians over the repeats."""
+    marks = [run["measured"]["checkpoints"] for run in result["runs"]]
+    return {
+        group[0]["documents"]: median(mark["recent_seconds_per_document"] for mark in group)
+        for group in zip(*marks, strict=True)
+    }
+
+
+# time-linear
+
+
+def time_linear_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    lengths, topics, words = [20, 40, 80, 160, 320], [5, 10, 20, 50, 100], [1000, 10_000, 100_000]
+    if quick:
+        lengths, topics, words = [20, 80], [5, 20], [1000, 10_000]
+    points = [(n, 20, 10_000) for n in lengths]
+    points += [(80, k, 10_000) for k in topics]
+    points += [(80, 20, d) for d in words]
+    return [
+        Case(f"nnz={nnz} k={k} d={d}", "rate", {"nnz": nnz, "n_components": k, "n_features": d})
+        for nnz, k, d in dict.fromkeys(points)
+    ]
+
+
+class RatePoint(NamedTuple):
+    nnz: int
+    k: int
+    d: int
+    m: int
+    seconds: float
+
+
+def rate_points(result: Json) -> list[RatePoint]:
+    points = []
+    for label, case in result["cases"].items():
+        p, m = case["parameters"], int(series(result, label, "m")[0])
+        seconds = median(series(result, label, "seconds_per_document"))
+        points.append(RatePoint(p["nnz"], p["n_components"], p["n_features"], m, seconds))
+    return points
+
+
+def fit_cost(points: Iterable[RatePoint]) -> tuple[list[float], float]:
+    """Return c0, c1, c2 >= 0 of c0 + c1 nnz m + c2 m^3 and the largest relative residual.
+
+    Residuals are relative, so that the long documents do not decide alone.
+    """
+    import numpy as np
+    from scipy.optimize import nnls
+
+    points = list(points)
+    seconds = np.array([p.seconds for p in points])
+    terms = np.array([[1.0, p.nnz * p.m, p.m**3] for p in points])
+    scale = terms.max(axis=0)
+    coefficients, _ = nnls(terms / scale / seconds[:, None], np.ones(len(points)))
+    residual = np.abs(terms / scale @ coefficients / seconds - 1).max()
+    return [float(c) for c in coefficients / scale], float(residual)
+
+
+def time_linear_figures(result: Json) -> list[Figure]:
+    points = rate_points(result)
+    (c0, c1, c2), residual = fit_cost(p for p in points if p.d == 10_000)
+    found = [
+        Figure(
+            "nanoseconds a document, m = k + 50",
+            f"{c0 * 1e9:,.0f} + {c1 * 1e9:.3f} nnz m + {c2 * 1e9:.5f} m^3",
+        ),
+        Figure("largest deviation from that", f"{residual:.0%}"),
+    ]
+    by_words = {p.d: p.seconds for p in points if (p.nnz, p.k) == (80, 20)}
+    least = min(by_words)
+    for d, seconds in by_words.items():
+        if d > least:
+            name = f"time at d = {d:,} / at d = {least:,}"
+            found.append(Figure(name, f"{seconds / by_words[least]:.2f}"))
+    return found
+
+
+ALL = [
+    planted(1000, 10, 0.05, 0.03),
+    planted(50, 5, 0.2, 0.008),
+    Scenario(
+        "corpus-counts",
+        "How fast and how good are 50 topics in one pass over word counts, beside others?",
+        3,
+        corpus_counts_cases,
+        corpus_counts_figures,
+        ("streamlda", "gensim"),
+        needs_corpus=True,
+    ),
+    Scenario(
+        "corpus-text",
+        "How long does `streamlda fit` take from compressed text to a model file?",
+        3,
+        corpus_text_cases,
+        corpus_text_figures,
+        needs_corpus=True,
+    ),
+    Scenario(
+        "memory-flat",
+        "Does a stream 10 times as long need more memory?",
+        1,
+        memory_flat_cases,
+        memory_flat_figures,
+    ),
+    Scenario(
+        "time-flat",
+        "Does a document cost more after two million others?",
+        1,
+        time_flat_cases,
+        time_flat_figures,
+    ),
+    Scenario(
+        "time-linear",
+        "Is the time linear in words and cubic in m, whatever the vocabulary?",
+        3,
+        time_linear_cases,
+        time_linear_figures,
+    ),
+]
+BY_ID = {scenario.id: scenario for scenario in ALL}

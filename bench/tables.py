@@ -1,0 +1,194 @@
+"""Tables and plots from stored results; the same results always give the same tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.measure import ROOT
+from bench.scenarios import (
+    ALL,
+    BY_ID,
+    Figure,
+    checkpoint_rates,
+    documents_per_second,
+    fit_cost,
+    rate_points,
+    series,
+)
+
+Json = dict[str, Any]
+
+RESULTS = ROOT / "bench" / "results"
+PLOTS = ROOT / "bench" / "plots"
+
+#: Where blocks are filled in; a file that is not there yet is left out.
+PAGES = (ROOT / "README.md", ROOT / "bench" / "README.md")
+
+BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+MARKER = re.compile(r"^<!-- /?bench:[\w-]+ -->$", re.MULTILINE)
+
+
+def read_results(folder: Path = RESULTS) -> dict[str, Json]:
+    """Return the stored results by scenario, in the order of the scenarios."""
+    files = {name: folder / f"{name}.json" for name in BY_ID}
+    return {
+        name: json.loads(path.read_text("utf-8")) for name, path in files.items() if path.exists()
+    }
+
+
+def write_result(result: Json, folder: Path = RESULTS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result['scenario']}.json"
+    path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", "utf-8")
+    return path
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    marks = ["---", *["---:"] * (len(header) - 1)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (header, marks, *rows))
+
+
+def cells(figure: Figure) -> tuple[str, str, str]:
+    verdict = {None: "", True: " (met)", False: " (**missed**)"}[figure.met]
+    return figure.name, figure.measured, figure.target + verdict
+
+
+def scenario_block(name: str, results: dict[str, Json]) -> str:
+    if name not in results:
+        return "Not measured yet.\n"
+    rows = [cells(figure) for figure in BY_ID[name].figures(results[name])]
+    return table(("figure", "measured", "asked for"), rows) + "\n" + origin(results[name])
+
+
+def summary_block(results: dict[str, Json]) -> str:
+    """Every figure that something was asked of, over all scenarios."""
+    rows = []
+    for scenario in ALL:
+        if scenario.id not in results:
+            rows.append((f"`{scenario.id}`", "not measured yet", "-", "-"))
+            continue
+        figures = scenario.figures(results[scenario.id])
+        asked = [figure for figure in figures if figure.met is not None] or figures[:1]
+        rows += [(f"`{scenario.id}`", *cells(figure)) for figure in asked]
+    lines = sorted({origin(result) for result in results.values()})
+    return table(("scenario", "figure", "measured", "asked for"), rows) + "\n" + "".join(lines)
+
+
+def contenders_block(results: dict[str, Json]) -> str:
+    if "corpus-counts" not in results:
+        return "Not measured yet.\n"
+    result = results["corpus-counts"]
+    rows = []
+    for case in result["cases"]:
+        seconds, cpu, before, peak, perplexity, npmi, diversity = (
+            median(series(result, case, key))
+            for key in (
+                *("fit_seconds", "cpu_seconds", "rss_before_bytes", "peak_rss_bytes"),
+                *("perplexity", "npmi", "diversity"),
+            )
+        )
+        speed = f"{median(documents_per_second(result, case)):,.0f}"
+        memory = f"{peak / 1e6:,.0f}", f"{(peak - before) / 1e6:,.0f}"
+        quality = f"{perplexity:,.0f}", f"{npmi:.3f}", f"{diversity:.2f}"
+        rows.append((case, speed, f"{seconds:,.1f}", f"{cpu:,.1f}", *memory, *quality))
+    header = (
+        *("contender", "documents/s", "seconds", "processor seconds", "peak MB"),
+        *("of it while fitting", "perplexity", "NPMI", "diversity"),
+    )
+    return table(header, rows) + "\n" + origin(result)
+
+
+def origin(result: Json) -> str:
+    """One line: which machine, versions, corpus and date."""
+    machine, versions, corpus = result["machine"], result["versions"], result["corpus"]
+    memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
+    parts = [f"{machine['cpu']}, {machine['cores']} cores, {memory}, {machine['system']}"]
+    limits = machine["thread_limits"]
+    parts += [f"{name}={value}" for name, value in sorted(limits.items())]
+    named = ("streamlda", "python", "numpy", "numba", *(["gensim"] if corpus else []))
+    parts.append(", ".join(f"{name} {versions[name]}" for name in named))
+    if corpus:
+        size = f"{corpus['documents']:,} documents, sha256 {corpus['sha256'][:12]}"
+        parts.append(f"{corpus['name']} ({size})")
+    parts.append(result["date"])
+    return f"- {'; '.join(parts)}{' (quick: sizes cut)' if result['quick'] else ''}\n"
+
+
+def block(name: str, results: dict[str, Json]) -> str:
+    """Return the text of a block of a page."""
+    special = {"summary": summary_block, "contenders": contenders_block}
+    if name in special:
+        return special[name](results)
+    if name not in BY_ID:
+        known = ", ".join((*special, *BY_ID))
+        raise ValueError(f"a block must have a known name, got name={name}; known: {known}")
+    return scenario_block(name, results)
+
+
+def fill(page: str, results: dict[str, Json]) -> str:
+    """Return the page with every block made anew."""
+    filled, n = BLOCK.subn(lambda m: m[1] + block(m[2], results) + m[3], page)
+    if len(MARKER.findall(page)) != 2 * n:
+        raise ValueError(
+            "each <!-- bench:NAME --> must be closed by <!-- /bench:NAME -->, each on its own "
+            f"line, got markers={len(MARKER.findall(page))} blocks={n}"
+        )
+    return filled
+
+
+def stale_pages(results: dict[str, Json], write: bool) -> list[Path]:
+    """Return the pages whose blocks are not those of the results, rewritten if asked."""
+    stale = []
+    for path in PAGES:
+        if not path.exists():
+            continue
+        page = path.read_text("utf-8")
+        filled = fill(page, results)
+        if filled != page:
+            stale.append(path)
+            if write:
+                path.write_text(filled, "utf-8")
+    return stale
+
+
+def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
+    """Draw time-linear.png and flat.png from what is there."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if "time-linear" in results:
+        points = [p for p in rate_points(results["time-linear"]) if p.d == 10_000]
+        (c0, c1, c2), _ = fit_cost(points)
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        panels = (("distinct words a document (k = 20)", "nnz"), ("m = k + 50 (80 words)", "m"))
+        for axis, (label, field) in zip(axes, panels, strict=True):
+            chosen = sorted(p for p in points if (p.k == 20 if field == "nnz" else p.nnz == 80))
+            x = [getattr(p, field) for p in chosen]
+            fitted = [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.m**3) for p in chosen]
+            axis.plot(x, fitted, color="0.6", label="c0 + c1 nnz m + c2 m³")
+            axis.plot(x, [1e6 * p.seconds for p in chosen], "o", label="measured")
+            axis.set(xlabel=label, ylabel="µs a document", ylim=(0, None))
+            axis.legend(frameon=False)
+        figure.savefig(folder / "time-linear.png", dpi=100)
+        pyplot.close(figure)
+    if "memory-flat" in results and "time-flat" in results:
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        for run in results["memory-flat"]["runs"]:
+            marks = run["measured"]["checkpoints"]
+            x, y = zip(*((m["documents"], m["peak_rss_bytes"] / 1e6) for m in marks), strict=True)
+            axes[0].plot(x, y, "o-", label=run["case"])
+        axes[0].set(xlabel="documents", ylabel="peak memory, MB", ylim=(0, None))
+        axes[0].legend(frameon=False)
+        rates = checkpoint_rates(results["time-flat"])
+        axes[1].plot(rates.keys(), [1e6 * seconds for seconds in rates.values()], "o-")
+        axes[1].set(xlabel="documents", ylabel="µs a document", ylim=(0, None))
+        figure.savefig(folder / "flat.png", dpi=100)
+        pyplot.close(figure)

@@ -1,0 +1,307 @@
+"""What is done in the child process. Only `Meter.timed` is timed; the rest is preparation.
+
+Heavy modules are imported inside the tasks, so that no contender pays for those of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.contenders import CONTENDERS
+
+if TYPE_CHECKING:
+    from streamlda.documents import DocumentBatch
+
+Json = dict[str, Any]
+
+#: Every fortieth document of a corpus is held out.
+HELD_OUT_EVERY = 40
+
+#: Documents planted after the training documents, to be completed.
+PLANTED_HELD_OUT = 2000
+
+STREAM_BATCH = 5000
+
+#: A local rate is taken over this many documents before a checkpoint.
+STREAM_WINDOW = 50_000
+
+#: Documents of one block inside the engine, so that `rate` times whole blocks.
+RATE_BATCH = 4096
+
+
+class Meter:
+    """Wall time, processor time and peak memory of one part of a process."""
+
+    def __init__(self, spawned: float) -> None:
+        self._spawned = spawned
+        self.values: Json = {}
+
+    def started(self) -> None:
+        """Note that interpreter, imports and compiled code are ready."""
+        self.values["start_seconds"] = time.monotonic() - self._spawned
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        # Makes the kernel forget the peak of the preparation; where it cannot (other systems,
+        # a read-only /proc), the peak is that of the whole process until now.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self.values["rss_before_bytes"] = memory_bytes("VmRSS")
+        wall, processor = time.perf_counter(), time.process_time()
+        yield
+        self.values["fit_seconds"] = time.perf_counter() - wall
+        self.values["cpu_seconds"] = time.process_time() - processor
+        self.values["peak_rss_bytes"] = memory_bytes("VmHWM")
+
+
+def memory_bytes(field: str) -> int:
+    """Return VmHWM (peak) or VmRSS (now) of this process; the peak where there is no /proc.
+
+    Not ru_maxrss on Linux: after fork and exec that still holds the peak of the parent.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return max_rss_bytes(resource.RUSAGE_SELF)
+    line = next(line for line in status.read_text().splitlines() if line.startswith(field + ":"))
+    return int(line.split()[1]) * 1024
+
+
+def max_rss_bytes(who: int) -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit
+
+
+def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """One pass of a contender over counts that lie in memory, then how good its topics are."""
+    contender = CONTENDERS[parameters["contender"]]()
+    meter.started()
+    truth = None
+    if "documents" in parameters:
+        train, held_out, truth = planted_counts(parameters, seed)
+    else:
+        train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
+    with meter.timed():
+        components, alpha = contender(train, parameters["n_components"], seed)
+    return {"documents": len(train), **quality(train, held_out, components, alpha, truth)}
+
+
+def quality(
+    train: DocumentBatch, held_out: DocumentBatch, components: Any, alpha: Any, truth: Any
+) -> Json:
+    """Judge any contender's topics by the same code, split and background."""
+    from streamlda import evaluation
+
+    background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
+    completion = evaluation.document_completion(
+        held_out, components, alpha, background / background.sum()
+    )
+    top = evaluation.top_words(components, 10)
+    counter = evaluation.NpmiCounter(top, window=None)
+    counter.add_batch(train)
+    found = {
+        "perplexity": completion.perplexity,
+        "unigram_perplexity": completion.unigram_perplexity,
+        "held_out_documents": completion.documents,
+        "npmi": counter.result().mean,
+        "diversity": evaluation.topic_diversity(top),
+    }
+    if truth is not None:
+        found["l1_error"] = evaluation.matched_l1_error(truth, components).mean
+    return found
+
+
+def planted(parameters: Json, seed: int) -> Any:
+    from streamlda.simulate import PlantedLDA
+
+    names = ("n_components", "n_features", "alpha_0", "topic_concentration", "mean_length")
+    return PlantedLDA(**{name: parameters[name] for name in names}, seed=seed)
+
+
+def planted_counts(parameters: Json, seed: int) -> tuple[DocumentBatch, DocumentBatch, Any]:
+    corpus = planted(parameters, seed)
+    documents = corpus.documents(parameters["documents"])
+    return documents, corpus.documents(PLANTED_HELD_OUT), corpus.components
+
+
+def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Learn a vocabulary from a corpus, count its words, and store the counts in a file."""
+    import scipy.sparse
+
+    from streamlda.analysis import TextAnalyzer
+    from streamlda.source import open_source
+    from streamlda.vocabulary import Vocabulary
+
+    def polls() -> Iterator[list[str]]:
+        source = open_source("files", inputs["corpus"], text_field=inputs["text_field"])
+        exhausted = False
+        while not exhausted:
+            poll = source.poll(5000)
+            exhausted = poll.exhausted
+            if poll.texts:
+                yield poll.texts
+        source.close()
+
+    vocabulary = Vocabulary.learn(
+        (text for texts in polls() for text in texts),
+        size=parameters["vocabulary_size"],
+        analyzer=TextAnalyzer(stop_words="english"),
+    )
+    X = scipy.sparse.vstack([vocabulary.encode(texts).batch.to_csr() for texts in polls()], "csr")
+    out = np.arange(X.shape[0]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    arrays: Json = {"n_features": np.array(X.shape[1])}
+    for part, rows in (("train", X[~out]), ("held_out", X[out])):
+        arrays |= {f"{part}.counts": rows.data, f"{part}.word_ids": rows.indices}
+        arrays[f"{part}.row_pointers"] = rows.indptr.astype(np.int64)
+    # Whole or not at all: a run that was stopped must not leave half a file for the next one.
+    unfinished = Path(f"{inputs['counts']}.{os.getpid()}.npz")
+    np.savez(unfinished, **arrays)
+    unfinished.replace(inputs["counts"])
+    return {"documents": X.shape[0]}
+
+
+def read_counts(path: str, part: str) -> DocumentBatch:
+    from streamlda.documents import DocumentBatch
+
+    with np.load(path, allow_pickle=False) as file:
+        arrays = [file[f"{part}.{name}"] for name in ("counts", "word_ids", "row_pointers")]
+        return DocumentBatch(*arrays, int(file["n_features"]))
+
+
+def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """From text to model file by the command, its start included; memory is the command's."""
+    meter.started()
+    with tempfile.TemporaryDirectory() as folder:
+        model_file = Path(folder) / "model"
+        command = [sys.executable, "-m", "streamlda", "fit", inputs["corpus"], "--quiet"]
+        command += ["--text-field", inputs["text_field"], "--seed", str(seed)]
+        command += ["--topics", str(parameters["n_components"])]
+        command += ["--vocabulary-size", str(parameters["vocabulary_size"])]
+        with meter.timed():
+            subprocess.run([*command, "--output", str(model_file)], check=True)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        meter.values["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+        meter.values["peak_rss_bytes"] = max_rss_bytes(resource.RUSAGE_CHILDREN)
+
+        from streamlda.model import load
+
+        model = load(model_file)
+        return {
+            "documents": model.documents_seen,
+            "topics": model.n_components,
+            "words": model.n_features,
+            "model_bytes": model_file.stat().st_size,
+        }
+
+
+def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """A planted stream through the engine; `checkpoints` hold only time spent in Engine.add."""
+    from streamlda.engine import Engine, EngineSettings
+
+    corpus = planted(parameters, seed)
+    settings = EngineSettings(
+        n_components=parameters["n_components"], n_features=parameters["n_features"], seed=seed
+    )
+    engine = Engine(settings)
+    meter.started()
+    spent, checkpoints = [0.0], []
+    with meter.timed():
+        for start in range(0, parameters["documents"], STREAM_BATCH):
+            batch = corpus.documents(min(STREAM_BATCH, parameters["documents"] - start))
+            before = time.perf_counter()
+            engine.add(batch)
+            spent.append(spent[-1] + time.perf_counter() - before)
+            end = start + len(batch)
+            if end in parameters["checkpoints"]:
+                window = min(len(spent) - 1, STREAM_WINDOW // STREAM_BATCH)
+                recent = (spent[-1] - spent[-1 - window]) / (window * STREAM_BATCH)
+                checkpoints.append(
+                    {
+                        "documents": end,
+                        "add_seconds": spent[-1],
+                        "recent_seconds_per_document": recent,
+                        "peak_rss_bytes": memory_bytes("VmHWM"),
+                    }
+                )
+    arrays, _ = engine.state()
+    return {
+        "documents": engine.documents_seen,
+        "add_seconds": spent[-1],
+        "checkpoints": checkpoints,
+        "state_bytes": sum(array.nbytes for array in arrays.values()),
+        "predicted_state_bytes": settings.state_bytes,
+    }
+
+
+def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Seconds a document in the middle of a round, for documents of exactly nnz words."""
+    from streamlda.engine import Engine, EngineSettings
+
+    rng = np.random.default_rng(seed)
+    settings = EngineSettings(
+        n_components=parameters["n_components"],
+        n_features=parameters["n_features"],
+        warmup_documents=RATE_BATCH // 4,
+        seed=seed,
+    )
+    engine = Engine(settings)
+    meter.started()
+    nnz = parameters["nnz"]
+    batches = [zipf_documents(RATE_BATCH, settings.n_features, nnz, rng) for _ in range(5)]
+    # Warm-up and first round end after 5/4 of a batch; the second would last 5 batches more.
+    engine.add(batches[0].rows(0, RATE_BATCH // 4))
+    engine.add(batches[0])
+    seconds = []
+    with meter.timed():
+        for batch in batches[1:]:
+            before = time.perf_counter()
+            engine.add(batch)
+            seconds.append(time.perf_counter() - before)
+    return {
+        "documents": RATE_BATCH * len(seconds),
+        "m": settings.n_columns,
+        "seconds_per_document": float(np.median(seconds)) / RATE_BATCH,
+    }
+
+
+def zipf_documents(n: int, n_features: int, nnz: int, rng: np.random.Generator) -> DocumentBatch:
+    """Documents of exactly `nnz` different words, frequent and rare ones as in text (p ~ 1/rank).
+
+    One word is drawn from each of `nnz` ranges of ranks of equal weight; ids are shuffled.
+    """
+    from streamlda.documents import DocumentBatch
+
+    edges = np.rint(n_features ** (np.arange(nnz + 1) / nnz)).astype(np.int64)
+    edges[0] = 0
+    for j in range(1, nnz + 1):
+        edges[j] = max(edges[j], edges[j - 1] + 1)
+    ranks = rng.integers(edges[:-1], edges[1:], size=(n, nnz))
+    ids = np.sort(rng.permutation(edges[-1])[ranks], axis=1)
+    counts = rng.integers(1, 3, size=n * nnz).astype(np.float64)
+    pointers = np.arange(n + 1) * nnz
+    return DocumentBatch(counts, ids.astype(np.int32).ravel(), pointers, n_features)
+
+
+TASKS = {task.__name__: task for task in (fit, prepare, command_line, stream, rate)}
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    meter = Meter(job["spawned"])
+    found = TASKS[job["task"]](meter, job["parameters"], job["inputs"], job["seed"])
+    Path(job["answer"]).write_text(json.dumps({**meter.values, **found}), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
