@@ -325,7 +325,8 @@ def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> f
     low, high = np.log(ALPHA_0_RANGE)
     at_low, at_high = excess(low), excess(high)
     if at_low * at_high >= 0:
-        return ALPHA_0_RANGE[0] if abs(at_low) <= abs(at_high) else ALPHA_0_RANGE[1]
+        # The excess falls with alpha_0, so one sign throughout says on which side the root lies.
+        return ALPHA_0_RANGE[1] if at_high > 0 else ALPHA_0_RANGE[0]
     return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
 
 
