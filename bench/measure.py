@@ -60,6 +60,8 @@ class Harness:
         self, scenario: Scenario, repeats: int | None = None, contenders: Sequence[str] = ()
     ) -> Json:
         """Measure a scenario and return its result; contenders take turns in every repeat."""
+        if not self._measured:
+            run_child("warm_up", {}, {}, 0)
         if scenario.needs_corpus and self._corpus is None:
             self._prepare()
         cases = scenario.cases(self._quick, tuple(contenders) or scenario.contenders)

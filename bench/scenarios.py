@@ -147,19 +147,20 @@ def corpus_text_figures(result: Json) -> list[Figure]:
 
 
 def stream_case(documents: int, quick: bool) -> Case:
-    if quick:
-        documents //= 20
+    shrink = 20 if quick else 1
     marks = [100_000, 200_000, 300_000, 1_000_000, 2_000_000]
     parameters = {
-        "n_features": 20_000,
+        "n_features": 20_000 // shrink,
         "n_components": 20,
         "alpha_0": 1.0,
         "topic_concentration": 0.05,
         "mean_length": 80,
-        "documents": documents,
-        "checkpoints": [mark // 20 if quick else mark for mark in marks],
+        "documents": documents // shrink,
+        "warmup_documents": 10_000 // shrink,
+        "batch": 5000 // shrink,
+        "checkpoints": [mark // shrink for mark in marks],
     }
-    return Case(f"{documents:,} documents", "stream", parameters)
+    return Case(f"{documents // shrink:,} documents", "stream", parameters)
 
 
 def memory_flat_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:

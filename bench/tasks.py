@@ -32,10 +32,8 @@ HELD_OUT_EVERY = 40
 #: Documents planted after the training documents, to be completed.
 PLANTED_HELD_OUT = 2000
 
-STREAM_BATCH = 5000
-
-#: A local rate is taken over this many documents before a checkpoint.
-STREAM_WINDOW = 50_000
+#: The rate of a stream at a checkpoint is taken over this many batches before it.
+STREAM_WINDOW = 10
 
 #: Documents of one block inside the engine, so that `rate` times whole blocks.
 RATE_BATCH = 4096
@@ -83,6 +81,14 @@ def max_rss_bytes(who: int) -> int:
     return resource.getrusage(who).ru_maxrss * unit
 
 
+def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Let numba fill its cache, so that no measured process compiles."""
+    from streamlda import engine, evaluation, simulate
+
+    meter.started()
+    return {"modules": [module.__name__ for module in (engine, evaluation, simulate)]}
+
+
 def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """One pass of a contender over counts that lie in memory, then how good its topics are."""
     contender = CONTENDERS[parameters["contender"]]()
@@ -102,13 +108,14 @@ def quality(
 ) -> Json:
     """Judge any contender's topics by the same code, split and background."""
     from streamlda import evaluation
+    from streamlda.coherence import NpmiCounter
 
     background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
     completion = evaluation.document_completion(
         held_out, components, alpha, background / background.sum()
     )
     top = evaluation.top_words(components, 10)
-    counter = evaluation.NpmiCounter(top, window=None)
+    counter = NpmiCounter(top, window=None)
     counter.add_batch(train)
     found = {
         "perplexity": completion.perplexity,
@@ -210,22 +217,20 @@ def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     from streamlda.engine import Engine, EngineSettings
 
     corpus = planted(parameters, seed)
-    settings = EngineSettings(
-        n_components=parameters["n_components"], n_features=parameters["n_features"], seed=seed
-    )
+    names = ("n_components", "n_features", "warmup_documents")
+    settings = EngineSettings(**{name: parameters[name] for name in names}, seed=seed)
     engine = Engine(settings)
     meter.started()
+    size = parameters["batch"]
     spent, checkpoints = [0.0], []
     with meter.timed():
-        for start in range(0, parameters["documents"], STREAM_BATCH):
-            batch = corpus.documents(min(STREAM_BATCH, parameters["documents"] - start))
+        for end in range(size, parameters["documents"] + 1, size):
+            batch = corpus.documents(size)
             before = time.perf_counter()
             engine.add(batch)
             spent.append(spent[-1] + time.perf_counter() - before)
-            end = start + len(batch)
             if end in parameters["checkpoints"]:
-                window = min(len(spent) - 1, STREAM_WINDOW // STREAM_BATCH)
-                recent = (spent[-1] - spent[-1 - window]) / (window * STREAM_BATCH)
+                recent = (spent[-1] - spent[-1 - STREAM_WINDOW]) / (STREAM_WINDOW * size)
                 checkpoints.append(
                     {
                         "documents": end,
@@ -293,7 +298,7 @@ def zipf_documents(n: int, n_features: int, nnz: int, rng: np.random.Generator) 
     return DocumentBatch(counts, ids.astype(np.int32).ravel(), pointers, n_features)
 
 
-TASKS = {task.__name__: task for task in (fit, prepare, command_line, stream, rate)}
+TASKS = {task.__name__: task for task in (warm_up, fit, prepare, command_line, stream, rate)}
 
 
 def main() -> None:

@@ -108,7 +108,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         solver: str = WHITENED_TENSOR,
         warmup_documents: int = 10_000,
         oversampling: int = 50,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.alpha_0 = alpha_0

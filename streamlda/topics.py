@@ -169,7 +169,7 @@ def recover_topics(
         K.
     alpha_0 : float or None
         Sum of the Dirichlet parameters; None solves ``sum_i alpha_i = alpha_0`` for it, which
-        holds at the truth when documents follow the model.
+        holds at the truth when documents follow the model with 3 topics or more.
     rng : numpy.random.Generator
         Starts of the power iterations.
     """
@@ -310,7 +310,12 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
 
 
 def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> float:
-    """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root."""
+    """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
+
+    With fewer than 3 topics the equation holds for every alpha_0; then it is 1.
+    """
+    if n_components < 3:
+        return 1.0
     seed = int(rng.integers(2**32))
 
     def excess(log_alpha_0: float) -> float:

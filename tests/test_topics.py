@@ -71,10 +71,19 @@ def test_auto_alpha_0_solves_for_the_truth(rng, alpha_0):
 
 
 def test_auto_alpha_0_outside_its_range_stops_at_the_nearer_end(rng):
-    alpha = np.array([200.0, 300.0])
+    mu = rng.dirichlet(np.full(40, 0.1), size=3)
+    for factor, end in ((500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])):
+        alpha = factor * np.array([0.2, 0.3, 0.5])
+        found = recover_topics(exact(mu, alpha, random_map(40, 6, seed=5)), 3, None, rng)
+        assert found.alpha_0 == end
+
+
+def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
     mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    found = recover_topics(exact(mu, alpha, random_map(40, 6, seed=5)), 2, None, rng)
-    assert found.alpha_0 == ALPHA_0_RANGE[1]
+    seen = exact(mu, np.array([2.0, 3.0]), random_map(40, 6, seed=5))
+    for alpha_0 in (0.1, 1.0, 10.0):
+        assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
+    assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
 
 
 def test_wrong_alpha_0_shows_in_alpha_fit(rng):
