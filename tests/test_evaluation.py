@@ -17,6 +17,8 @@ from streamlda.evaluation import (
 )
 from streamlda.simulate import PlantedLDA
 
+pytestmark = pytest.mark.kernels
+
 
 def planted_corpus(n_documents=300):
     planted = PlantedLDA(5, 80, alpha_0=0.5, seed=2)

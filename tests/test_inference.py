@@ -11,6 +11,8 @@ from streamlda.kernels.inference import fold_in, word_probabilities
 from streamlda.simulate import PlantedLDA
 from tests import oracle_text
 
+pytestmark = pytest.mark.kernels
+
 
 def plain(kernel):
     """Return the uncompiled kernel; with the compiler switched off it is one already."""

@@ -12,6 +12,8 @@ from streamlda.simulate import PlantedLDA, SimulatedSource, _running_sums, _sear
 from streamlda.source import Source
 from tests import oracle_text
 
+pytestmark = pytest.mark.kernels
+
 
 def plain(kernel):
     """Return the uncompiled kernel; with the compiler switched off it is one already."""
