@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import tables
 from bench.contenders import CONTENDERS
-from bench.measure import Harness
+from bench.measure import ROOT, Harness
 from bench.scenarios import ALL, BY_ID
 
 
@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command")
     commands.add_parser("list", help="name the scenarios and what they ask")
     run = commands.add_parser("run", help="measure scenarios, store results, make the tables")
-    run.add_argument("scenario", nargs="*", choices=[*BY_ID, []], metavar="SCENARIO")
+    run.add_argument("scenario", nargs="*", help="all of them if left out")
     run.add_argument("--corpus", type=Path, help="JSON Lines, gzip; adds the corpus scenarios")
     run.add_argument("--text-field", default="text")
     run.add_argument("--repeats", type=int, help="instead of the scenario's own number")
@@ -42,13 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(asked)
     stale = tables.stale_pages(tables.read_results(), write=not asked.check)
     for page in stale:
-        print(f"{page.relative_to(tables.ROOT)}: {'stale' if asked.check else 'written'}")
+        print(f"{page.relative_to(ROOT)}: {'stale' if asked.check else 'written'}")
     if not asked.check:
         tables.plot(tables.read_results())
     return int(asked.check and bool(stale))
 
 
 def run(asked: argparse.Namespace) -> int:
+    unknown = sorted(set(asked.scenario) - set(BY_ID))
+    if unknown:
+        raise SystemExit(f"unknown scenarios: {', '.join(unknown)}; see: python -m bench list")
+    if asked.corpus and not asked.corpus.is_file():
+        raise SystemExit(f"a corpus must be a file, got corpus={asked.corpus}")
+    if asked.repeats is not None and asked.repeats < 1:
+        raise SystemExit(f"there must be at least 1 repeat, got repeats={asked.repeats}")
     chosen = [BY_ID[name] for name in asked.scenario] or [
         scenario for scenario in ALL if asked.corpus or not scenario.needs_corpus
     ]

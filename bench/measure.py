@@ -21,7 +21,11 @@ from bench.scenarios import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("streamlda", "numpy", "numba", "scipy", "scikit-learn", "gensim")
-THREAD_LIMITS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: Settings of the environment that change timings a lot; those that are set are recorded.
+THREAD_SETTINGS = (
+    *("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_WAIT_POLICY"),
+    *("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+)
 
 Json = dict[str, Any]
 
@@ -60,6 +64,8 @@ class Harness:
         self, scenario: Scenario, repeats: int | None = None, contenders: Sequence[str] = ()
     ) -> Json:
         """Measure a scenario and return its result; contenders take turns in every repeat."""
+        if scenario.needs_corpus and self._path is None:
+            raise SystemExit("this scenario needs documents; name them: --corpus FILE.jsonl.gz")
         if not self._measured:
             run_child("warm_up", {}, {}, 0)
         if scenario.needs_corpus and self._corpus is None:
@@ -91,8 +97,7 @@ class Harness:
 
     def _prepare(self) -> None:
         """Describe the corpus; where its counts will lie depends on its content and their maker."""
-        if self._path is None:
-            raise SystemExit("this scenario needs documents; name them: --corpus FILE.jsonl.gz")
+        assert self._path is not None
         print(f"  reading {self._path.name} ...", file=sys.stderr, flush=True)
         self._corpus = describe_corpus(self._path)
         name = f"{self._corpus['sha256'][:16]}-{self._text_field}-{version('streamlda')}.npz"
@@ -126,12 +131,13 @@ def machine() -> Json:
         models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         cpu = models[0].split(":", 1)[1].strip() if models else cpu
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    settings = {name: os.environ[name] for name in THREAD_SETTINGS if name in os.environ}
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
         "memory_bytes": memory,
         "system": f"{platform.system()} {platform.release()}",
-        "thread_limits": {name: os.environ[name] for name in THREAD_LIMITS if name in os.environ},
+        "thread_settings": settings,
     }
 
 

@@ -44,7 +44,7 @@ def read_results(folder: Path = RESULTS) -> dict[str, Json]:
 def write_result(result: Json, folder: Path = RESULTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result['scenario']}.json"
-    path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", "utf-8")
+    path.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return path
 
 
@@ -85,20 +85,20 @@ def contenders_block(results: dict[str, Json]) -> str:
     result = results["corpus-counts"]
     rows = []
     for case in result["cases"]:
-        seconds, cpu, before, peak, perplexity, npmi, diversity = (
+        seconds, cpu, before, peak, perplexity, unigram, npmi, diversity = (
             median(series(result, case, key))
             for key in (
                 *("fit_seconds", "cpu_seconds", "rss_before_bytes", "peak_rss_bytes"),
-                *("perplexity", "npmi", "diversity"),
+                *("perplexity", "unigram_perplexity", "npmi", "diversity"),
             )
         )
         speed = f"{median(documents_per_second(result, case)):,.0f}"
         memory = f"{peak / 1e6:,.0f}", f"{(peak - before) / 1e6:,.0f}"
-        quality = f"{perplexity:,.0f}", f"{npmi:.3f}", f"{diversity:.2f}"
+        quality = f"{perplexity:,.0f}", f"{unigram:,.0f}", f"{npmi:.3f}", f"{diversity:.2f}"
         rows.append((case, speed, f"{seconds:,.1f}", f"{cpu:,.1f}", *memory, *quality))
     header = (
         *("contender", "documents/s", "seconds", "processor seconds", "peak MB"),
-        *("of it while fitting", "perplexity", "NPMI", "diversity"),
+        *("of it while fitting", "perplexity", "without topics", "NPMI", "diversity"),
     )
     return table(header, rows) + "\n" + origin(result)
 
@@ -108,8 +108,8 @@ def origin(result: Json) -> str:
     machine, versions, corpus = result["machine"], result["versions"], result["corpus"]
     memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
     parts = [f"{machine['cpu']}, {machine['cores']} cores, {memory}, {machine['system']}"]
-    limits = machine["thread_limits"]
-    parts += [f"{name}={value}" for name, value in sorted(limits.items())]
+    settings = machine["thread_settings"]
+    parts += [f"{name}={value}" for name, value in sorted(settings.items())]
     named = ("streamlda", "python", "numpy", "numba", *(["gensim"] if corpus else []))
     parts.append(", ".join(f"{name} {versions[name]}" for name in named))
     if corpus:
@@ -175,7 +175,8 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
             fitted = [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.m**3) for p in chosen]
             axis.plot(x, fitted, color="0.6", label="c0 + c1 nnz m + c2 m³")
             axis.plot(x, [1e6 * p.seconds for p in chosen], "o", label="measured")
-            axis.set(xlabel=label, ylabel="µs a document", ylim=(0, None))
+            axis.set(xlabel=label, ylabel="µs a document")
+            axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
             axis.legend(frameon=False)
         figure.savefig(folder / "time-linear.png", dpi=100)
         pyplot.close(figure)
@@ -183,12 +184,14 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         for run in results["memory-flat"]["runs"]:
             marks = run["measured"]["checkpoints"]
-            x, y = zip(*((m["documents"], m["peak_rss_bytes"] / 1e6) for m in marks), strict=True)
-            axes[0].plot(x, y, "o-", label=run["case"])
-        axes[0].set(xlabel="documents", ylabel="peak memory, MB", ylim=(0, None))
+            megabytes = [mark["peak_rss_bytes"] / 1e6 for mark in marks]
+            axes[0].plot([m["documents"] for m in marks], megabytes, "o-", label=run["case"])
+        axes[0].set(xlabel="documents", ylabel="peak memory, MB", xscale="log")
         axes[0].legend(frameon=False)
         rates = checkpoint_rates(results["time-flat"])
         axes[1].plot(rates.keys(), [1e6 * seconds for seconds in rates.values()], "o-")
-        axes[1].set(xlabel="documents", ylabel="µs a document", ylim=(0, None))
+        axes[1].set(xlabel="documents", ylabel="µs a document", xscale="log")
+        for axis in axes:
+            axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         figure.savefig(folder / "flat.png", dpi=100)
         pyplot.close(figure)

@@ -182,8 +182,9 @@ def read_counts(path: str, part: str) -> DocumentBatch:
     from streamlda.documents import DocumentBatch
 
     with np.load(path, allow_pickle=False) as file:
-        arrays = [file[f"{part}.{name}"] for name in ("counts", "word_ids", "row_pointers")]
-        return DocumentBatch(*arrays, int(file["n_features"]))
+        names = ("counts", "word_ids", "row_pointers")
+        counts, word_ids, row_pointers = (file[f"{part}.{name}"] for name in names)
+        return DocumentBatch(counts, word_ids, row_pointers, int(file["n_features"]))
 
 
 def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:

@@ -2,14 +2,16 @@
 
 import gzip
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from bench import tables
 from bench.__main__ import main
-from bench.measure import ROOT, Harness, describe_corpus, run_child
-from bench.scenarios import ALL, BY_ID, Case, RatePoint, Scenario, fit_cost
+from bench.measure import ROOT, describe_corpus, run_child
+from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
+from streamlda.simulate import PlantedLDA
 
 TINY = {
     "contender": "streamlda",
@@ -20,12 +22,6 @@ TINY = {
     "mean_length": 40,
     "documents": 1500,
 }
-
-
-def tiny_scenario() -> Scenario:
-    real = BY_ID["planted-50-5"]
-    cases = [Case("streamlda", "fit", TINY)]
-    return Scenario(real.id, real.question, 1, lambda quick, contenders: cases, real.figures)
 
 
 def result_of(name: str, measured: dict[str, float]) -> dict[str, object]:
@@ -47,23 +43,52 @@ def result_map(result: dict[str, object]) -> dict[str, dict[str, object]]:
     return {str(result["scenario"]): result}
 
 
-def test_a_scenario_is_measured_in_a_child_and_tabled(tmp_path: Path) -> None:
-    result = Harness(None).run(tiny_scenario())
-    (run,) = result["runs"]
-    measured = run["measured"]
-    assert measured["documents"] == 1500
-    assert 0 < measured["l1_error"] < 0.5
-    assert 1 < measured["perplexity"] < measured["unigram_perplexity"] < 30
-    assert 0 < measured["fit_seconds"] < 60
-    assert measured["start_seconds"] > 0
-    assert measured["peak_rss_bytes"] >= measured["rss_before_bytes"] > 20e6
-    assert result["versions"]["numpy"]
-    path = tables.write_result(result, tmp_path)
-    assert str(tmp_path) not in path.read_text("utf-8")
-    assert tables.read_results(tmp_path) == {result["scenario"]: json.loads(path.read_text())}
-    assert f"{measured['l1_error']:.4f}" in tables.scenario_block(
-        "planted-50-5", result_map(result)
-    )
+def planted_corpus(path: Path, n_documents: int) -> Path:
+    letters = str.maketrans("0123456789", "abcdefghij")  # digits are no words
+    texts = [t.translate(letters) for t in PlantedLDA(12, 400, seed=0).texts(n_documents)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    path.write_bytes(gzip.compress(lines.encode()))
+    return path
+
+
+def test_a_quick_run_measures_in_children_and_stores_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tables.read_results()
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scenarios = ["planted-50-5", "corpus-counts", "corpus-text"]
+    options = ["--quick", "--repeats", "1", "--corpus", str(corpus), "--contender", "streamlda"]
+    assert main(["run", *scenarios, *options]) == 0
+
+    (folder,) = (path.parent for path in tmp_path.glob("*/planted-50-5.json"))
+    results = tables.read_results(folder)
+    assert list(results) == scenarios
+    assert tables.read_results() == before
+    assert all(str(tmp_path) not in path.read_text() for path in folder.iterdir())
+    planted, counts, text = (results[name]["runs"][0]["measured"] for name in scenarios)
+    assert 0 < planted["l1_error"] < 0.2
+    assert (planted["documents"], counts["documents"], text["documents"]) == (5000, 780, 800)
+    assert 1 < counts["perplexity"] < counts["unigram_perplexity"] < 400
+    for measured in (planted, counts, text):
+        assert 0 < measured["fit_seconds"] < 60
+        assert 0 < measured["start_seconds"] < 60
+        assert 20e6 < measured["peak_rss_bytes"] < 2e9
+    assert f"| {planted['l1_error']:.4f} |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["nothing"], "unknown scenarios: nothing"),
+        (["planted-50-5", "--repeats", "0"], "repeats=0"),
+        (["corpus-text"], "--corpus FILE"),
+        (["corpus-text", "--corpus", "no such file"], "corpus=no such file"),
+    ],
+)
+def test_a_run_that_cannot_be_says_why(options: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        main(["run", *options])
 
 
 def test_a_failed_measurement_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
