@@ -10,6 +10,8 @@
     ├── VocabularyError       (ValueError)   a word list that cannot be used
     ├── ModelFileError        (ValueError)   a file that is not a whole, unaltered streamlda file
     │   └── NewerFormatError                 written by a later version of streamlda
+    ├── LedgerError                          a privacy ledger that cannot be trusted or written now
+    ├── BudgetExceededError                  a release that the privacy budget does not cover
     └── MissingExtraError     (ImportError)  an optional dependency that is not installed
 
 A message states the rule, then ``name=value``, then what to do. It never holds document text.
@@ -48,6 +50,32 @@ class ModelFileError(StreamLDAError, ValueError):
 
 class NewerFormatError(ModelFileError):
     """A file written in a later format than this version reads."""
+
+
+class LedgerError(StreamLDAError):
+    """A privacy ledger that cannot be trusted, or cannot be written now: nothing may be released.
+
+    A ledger that is damaged, missing, foreign or of a later format counts as a budget used up.
+    """
+
+
+class BudgetExceededError(StreamLDAError):
+    """A release that the privacy budget does not cover; it is raised before data is touched.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the values, and what to do.
+    spent, remaining, requested : float
+        In mu^2 (squared parameter of Gaussian differential privacy), the unit in which releases
+        add up: already spent on the documents in question, still left for them, and asked for.
+    """
+
+    def __init__(self, message: str, *, spent: float, remaining: float, requested: float) -> None:
+        super().__init__(message)
+        self.spent = spent
+        self.remaining = remaining
+        self.requested = requested
 
 
 class MissingExtraError(StreamLDAError, ImportError):

@@ -20,19 +20,25 @@ References
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.kernels import association
+from streamlda.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 
 #: Documents per block: projections of one block stay in cache between the kernels.
 BLOCK_DOCUMENTS = 4096
+
+#: The cube is summed in this many parts for each half, side by side.
+_CUBE_PARTS = 4
 
 #: Columns of `Moments.word_totals`.
 _FIRST, _PAIR, _TRIPLE = 0, 1, 2
@@ -45,13 +51,14 @@ class Moments:
     ----------
     whitening : ndarray of shape (d, m)
         W, any fixed linear map. Kept by reference, never changed.
-    order : {2, 3}, default 3
-        2 leaves the triple statistic out (a sketch round needs the pair statistic only).
+    triple_columns : int, optional
+        t, how many leading columns of W the triple statistic is taken through: all of them by
+        default, 0 to leave it out (a sketch needs the pair statistic only).
 
     Raises
     ------
     InvalidSettingError
-        If the map is not a finite matrix, or the order neither 2 nor 3.
+        If the map is not a finite matrix, or t not in 0..m.
 
     Attributes
     ----------
@@ -61,18 +68,20 @@ class Moments:
         Documents passed over because they had fewer.
     word_totals : ndarray of shape (d, 3)
         Sums of c weighted for the first, pair and triple moment.
-    cross : ndarray of shape (order - 1, d, m)
-        Sums of c y' weighted for the pair and the triple moment, y = W'c.
-    gram : ndarray of shape (2, m, m)
+    pair_cross : ndarray of shape (d, m)
+        Sums of c y' weighted for the pair moment, y = W'c.
+    triple_cross : ndarray of shape (d, t)
+        Sums of c y' weighted for the triple moment.
+    gram : ndarray of shape (2, t, t)
         Sums of y y' weighted for the pair moment, over even and odd documents apart.
-    cube : ndarray of shape (2, m, m, m) or None
+    cube : ndarray of shape (2, t, t, t)
         Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
         i <= min(j, k) only.
 
     Notes
     -----
-    Memory in bytes: ``8 (3 d + (order - 1) d m + 2 m^2 + 2 m^3 [order = 3])``. Time of `add`:
-    O(nnz m + n_documents m^3 / 3), and O(d) a call. The halves over even and odd documents differ
+    Memory in bytes: ``8 (3 d + d m + d t + 2 t^2 + 2 t^3)``. Time of `add`:
+    O(nnz m + n_documents t^3 / 3), and O(d) a call. The halves over even and odd documents differ
     by sampling noise alone, which is how `streamlda.topics` knows the noise floor.
 
     The word sums do not depend on how the stream was cut into batches; the gram and cube sums do,
@@ -81,11 +90,7 @@ class Moments:
     Privacy: holds raw sums; nothing read from here is private.
     """
 
-    def __init__(self, whitening: Array, order: int = 3) -> None:
-        if order not in (2, 3):
-            raise InvalidSettingError(
-                f"the order of moments must be 2 or 3, got order={order}; use 3 to learn topics"
-            )
+    def __init__(self, whitening: Array, triple_columns: int | None = None) -> None:
         self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
         if self.whitening.ndim != 2 or 0 in self.whitening.shape:
             raise InvalidSettingError(
@@ -96,20 +101,48 @@ class Moments:
             raise InvalidSettingError(
                 "a map must be finite, got NaN or infinite entries; check what it was made from"
             )
-        self.order = order
+        d, m = self.whitening.shape
+        t = m if triple_columns is None else triple_columns
+        if not 0 <= t <= m:
+            raise InvalidSettingError(
+                "the triple statistic can be taken through the columns of the map only, got "
+                f"triple_columns={t} columns={m}; ask for at most as many"
+            )
         self.documents = 0
         self.skipped = 0
-        d, m = self.whitening.shape
         self.word_totals = np.zeros((d, 3))
-        self.cross = np.zeros((order - 1, d, m))
-        self.gram = np.zeros((2, m, m))
-        self.cube = np.zeros((2, m, m, m)) if order == 3 else None
+        self.pair_cross = np.zeros((d, m))
+        self.triple_cross = np.zeros((d, t))
+        self.gram = np.zeros((2, t, t))
+        self.cube = np.zeros((2, t, t, t))
+
+    @property
+    def triple_columns(self) -> int:
+        """Columns t of the map that the triple statistic is taken through."""
+        return self.triple_cross.shape[1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the sums, without the map."""
-        cube = 0 if self.cube is None else self.cube.nbytes
-        return self.word_totals.nbytes + self.cross.nbytes + self.gram.nbytes + cube
+        return sum(array.nbytes for array in self._sums().values())
+
+    def restart(self, whitening: Array) -> None:
+        """Begin anew with another map of the same shape, in the memory of the old sums.
+
+        Parameters
+        ----------
+        whitening : ndarray of shape (d, m)
+            The map from now on.
+        """
+        if whitening.shape != self.whitening.shape:
+            raise InvalidSettingError(
+                "moments can begin anew only with a map of their shape, got "
+                f"shape={whitening.shape} expected={self.whitening.shape}; make new moments"
+            )
+        self.whitening = whitening
+        self.documents = self.skipped = 0
+        for array in self._sums().values():
+            array.fill(0.0)
 
     def add(self, batch: DocumentBatch) -> None:
         """Add the documents of a batch.
@@ -144,18 +177,29 @@ class Moments:
         association.associate_words(*by_word, weights, self.word_totals)
         projections = np.empty((block.n_documents, self.whitening.shape[1]))
         association.project(*rows, self.whitening, projections)
-        used = np.ascontiguousarray(weights[:, _PAIR : self.order])
-        association.associate_projections(*by_word, projections, used, self.cross)
-
+        w2, w3 = (np.ascontiguousarray(weights[:, [column]]) for column in (_PAIR, _TRIPLE))
+        association.associate_projections(*by_word, projections, w2, self.pair_cross[None])
         usable = np.flatnonzero(block.usable)
-        for half in range(2):
-            chosen = usable[(self.documents + np.arange(len(usable))) % 2 == half]
-            y, w = projections[chosen], weights[chosen]
-            self.gram[half] += (y * w[:, _PAIR, None]).T @ y
-            if self.cube is not None:
-                _add_cube(y, w[:, _TRIPLE], self.cube[half])
+        if self.triple_columns:
+            leading = np.ascontiguousarray(projections[:, : self.triple_columns])
+            association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
+            odd = (self.documents + np.arange(len(usable))) % 2
+            halves = [usable[odd == half] for half in range(2)]
+            self._add_cubes([leading[rows] for rows in halves], [weights[rows] for rows in halves])
         self.documents += len(usable)
         self.skipped += block.n_documents - len(usable)
+
+    def _add_cubes(self, projections: list[Array], weights: list[Array]) -> None:
+        def add_part(task: int) -> None:
+            half, part = divmod(task, _CUBE_PARTS)
+            y, w = projections[half], weights[half]
+            if part == 0:
+                self.gram[half] += (y * w[:, _PAIR, None]).T @ y
+            _add_cube(y, w[:, _TRIPLE], self.cube[half], slice(part, None, _CUBE_PARTS))
+
+        threads = numba.get_num_threads()
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+            list(pool.map(add_part, range(2 * _CUBE_PARTS)))
 
     def merge(self, other: Moments) -> None:
         """Add the sums of `other`, which must have been taken through the same map.
@@ -163,12 +207,14 @@ class Moments:
         Raises
         ------
         InvalidSettingError
-            If the maps or the orders differ; nothing has been added then.
+            If the maps or the triple columns differ; nothing has been added then.
         """
-        if self.order != other.order or not np.array_equal(self.whitening, other.whitening):
+        alike = self.triple_columns == other.triple_columns
+        if not alike or not np.array_equal(self.whitening, other.whitening):
             raise InvalidSettingError(
-                "moments can be merged only when they share map and order, got "
-                f"orders={self.order},{other.order}; accumulate both from one engine state"
+                "moments can be merged only when they share map and triple columns, got "
+                f"triple_columns={self.triple_columns},{other.triple_columns}; "
+                "accumulate both from one engine state"
             )
         # After an odd number of documents, the first of `other` is an odd one.
         turn = -1 if self.documents % 2 else 1
@@ -187,29 +233,27 @@ class Moments:
         """Return G = mean of P2 W, shape (d, m)."""
         self._require(1)
         diagonal = self.word_totals[:, _PAIR, None] * self.whitening
-        mean: Array = (self.cross[0] - diagonal) / self.documents
+        mean: Array = (self.pair_cross - diagonal) / self.documents
         return mean
 
     def triple_moment(self) -> Array:
-        """Return T = mean of P3(W, W, W), shape (m, m, m). Time O(d m^3) once a round."""
-        if self.cube is None:
-            raise InvalidSettingError(
-                "the triple moment must have been summed, got order=2; accumulate with order=3"
-            )
+        """Return T = mean of P3(W, W, W) over the t leading columns, shape (t, t, t).
+
+        Time O(d t^3), once a round.
+        """
         self._require(1)
-        W = self.whitening
+        W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
-        m = W.shape[1]
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
-        repeats = self.cross[1] - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
-        for i in range(m):
+        repeats = self.triple_cross - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
+        for i in range(self.triple_columns):
             pairs = (W * W[:, i, None]).T @ repeats
             total[i] -= pairs + pairs.T
             total[:, i] -= pairs.T
         return total / self.documents
 
     def half_differences(self) -> tuple[Array, Array]:
-        """Return the sampling noise of ``W' G`` and of T, shapes (m, m) and (m, m, m).
+        """Return the sampling noise of ``W' G`` and of T, shapes (t, t) and (t, t, t).
 
         Half the difference of the means over even and over odd documents: it has mean zero and
         the covariance of the sampling error of the whole. The corrections for repeated words are
@@ -218,8 +262,6 @@ class Moments:
         self._require(2)
         n = np.array([self.documents - self.documents // 2, self.documents // 2])
         pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
-        if self.cube is None:
-            return pair, np.zeros((0, 0, 0))
         return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -227,7 +269,7 @@ class Moments:
 
         They are the sums themselves, not copies: store them before the next `add`.
         """
-        tally = np.array([self.documents, self.skipped, self.order], dtype=np.int64)
+        tally = np.array([self.documents, self.skipped, self.triple_columns], dtype=np.int64)
         return {"tally": tally, **self._sums()}
 
     @classmethod
@@ -245,8 +287,8 @@ class Moments:
                 "saved moments must have a tally of three numbers, got "
                 f"shape={None if tally is None else tally.shape}; take it from Moments.state"
             )
-        documents, skipped, order = (int(x) for x in tally.tolist())
-        moments = cls(whitening, order)
+        documents, skipped, triple_columns = (int(x) for x in tally.tolist())
+        moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
         for name, mine in moments._sums().items():
             if name not in state or state[name].shape != mine.shape:
@@ -266,8 +308,8 @@ class Moments:
             )
 
     def _sums(self) -> dict[str, Array]:
-        sums = {"word_totals": self.word_totals, "cross": self.cross, "gram": self.gram}
-        return sums if self.cube is None else {**sums, "cube": self.cube}
+        names = ("word_totals", "pair_cross", "triple_cross", "gram", "cube")
+        return {name: getattr(self, name) for name in names}
 
 
 def document_weights(batch: DocumentBatch) -> Array:
@@ -296,8 +338,8 @@ def fill_symmetric(packed: Array) -> Array:
     return full
 
 
-def _add_cube(y: Array, weights: Array, cube: Array) -> None:
-    """Add ``sum_n weights[n] y_n x y_n x y_n`` for indices i <= min(j, k), as m matrix products."""
-    weighted = y * weights[:, None]
-    for i in range(y.shape[1]):
-        cube[i, i:, i:] += (y[:, i:] * weighted[:, i, None]).T @ y[:, i:]
+def _add_cube(y: Array, weights: Array, cube: Array, rows: slice) -> None:
+    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i in rows and i <= min(j, k)."""
+    for i in range(y.shape[1])[rows]:
+        weighted = y[:, i:] * (y[:, i] * weights)[:, None]
+        cube[i, i:, i:] += weighted.T @ y[:, i:]

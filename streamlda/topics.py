@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, linear_sum_assignment
 
-from streamlda.decomposition.tensor_power import apply_pairs, tensor_power
+from streamlda.decomposition.tensor_power import Eigenpairs, apply_pairs, polish, tensor_power
 from streamlda.moments import Moments
 from streamlda.whitening import centred_pairs
 
@@ -57,13 +57,13 @@ class Seen:
     documents : int
     first : ndarray of shape (d,)
         M1.
-    pairs : ndarray of shape (d, m)
-        G.
-    triples : ndarray of shape (m, m, m)
+    pairs : ndarray of shape (d, t)
+        G over the t columns of W that the triple moment was taken through.
+    triples : ndarray of shape (t, t, t)
         T.
-    whitening : ndarray of shape (d, m)
-        W.
-    pair_noise, triple_noise : ndarrays of shape (m, m) and (m, m, m)
+    whitening : ndarray of shape (d, t)
+        These columns of W.
+    pair_noise, triple_noise : ndarrays of shape (t, t) and (t, t, t)
         One draw of the sampling noise of ``W'G`` and T (`Moments.half_differences`).
     """
 
@@ -78,12 +78,13 @@ class Seen:
     @classmethod
     def of(cls, moments: Moments) -> Seen:
         """Read the moments of a round."""
+        leading = slice(None, moments.triple_columns)
         return cls(
             moments.documents,
             moments.first_moment(),
-            moments.pair_moment(),
+            moments.pair_moment()[:, leading],
             moments.triple_moment(),
-            moments.whitening,
+            moments.whitening[:, leading],
             *moments.half_differences(),
         )
 
@@ -108,7 +109,7 @@ class SpectralTopics:
     eigenvalue_noise : ndarray of shape (K,)
         Norm of the sampling noise E(I, v_i, v_i): to first order the eigenvector is turned by
         ``eigenvalue_noise / eigenvalues`` radians.
-    pair_eigenvalues : ndarray of shape (m,)
+    pair_eigenvalues : ndarray of shape (t,)
         Eigenvalues of C, largest first.
     pair_noise : ndarray of shape (K,)
         Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
@@ -155,11 +156,15 @@ class SpectralTopics:
 
 
 def recover_topics(
-    seen: Seen, n_components: int, alpha_0: float | None, rng: np.random.Generator
+    seen: Seen,
+    n_components: int,
+    alpha_0: float | None,
+    rng: np.random.Generator,
+    near: Array | None = None,
 ) -> SpectralTopics:
     """Decompose the moments of a round into topics.
 
-    Time O(d m^2 + m^3 K + K^5) for each alpha_0 that is tried.
+    Time O(d t^2 + t^3 K + K^4) for each alpha_0 that is tried.
 
     Parameters
     ----------
@@ -172,18 +177,13 @@ def recover_topics(
         holds at the truth when documents follow the model with 3 topics or more.
     rng : numpy.random.Generator
         Starts of the power iterations.
+    near : ndarray of shape (K, d), optional
+        Topics to start from in place of random starts; faster.
     """
     if alpha_0 is None:
         alpha_0 = _solve_alpha_0(seen, n_components, rng)
     whitened = _Whitened(seen, n_components, alpha_0)
-    values, vectors = (
-        tensor_power(whitened.tensor, whitened.rank, rng=rng)
-        if whitened.rank
-        else (
-            np.zeros(0),
-            np.zeros((0, 0)),
-        )
-    )
+    values, vectors = whitened.decompose(rng, near)
     topics = np.tile(seen.first / seen.first.sum(), (n_components, 1))
     found = (whitened.centred @ whitened.map @ vectors).T
     mass = found.sum(axis=1)
@@ -192,8 +192,7 @@ def recover_topics(
 
     eigenvalues, noise = np.zeros(n_components), np.full(n_components, np.inf)
     eigenvalues[: whitened.rank] = np.where(definite, values, 0.0)
-    turned = apply_pairs(whitened.noise, vectors) if whitened.rank else np.zeros((0, 0))
-    noise[: whitened.rank] = np.linalg.norm(turned, axis=0)
+    noise[: whitened.rank] = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
     alpha = _alpha(eigenvalues, alpha_0)
     total = float(alpha.sum())
     # Every topic keeps a little prior weight: inference divides by it.
@@ -295,6 +294,16 @@ class _Whitened:
             + 2 * a**2 / ((a + 1) * (a + 2)) * cube
         )
         self.noise = _contract(seen.triple_noise, self.map)
+        self._look_through = W @ self.map
+
+    def decompose(self, rng: np.random.Generator, near: Array | None = None) -> Eigenpairs:
+        """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
+        if self.rank == 0:
+            return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
+        if near is not None and len(near) == self.rank:
+            # Seen through the map and whitened, a topic points along its eigenvector.
+            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=20)
+        return tensor_power(self.tensor, self.rank, rng=rng)
 
 
 def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
@@ -321,10 +330,7 @@ def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> f
     def excess(log_alpha_0: float) -> float:
         a = float(np.exp(log_alpha_0))
         whitened = _Whitened(seen, n_components, a)
-        if whitened.rank == 0:
-            return 0.0
-        starts = np.random.default_rng(seed)
-        values = tensor_power(whitened.tensor, whitened.rank, rng=starts).eigenvalues
+        values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 
     low, high = np.log(ALPHA_0_RANGE)

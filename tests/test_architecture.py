@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: never in a circle; all may import from the lines above.
 ROOMS = [
     {"errors"},
-    {"documents", "source", "arrays_file", "analysis", "settings"},
+    {"documents", "source", "arrays_file", "analysis", "settings", "threads"},
     {"vocabulary", "kernels"},
     {"moments", "whitening", "decomposition", "inference", "simulate", "privacy"},
     {"topics", "model", "evaluation", "coherence", "refinement"},

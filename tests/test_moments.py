@@ -23,8 +23,8 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
 
 
-def accumulated(W, *batches, order=3):
-    moments = Moments(W, order)
+def accumulated(W, *batches, t=None):
+    moments = Moments(W, t)
     for batch in batches:
         moments.add(batch)
     return moments
@@ -40,8 +40,9 @@ def snapshot(moments):
 
 def check_equals_oracle(documents, W):
     usable = sum(len(tokens) >= 3 for tokens in documents)
-    for order in (2, 3):
-        moments = accumulated(W, batch_of(documents, len(W)), order=order)
+    m = W.shape[1]
+    for t in {0, 1, m}:
+        moments = accumulated(W, batch_of(documents, len(W)), t=t)
         assert (moments.documents, moments.skipped) == (usable, len(documents) - usable)
         if not usable:
             assert not any(
@@ -50,8 +51,7 @@ def check_equals_oracle(documents, W):
             continue
         close(moments.first_moment(), oracle.mean_through(documents, W, 1))
         close(moments.pair_moment(), oracle.mean_through(documents, W, 2))
-        if order == 3:
-            close(moments.triple_moment(), oracle.mean_through(documents, W, 3))
+        close(moments.triple_moment(), oracle.mean_through(documents, W[:, :t], 3))
 
 
 @pytest.mark.kernels
@@ -105,7 +105,7 @@ def test_stream_equals_batch(block, monkeypatch):
     cut = accumulated(W, *(batch.rows(a, b) for a, b in ((0, 1), (1, 1), (1, 52), (52, 90))))
     assert (cut.documents, cut.skipped) == (whole.documents, whole.skipped) == (90, 0)
     assert cut.word_totals.tobytes() == whole.word_totals.tobytes()
-    assert cut.cross.tobytes() == whole.cross.tobytes()
+    assert cut.pair_cross.tobytes() == whole.pair_cross.tobytes()
     np.testing.assert_allclose(cut.gram, whole.gram, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(cut.cube, whole.cube, rtol=1e-12, atol=1e-12)
 
@@ -120,17 +120,17 @@ def test_stream_equals_batch_when_the_batch_is_larger_than_a_block():
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("t", [0, 2, 3])
 @pytest.mark.parametrize("cuts", [(0, 0), (1, 2), (33, 33), (31, 50), (60, 61)])
-def test_merge_equals_one_accumulation(cuts, order):
+def test_merge_equals_one_accumulation(cuts, t):
     """Halves included: after an odd number of documents they change places."""
     documents = [*corpus("random"), [1, 1], [0, 5, 7], *corpus("random", 8), *corpus("empty")]
     W = np.random.default_rng(2).uniform(-1, 1, (9, 3))
-    whole = accumulated(W, batch_of(documents, 9), order=order)
+    whole = accumulated(W, batch_of(documents, 9), t=t)
     bounds = [0, *cuts, len(documents)]
-    merged = Moments(W, order)
+    merged = Moments(W, t)
     for start, stop in itertools.pairwise(bounds):
-        part = accumulated(W.copy(), batch_of(documents[start:stop], 9), order=order)
+        part = accumulated(W.copy(), batch_of(documents[start:stop], 9), t=t)
         before = snapshot(part)
         merged.merge(part)
         assert snapshot(part) == before
@@ -142,15 +142,15 @@ def test_merge_equals_one_accumulation(cuts, order):
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("order", [2, 3])
-def test_resume_goes_on_bit_for_bit(order):
+@pytest.mark.parametrize("t", [0, 2, 3])
+def test_resume_goes_on_bit_for_bit(t):
     documents = [*corpus("random"), *corpus("random", 8)]
     batch, W = batch_of(documents, 9), np.random.default_rng(3).uniform(-1, 1, (9, 3))
     usable = [len(tokens) >= 3 for tokens in documents[:33]]
     # A checkpoint between two halves, after short documents.
     assert sum(usable) % 2 == 1
     assert not all(usable)
-    uninterrupted = accumulated(W, batch.rows(0, 33), order=order)
+    uninterrupted = accumulated(W, batch.rows(0, 33), t=t)
     stored = {name: array.copy() for name, array in uninterrupted.state().items()}
     resumed = Moments.from_state(W, stored)
     assert snapshot(resumed) == snapshot(uninterrupted)
@@ -158,8 +158,8 @@ def test_resume_goes_on_bit_for_bit(order):
         moments.add(batch.rows(33, 80))
     assert snapshot(resumed) == snapshot(uninterrupted)
     # What was stored is not what goes on.
-    assert stored["tally"].tolist() == [sum(usable), 33 - sum(usable), order]
-    assert not np.array_equal(stored["cross"], resumed.cross)
+    assert stored["tally"].tolist() == [sum(usable), 33 - sum(usable), t]
+    assert not np.array_equal(stored["pair_cross"], resumed.pair_cross)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_resume_goes_on_bit_for_bit(order):
     [
         ({"tally": None}, "tally of three numbers, got shape=None"),
         ({"tally": np.zeros(2, np.int64)}, r"tally of three numbers, got shape=\(2,\)"),
-        ({"tally": np.array([5, 0, 4])}, "order=4"),
-        ({"cross": None}, "array=cross shape=None"),
+        ({"tally": np.array([5, 0, 4])}, "triple_columns=4 columns=3"),
+        ({"pair_cross": None}, "array=pair_cross shape=None"),
         ({"cube": None}, "array=cube shape=None"),
         ({"gram": np.zeros((2, 3, 4))}, r"array=gram shape=\(2, 3, 4\) expected=\(2, 3, 3\)"),
         ({"word_totals": np.zeros((1, 3))}, r"array=word_totals shape=\(1, 3\)"),
@@ -185,7 +185,7 @@ def test_from_state_refuses(change, message):
 def test_from_state_refuses_another_map():
     state = accumulated(np.ones((12, 3)), planted(5)).state()
     for shape in ((12, 2), (13, 3)):
-        with pytest.raises(InvalidSettingError, match="must fit their map"):
+        with pytest.raises(InvalidSettingError, match="must fit their map|columns of the map only"):
             Moments.from_state(np.ones(shape), state)
 
 
@@ -200,25 +200,40 @@ def test_refusals_leave_the_sums_unchanged():
         Moments(np.full((12, 3), 1 + 1e-15)),
     ]
     for other in others:
-        with pytest.raises(InvalidSettingError, match="share map and order"):
+        with pytest.raises(InvalidSettingError, match="share map and triple columns"):
             moments.merge(other)
     assert snapshot(moments) == before
 
 
 @pytest.mark.parametrize(
-    ("W", "order", "message"),
+    ("W", "t", "message"),
     [
-        (np.ones((3, 2)), 1, "must be 2 or 3, got order=1"),
-        (np.ones((3, 2)), 4, "order=4"),
-        (np.ones(3), 3, r"words by columns, got shape=\(3,\)"),
-        (np.ones((3, 0)), 3, r"words by columns, got shape=\(3, 0\)"),
-        (np.array([[1.0, np.nan]]), 3, "map must be finite"),
-        (np.array([[1.0, np.inf]]), 3, "map must be finite"),
+        (np.ones((3, 2)), -1, "columns of the map only, got triple_columns=-1 columns=2"),
+        (np.ones((3, 2)), 3, "triple_columns=3 columns=2"),
+        (np.ones(3), None, r"words by columns, got shape=\(3,\)"),
+        (np.ones((3, 0)), None, r"words by columns, got shape=\(3, 0\)"),
+        (np.array([[1.0, np.nan]]), None, "map must be finite"),
+        (np.array([[1.0, np.inf]]), None, "map must be finite"),
     ],
 )
-def test_moments_refuse_settings(W, order, message):
+def test_moments_refuse_settings(W, t, message):
     with pytest.raises(InvalidSettingError, match=message):
-        Moments(W, order)
+        Moments(W, t)
+
+
+def test_restart_equals_new_moments_in_the_same_memory():
+    one, other = np.random.default_rng(6).uniform(-1, 1, (2, 12, 3))
+    fresh = accumulated(other, planted(9), t=2)
+    used = accumulated(one, planted(5), t=2)
+    held = [array.ctypes.data for name, array in used.state().items() if name != "tally"]
+    used.restart(other)
+    assert (used.documents, used.skipped) == (0, 0)
+    used.add(planted(9))
+    assert snapshot(used) == snapshot(fresh)
+    assert used.whitening is other
+    assert held == [array.ctypes.data for name, array in used.state().items() if name != "tally"]
+    with pytest.raises(InvalidSettingError, match=r"shape=\(12, 2\) expected=\(12, 3\)"):
+        used.restart(np.ones((12, 2)))
 
 
 def test_means_of_too_few_documents_are_refused():
@@ -232,24 +247,17 @@ def test_means_of_too_few_documents_are_refused():
         moments.half_differences()
 
 
-def test_triple_moment_needs_order_3():
-    moments = accumulated(np.ones((12, 3)), planted(4), order=2)
-    with pytest.raises(InvalidSettingError, match="order=3"):
-        moments.triple_moment()
-    assert moments.half_differences()[1].shape == (0, 0, 0)
-
-
-@pytest.mark.parametrize("order", [2, 3])
-def test_memory_is_what_the_docstring_says_and_does_not_grow(order):
+@pytest.mark.parametrize("t", [0, 5, 12])
+def test_memory_is_what_the_docstring_says_and_does_not_grow(t):
     # So large that what Python itself keeps of a first call does not count.
     d, m = 60_000, 12
     W = np.random.default_rng(4).uniform(-1, 1, (d, m))
     batches = [PlantedLDA(3, d, seed=5).documents(n) for n in (50, 200, 100)]
-    promised = 8 * (3 * d + (order - 1) * d * m + 2 * m**2 + 2 * m**3 * (order == 3))
+    promised = 8 * (3 * d + d * m + d * t + 2 * t**2 + 2 * t**3)
     tracemalloc.start()
     try:
         base = tracemalloc.get_traced_memory()[0]
-        moments = Moments(W, order)
+        moments = Moments(W, t)
         for batch in batches:
             moments.add(batch)
             held = tracemalloc.get_traced_memory()[0] - base

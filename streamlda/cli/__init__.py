@@ -1,0 +1,92 @@
+"""The command line: arguments, progress, printing and exit codes; the work is done elsewhere.
+
+Modules of this package import at their top only what starts at once. Numba, SciPy and
+scikit-learn are imported inside the commands that need them, so that ``--help`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from streamlda.cli.demo import demo
+from streamlda.cli.evaluate import evaluate
+from streamlda.cli.fit import fit
+from streamlda.cli.infer import infer
+from streamlda.cli.simulate import simulate
+from streamlda.cli.topics import topics
+from streamlda.errors import InvalidSettingError, StreamLDAError
+
+#: Exit codes besides 0: failure, wrong usage, and 128 + the number of a signal.
+FAILED, WRONG_USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+
+class _PipeClosed(Exception):
+    """Whoever read standard output has enough."""
+
+
+class Commands(click.Group):
+    """A group whose errors are one line on standard error each, and never a traceback."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
+    ) -> NoReturn:
+        """Run a command and exit."""
+        options["standalone_mode"] = False
+        try:
+            code = super().main(args, prog_name, **options)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            code = _report(error.format_message(), error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except (_PipeClosed, BrokenPipeError):
+            # Nothing may be written at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            code = PIPE_CLOSED
+        except InvalidSettingError as error:
+            code = _report(str(error), WRONG_USAGE)
+        except (StreamLDAError, OSError) as error:
+            code = _report(str(error), FAILED)
+        except MemoryError:
+            code = _report("there is not enough memory; use fewer topics or words", FAILED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a closed pipe goes past click, which has an exit code of its own."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _PipeClosed from error
+
+
+def _report(message: str, code: int) -> int:
+    click.echo(f"streamlda: error: {' '.join(message.split())}", err=True)
+    return code
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(None, "--version", package_name="streamlda", message="%(prog)s %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Learn LDA topics from a stream of documents: one pass, bounded memory.
+
+    Exit codes: 0 done; 1 something could not be read, written or learned; 2 wrong usage or a
+    setting out of range; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output
+    was closed by its reader. Errors, warnings and progress go to standard error.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(WRONG_USAGE)
+
+
+for command in (fit, topics, infer, evaluate, simulate, demo):
+    commands.add_command(command)

@@ -1,0 +1,123 @@
+"""``streamlda evaluate``: how well a model fits documents, and how its topics read."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlda.cli.infer import words_of
+from streamlda.cli.sources import open_sources, read_blocks, source_options, warn
+
+if TYPE_CHECKING:
+    from streamlda.model import TopicModel
+    from streamlda.source import Source
+
+#: Words of a topic that coherence and diversity look at.
+TOP_WORDS = 10
+
+
+@click.command(short_help="Measure a model on held-out documents.")
+@click.argument("model_file", metavar="FILE", type=click.Path())
+@source_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--truth",
+    type=click.Path(),
+    help="Model file of planted topics (streamlda simulate --truth) to compare with. "
+    "[default: none]",
+)
+def evaluate(
+    model_file: str,
+    sources: tuple[str, ...],
+    file_format: str,
+    text_field: str,
+    compression: str,
+    max_documents: int | None,
+    as_json: bool,
+    truth: str | None,
+) -> None:
+    """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
+
+    perplexity: of the held-out half of each document's tokens, given the other half; lower is
+    better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: coherence
+    of the ten top words of the topics in these documents, -1 to 1. diversity: share of distinct
+    words among the top words, 0 to 1. unseen_share: tokens outside the vocabulary.
+    matched_l1_error: mean L1 distance to the topics of --truth, 0 to 2.
+    """
+    from streamlda.model import load
+
+    model = load(model_file)
+    words_of(model)
+    planted = None if truth is None else load(truth)
+    with closing(open_sources(sources, file_format, text_field, compression)) as source:
+        found = _measure(model, source, max_documents)
+    if planted is not None:
+        found["matched_l1_error"] = _distance(planted, model)
+    # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
+    for name, value in found.items():
+        found[name] = None if isinstance(value, float) and not math.isfinite(value) else value
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for name, value in found.items():
+        shown = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if value else value
+        click.echo(f"{name:20} {shown}")
+
+
+def _measure(model: TopicModel, source: Source, max_documents: int | None) -> dict[str, Any]:
+    from streamlda.coherence import NpmiCounter
+    from streamlda.evaluation import DocumentCompletion, top_words, topic_diversity
+    from streamlda.inference import SMOOTHING
+    from streamlda.vocabulary import count_tokens
+
+    vocabulary = words_of(model)
+    completion = DocumentCompletion(
+        model.components, model.alpha, model.background, smoothing=SMOOTHING
+    )
+    # N-grams come without word order; one word alone has no pairs.
+    in_order = vocabulary.analyzer.unigrams
+    top = top_words(model.components, min(TOP_WORDS, model.n_features))
+    coherence = None
+    if top.shape[1] > 1:
+        coherence = NpmiCounter(top) if in_order else NpmiCounter(top, window=None)
+    tokens = unseen = 0
+    for texts, _ in read_blocks(source, max_documents, warn):
+        ids, offsets = vocabulary.token_ids(texts)
+        batch = count_tokens(ids, offsets, vocabulary.n_features)
+        tokens += len(ids)
+        unseen += int((ids < 0).sum())
+        completion.add(batch)
+        if coherence is not None and in_order:
+            coherence.add(ids, offsets)
+        elif coherence is not None:
+            coherence.add_batch(batch)
+    result = completion.result()
+    return {
+        "perplexity": result.perplexity,
+        "unigram_perplexity": result.unigram_perplexity,
+        "npmi": None if coherence is None else coherence.result().mean,
+        "diversity": topic_diversity(top),
+        "documents": result.documents,
+        "held_out_tokens": result.held_out_tokens,
+        "unseen_share": unseen / max(1, tokens),
+    }
+
+
+def _distance(truth: TopicModel, model: TopicModel) -> float:
+    """Return the matched error over the words of both; a word a model lacks has probability 0."""
+    import numpy as np
+
+    from streamlda.evaluation import matched_l1_error
+
+    names = [words_of(each).get_feature_names_out().tolist() for each in (truth, model)]
+    column = {name: i for i, name in enumerate(dict.fromkeys([*names[0], *names[1]]))}
+    spread = []
+    for own, components in zip(names, (truth.components, model.components), strict=True):
+        wide = np.zeros((len(components), len(column)))
+        wide[:, [column[name] for name in own]] = components
+        spread.append(wide)
+    return matched_l1_error(spread[0], spread[1]).mean

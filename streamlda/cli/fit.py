@@ -1,0 +1,314 @@
+"""``streamlda fit``: learn topics from documents."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlda.cli.running import Progress, RejectsFile, StopSignals
+from streamlda.cli.sources import by_reason, check_output, open_sources, source_options, warn
+
+if TYPE_CHECKING:
+    from streamlda.analysis import TextAnalyzer
+    from streamlda.engine import EngineSettings
+    from streamlda.ingest import Counts, Ingested, WordsToLearn
+    from streamlda.model import TopicModel
+    from streamlda.vocabulary import Vocabulary
+
+
+def frequency(value: str) -> float:
+    """Return an int for ``5``, a number of documents, and a float for ``0.5``, a share."""
+    if re.fullmatch(r"\d+", value):
+        return int(value)
+    return _number(value, "a number of documents, or a share with a point")
+
+
+def alpha0(value: str) -> float | None:
+    """Return a number, or None for ``auto``."""
+    return None if value == "auto" else _number(value, "a number or auto")
+
+
+def ngram_range(value: str) -> tuple[int, int]:
+    """Return shortest and longest run for ``2`` (1 to 2) or ``2..3``."""
+    found = re.fullmatch(r"(?:(\d+)\.\.)?(\d+)", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a number n or a range m..n.")
+    return int(found[1] or 1), int(found[2])
+
+
+def _number(value: str, wanted: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not {wanted}.") from error
+
+
+@click.command(short_help="Learn topics from documents.")
+@source_options
+@click.option("--topics", "-k", type=click.IntRange(min=1), required=True, help="Topics to learn.")
+@click.option("--output", "-o", required=True, type=click.Path(), help="Model file to write.")
+@click.option(
+    "--vocabulary",
+    type=click.Path(),
+    help="File of the words to use, one a line. [default: learn them]",
+)
+@click.option(
+    "--vocabulary-size",
+    type=click.IntRange(min=1),
+    help="Words to learn from the first documents. [default: 8000]",
+)
+@click.option(
+    "--hash-bits",
+    type=click.IntRange(1, 22),
+    help="Hash words to 2^BITS columns instead: words have no names. [default: learn them]",
+)
+@click.option(
+    "--vocabulary-documents",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Documents to learn the words from, at most 64 million characters.",
+)
+@click.option(
+    "--min-document-frequency",
+    type=frequency,
+    metavar="COUNT|SHARE",
+    help="Learn no word in fewer documents than this: a count, or a share with a point. "
+    "[default: a two-hundredth of the documents, at least 1 and at most 5]",
+)
+@click.option(
+    "--max-document-frequency",
+    type=frequency,
+    metavar="COUNT|SHARE",
+    default="0.5",
+    show_default=True,
+    help="Learn no word in more documents than this: a count, or a share with a point.",
+)
+@click.option(
+    "--stop-words",
+    default="english",
+    show_default=True,
+    metavar="english|none|FILE",
+    help="Words to leave out: scikit-learn's English list, none, or a file with one a line.",
+)
+@click.option(
+    "--token-pattern",
+    help="Regular expression of a word. [default: two or more letters of any script]",
+)
+@click.option(
+    "--ngrams",
+    type=ngram_range,
+    metavar="N|M..N",
+    default="1",
+    show_default=True,
+    help="Longest run of words that counts as one, or shortest..longest.",
+)
+@click.option(
+    "--alpha0",
+    type=alpha0,
+    metavar="NUMBER|auto",
+    default="1.0",
+    show_default=True,
+    help="Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
+)
+@click.option(
+    "--warmup-documents",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Documents kept in memory to begin with.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="Seed; equal documents and settings give equal topics.",
+)
+@click.option(
+    "--rejects",
+    type=click.Path(),
+    help="Write a JSON line for each record passed over: location, record, reason. "
+    "[default: none is written]",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
+def fit(
+    sources: tuple[str, ...],
+    file_format: str,
+    text_field: str,
+    compression: str,
+    max_documents: int | None,
+    output: str,
+    rejects: str | None,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Learn topics from the documents of SOURCE... and write a model file.
+
+    A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Ctrl-C (or
+    SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends at once.
+    A model already at --output stays until the new one is whole.
+    """
+    inputs = [*sources, *([settings["vocabulary"]] if settings["vocabulary"] else [])]
+    check_output(output, inputs)
+    if rejects is not None:
+        check_output(rejects, [*inputs, output])
+        if Path(rejects).resolve() == Path(output).resolve():
+            raise click.UsageError("--rejects and --output must be two files")
+    with ExitStack() as opened:
+        # From here on a signal means: save what was read.
+        signals = opened.enter_context(StopSignals())
+        model, ingested = _learn(
+            opened,
+            signals,
+            lambda: open_sources(sources, file_format, text_field, compression),
+            max_documents,
+            rejects,
+            quiet,
+            settings,
+        )
+        model.save(output)
+    if not quiet:
+        _summarize(model, ingested, output)
+    for message in model.diagnostics["warnings"]:
+        warn(message)
+    if signals.received:
+        click.get_current_context().exit(128 + signals.received)
+
+
+def _learn(
+    opened: ExitStack,
+    signals: StopSignals,
+    open_source: Any,
+    max_documents: int | None,
+    rejects: str | None,
+    quiet: bool,
+    settings: dict[str, Any],
+) -> tuple[TopicModel, Ingested]:
+    from streamlda.engine import Engine
+    from streamlda.errors import InsufficientDataError
+    from streamlda.ingest import Ingestion
+
+    words, most_words = _words(settings)
+    _engine_settings(settings, most_words)
+    source = open_source()
+    opened.callback(source.close)
+    on_reject = None if rejects is None else opened.enter_context(RejectsFile(rejects)).write
+    progress = opened.enter_context(Progress(source, quiet))
+    ingestion = Ingestion(
+        source,
+        words,
+        lambda vocabulary: Engine(_engine_settings(settings, vocabulary.n_features)),
+        max_documents=max_documents,
+        on_progress=progress.show,
+        on_reject=on_reject,
+    )
+    signals.call(ingestion.stop)
+    try:
+        ingested = ingestion.run()
+    except InsufficientDataError as error:
+        if signals.received:
+            click.echo(f"streamlda: error: stopped before a model was learned: {error}", err=True)
+            click.get_current_context().exit(128 + signals.received)
+        raise
+    model = ingested.engine.snapshot(
+        ingested.vocabulary, {"vocabulary_documents": ingested.vocabulary_documents}
+    )
+    return model, ingested
+
+
+def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSettings:
+    """Return the settings of the engine, checked; so bad ones are met before anything is read."""
+    from streamlda.engine import EngineSettings
+    from streamlda.errors import InvalidSettingError
+
+    if settings["topics"] > n_features:
+        raise InvalidSettingError(
+            "there must be at least as many words as topics, got "
+            f"topics={settings['topics']} words={n_features}; ask for fewer topics or more words"
+        )
+    return EngineSettings(
+        n_components=settings["topics"],
+        n_features=n_features,
+        alpha_0=settings["alpha0"],
+        warmup_documents=settings["warmup_documents"],
+        seed=settings["seed"],
+    )
+
+
+def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
+    """Return the words, or how to choose them, and how many there are at most."""
+    from streamlda.analysis import FrequencyLimits
+    from streamlda.ingest import WordsToLearn
+    from streamlda.vocabulary import Vocabulary
+
+    kinds = [name for name in ("vocabulary", "vocabulary_size", "hash_bits") if settings[name]]
+    if len(kinds) > 1:
+        raise click.UsageError(
+            "--vocabulary, --vocabulary-size and --hash-bits exclude each other; choose one"
+        )
+    analyzer = _analyzer(settings)
+    if settings["vocabulary"] is not None:
+        given = Vocabulary.from_file(settings["vocabulary"], analyzer)
+        return given, given.n_features
+    if settings["hash_bits"] is not None:
+        hashed = Vocabulary.hashed(settings["hash_bits"], analyzer)
+        return hashed, hashed.n_features
+    size = settings["vocabulary_size"] or 8000
+    low, high = settings["min_document_frequency"], settings["max_document_frequency"]
+    FrequencyLimits(size, 1 if low is None else low, high)  # raises if one is out of range
+    to_learn = WordsToLearn(
+        size=size,
+        min_document_frequency=low,
+        max_document_frequency=high,
+        documents=settings["vocabulary_documents"],
+        analyzer=analyzer,
+    )
+    return to_learn, size
+
+
+def _analyzer(settings: dict[str, Any]) -> TextAnalyzer:
+    from streamlda.analysis import TextAnalyzer
+    from streamlda.vocabulary import Vocabulary
+
+    stop: Any = settings["stop_words"]
+    if stop == "none":
+        stop = None
+    elif stop != "english":
+        stop = Vocabulary.from_file(stop).words
+    options: dict[str, Any] = {"stop_words": stop, "ngram_range": settings["ngrams"]}
+    if settings["token_pattern"] is not None:
+        options["token_pattern"] = settings["token_pattern"]
+    return TextAnalyzer(**options)
+
+
+def _summarize(model: TopicModel, ingested: Ingested, output: str) -> None:
+    counts, seconds = ingested.counts, ingested.seconds
+    vocabulary = ingested.vocabulary
+    learned = f" from {ingested.vocabulary_documents:,} documents"
+    say = [
+        f"{model.n_components} topics over {model.n_features:,} words "
+        f"({vocabulary.kind}{learned if vocabulary.data_dependent else ''})",
+        f"{counts.documents:,} documents in {seconds:.1f} s "
+        f"({counts.documents / max(seconds, 1e-9):,.0f} documents/s)",
+        *_passed_over(counts),
+        f"{counts.unseen_share:.1%} of {counts.tokens:,} tokens outside the vocabulary",
+    ]
+    if ingested.stopped:
+        say.append("stopped before the end of the source")
+    say.append(f"model: {output}")
+    click.echo("\n".join(say), err=True)
+
+
+def _passed_over(counts: Counts) -> list[str]:
+    parts = []
+    if counts.short:
+        parts.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
+    if counts.rejects:
+        total = counts.rejects.total()
+        parts.append(f"{total:,} records passed over: {by_reason(counts.rejects)}")
+    return parts

@@ -1,0 +1,102 @@
+"""``streamlda topics``: show the topics of a model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlda.cli.sources import warn
+
+if TYPE_CHECKING:
+    from streamlda.model import TopicModel
+
+
+@click.command(short_help="Show the topics of a model.")
+@click.argument("model_file", metavar="FILE", type=click.Path())
+@click.option(
+    "--words",
+    "n_words",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Words to show for each topic.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def topics(model_file: str, n_words: int, as_json: bool) -> None:
+    """Show the topics of the model in FILE, the most prevalent first.
+
+    The share is that of the topic's Dirichlet parameter: the expected share of the tokens. A
+    question mark stands at topics that the documents do not support above sampling noise.
+    """
+    from streamlda.model import load
+
+    model = load(model_file)
+    if as_json:
+        click.echo(json.dumps(described(model, n_words), ensure_ascii=False, indent=1))
+        return
+    click.echo("\n".join([*_header(model), "", *table(model, n_words)]))
+    for message in model.diagnostics.get("warnings", []):
+        warn(message)
+
+
+def described(model: TopicModel, n_words: int) -> dict[str, Any]:
+    """Return what the command shows as plain JSON values."""
+    words = model.top_words(n_words)
+    supported = _supported(model)
+    return {
+        "documents_seen": model.documents_seen,
+        "tokens_seen": model.tokens_seen,
+        "alpha_0": model.alpha_0,
+        "vocabulary": {
+            "kind": None if model.vocabulary is None else model.vocabulary.kind,
+            "words": model.n_features,
+            "data_dependent": model.vocabulary is not None and model.vocabulary.data_dependent,
+        },
+        "privacy": dict(model.privacy),
+        "warnings": model.diagnostics.get("warnings", []),
+        "topics": [
+            {
+                "topic": k,
+                "share": float(model.alpha[k] / model.alpha_0),
+                "supported": supported[k],
+                "words": [{"word": word, "probability": p} for word, p in words[k]],
+            }
+            for k in _by_share(model)
+        ],
+    }
+
+
+def table(model: TopicModel, n_words: int) -> list[str]:
+    """Return the topics as lines, the most prevalent first."""
+    words, supported = model.top_words(n_words), _supported(model)
+    lines = ["topic  share   words"]
+    for k in _by_share(model):
+        mark = " " if supported[k] else "?"
+        share = model.alpha[k] / model.alpha_0
+        lines.append(f"{k:5d} {share:6.1%} {mark} {' '.join(word for word, _ in words[k])}")
+    return lines
+
+
+def _by_share(model: TopicModel) -> list[int]:
+    return sorted(range(model.n_components), key=lambda k: -model.alpha[k])
+
+
+def _supported(model: TopicModel) -> list[bool]:
+    stored = model.diagnostics.get("topic_supported")
+    return stored if isinstance(stored, list) else [True] * model.n_components
+
+
+def _header(model: TopicModel) -> list[str]:
+    kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
+    if model.vocabulary is not None and model.vocabulary.data_dependent:
+        kind += ": the choice of words depends on the documents"
+    statement = model.privacy.get("statement")
+    private = "not private" if statement == "none" else str(statement)
+    return [
+        f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",
+        f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)",
+        f"vocabulary  {model.n_features:,} ({kind})",
+        f"privacy     {private}",
+    ]

@@ -1,0 +1,1 @@
+"""Differential privacy: what a release costs, what is left, and the noise that pays for it."""

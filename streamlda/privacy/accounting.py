@@ -1,0 +1,432 @@
+"""What releases cost and what a budget buys, exact for Gaussian noise.
+
+Gaussian releases of the same documents with noise multipliers z_j are together exactly mu-GDP
+with mu^2 = sum 1 / z_j^2 [1]_, and a mu-GDP release is (epsilon, delta)-DP exactly when [2]_
+
+    delta >= Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2).
+
+So mu^2 is the currency: it adds up without loss, also when each release is chosen after seeing
+those before it [3]_. A pure epsilon release is mu-GDP too, for the mu at which the convex trade-off
+curve of Gaussians passes through the corner of its own, (1, 1) / (1 + e^epsilon):
+mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
+
+**Rounding.** Every figure errs on the safe side of the exact one: delta, epsilon, a noise
+multiplier and the cost of an event are never too small; mu from a budget is never too large. A
+delta is at most `DELTA_MARGIN` (relative) above the exact value, and one below `MIN_DELTA` is given
+as `MIN_DELTA`. The other figures are those at which that delta meets the target.
+
+Notes
+-----
+The difference is not taken as it stands: both terms may agree in all digits, or both underflow.
+With a = epsilon/mu - mu/2, b = a + mu and Mills' ratio M(x) = Phi(-x) / phi(x), delta is
+phi(a) (M(a) - M(b)), the integral of phi(a) g(x) from a to b with g(x) = -M'(x) = 1 - x M(x) > 0.
+
+References
+----------
+.. [1] Dong, Roth, Su, *Gaussian differential privacy*, JRSS B 2022.
+.. [2] Balle, Wang, *Improving the Gaussian mechanism for differential privacy*, ICML 2018, Thm. 8.
+.. [3] Koskela, Tobaben, Honkela, *Individual privacy accounting with Gaussian differential
+   privacy*, ICLR 2023; Smith, Thakurta, *Fully adaptive composition for Gaussian differential
+   privacy*, 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.events import (
+    Composed,
+    Event,
+    GaussianRelease,
+    LaplaceRelease,
+    Parallel,
+    number,
+)
+
+#: How far above the exact delta the one given may lie, relative; computed to about 1e-12.
+DELTA_MARGIN = 1e-10
+
+#: The smallest delta that is told apart from zero.
+MIN_DELTA = 1e-300
+
+#: The ranges in which the margin holds. The largest epsilon covers every mu and delta in range.
+MAX_MU, MAX_EPSILON = 1e3, 1e6
+
+#: Headroom of a noise multiplier, relative, so that sums of its mu^2 stay within the budget.
+MULTIPLIER_MARGIN = 1e-11
+
+_ULPS_UP, _ULPS_DOWN = 1 + 2.0**-50, 1 - 2.0**-50
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Cost(NamedTuple):
+    """What an event costs the documents in it, each figure rounded up.
+
+    Attributes
+    ----------
+    mu_squared : float
+        Of everything, pure releases included: the figure that a ledger adds up.
+    gaussian_mu_squared : float
+        Of the Gaussian releases alone.
+    pure_epsilon : float
+        Sum of epsilon of the pure releases, in nats.
+    """
+
+    mu_squared: float
+    gaussian_mu_squared: float
+    pure_epsilon: float
+
+
+def cost(event: Event) -> Cost:
+    """Return what an event costs: `Composed` adds up, `Parallel` takes the largest of each figure.
+
+    Time O(number of events inside).
+
+    Raises
+    ------
+    InvalidSettingError
+        If it is no event.
+    """
+    match event:
+        case GaussianRelease(noise_multiplier):
+            mu_squared = _ULPS_UP / (noise_multiplier * noise_multiplier)
+            return Cost(mu_squared, mu_squared, 0.0)
+        case LaplaceRelease(epsilon):
+            mu = _mu_of_pure(epsilon)
+            return Cost(mu * mu * _ULPS_UP, 0.0, epsilon)
+        case Composed(events):
+            columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
+            return Cost(*(math.fsum(column) * _ULPS_UP for column in columns))
+        case Parallel(events):
+            columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
+            return Cost(*(max(column, default=0.0) for column in columns))
+    raise InvalidSettingError(
+        f"only a privacy event has a cost, got type={type(event).__name__}; describe the release "
+        "by the classes of streamlda.privacy.events"
+    )
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """Return the smallest delta for which mu-GDP is (epsilon, delta)-DP, rounded up.
+
+    Time about 50 microseconds.
+
+    Parameters
+    ----------
+    mu : float
+        From 0 (nothing released: delta 0) to `MAX_MU`.
+    epsilon : float
+        In nats, from 0 to `MAX_EPSILON`.
+
+    Returns
+    -------
+    float
+        0, or from `MIN_DELTA` to 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+    mu, epsilon = _mu(mu), _epsilon(epsilon)
+    if mu == 0:
+        return 0.0
+    log_delta = min(_log_delta(mu, epsilon), 0.0)
+    return min(max(math.exp(log_delta) * (1 + DELTA_MARGIN), MIN_DELTA), 1.0)
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """Return the smallest epsilon for which mu-GDP is (epsilon, delta)-DP, rounded up.
+
+    Time about 3 milliseconds.
+
+    Parameters
+    ----------
+    mu : float
+        From 0 to `MAX_MU`.
+    delta : float
+        From `MIN_DELTA` to below 1. No Gaussian release is private with delta 0.
+
+    Returns
+    -------
+    float
+        In nats, from 0; `delta_of` at it is at most `delta`.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+    mu, delta = _mu(mu), _delta(delta)
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    # At the upper end a = 40, where delta is far below the smallest one.
+    return _bisect(lambda epsilon: delta_of(mu, epsilon) <= delta, 0.0, mu * (mu / 2 + 40))
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """Return the largest mu for which mu-GDP is (epsilon, delta)-DP, rounded down.
+
+    Time about 3 milliseconds.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, from 0 to `MAX_EPSILON`.
+    delta : float
+        From `MIN_DELTA` to below 1.
+
+    Returns
+    -------
+    float
+        At most `MAX_MU`; `delta_of` at it is at most `delta`.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+    epsilon, delta = _epsilon(epsilon), _delta(delta)
+    if delta_of(MAX_MU, epsilon) <= delta:
+        return MAX_MU
+    # Two values that are surely private: delta < mu / 2 at any epsilon, and the mu with a = 40.
+    private = max(delta, 2 * epsilon / (40 + math.sqrt(1600 + 2 * epsilon)))
+    return _bisect(lambda mu: delta_of(mu, epsilon) <= delta, MAX_MU, private)
+
+
+def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
+    """Return the smallest noise multiplier that makes so many releases (epsilon, delta)-DP.
+
+    It is sqrt(releases) / `mu_of`, rounded up (by `MULTIPLIER_MARGIN` more than the margin of
+    delta asks for, so that adding up mu^2 release by release stays within the budget).
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, from 0 to `MAX_EPSILON`, for all releases together.
+    delta : float
+        From `MIN_DELTA` to below 1, for all releases together.
+    releases : int, default 1
+        Gaussian releases of the same documents, from 1.
+
+    Returns
+    -------
+    float
+        Standard deviation / l2_sensitivity of each release.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+    return math.sqrt(whole("releases", releases)) / mu_of(epsilon, delta) * (1 + MULTIPLIER_MARGIN)
+
+
+def epsilon_spent(event: Event, delta: float) -> float:
+    """Return an epsilon for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
+
+    With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
+    the Gaussian ones, or everything as GDP.
+
+    Parameters
+    ----------
+    event : event
+        What was released.
+    delta : float
+        From `MIN_DELTA` to below 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `delta` is out of range, or the event costs more than `MAX_MU`.
+    """
+    spent = cost(event)
+    everything = epsilon_of(_root_up(spent.mu_squared), delta)
+    if spent.pure_epsilon == 0:
+        return everything
+    gaussian = epsilon_of(_root_up(spent.gaussian_mu_squared), delta)
+    return min(everything, (gaussian + spent.pure_epsilon) * _ULPS_UP)
+
+
+def delta_spent(event: Event, epsilon: float) -> float:
+    """Return a delta for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
+
+    With pure releases inside, the lesser of the two bounds of `epsilon_spent`.
+
+    Parameters
+    ----------
+    event : event
+        What was released.
+    epsilon : float
+        In nats, from 0 to `MAX_EPSILON`.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `epsilon` is out of range, or the event costs more than `MAX_MU`.
+    """
+    spent = cost(event)
+    everything = delta_of(_root_up(spent.mu_squared), epsilon)
+    left = epsilon * _ULPS_DOWN - spent.pure_epsilon
+    if spent.pure_epsilon == 0 or left < 0:
+        return everything
+    return min(everything, delta_of(_root_up(spent.gaussian_mu_squared), left * _ULPS_DOWN))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the documents of one cohort may cost in all.
+
+    A cap on mu^2 is kept even if each release, its noise included, is chosen after seeing those
+    before it; so check `fits` before every release, and record it before noise is drawn.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, from 0 to `MAX_EPSILON`.
+    delta : float
+        From `MIN_DELTA` to below 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _epsilon(self.epsilon))
+        object.__setattr__(self, "delta", _delta(self.delta))
+
+    @cached_property
+    def mu(self) -> float:
+        """The mu that the budget allows, rounded down."""
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def mu_squared(self) -> float:
+        """The cap on the sum of mu^2, rounded down."""
+        return self.mu * self.mu * _ULPS_DOWN
+
+    def remaining(self, spent: Iterable[Event]) -> float:
+        """Return the mu^2 that is left after these releases of the same documents, from 0."""
+        left = self.mu_squared - cost(Composed(spent)).mu_squared
+        return max(left * _ULPS_DOWN, 0.0)
+
+    def fits(self, event: Event, spent: Iterable[Event] = ()) -> bool:
+        """Return whether the event may follow those already spent on the same documents."""
+        return cost(Composed([*spent, event])).mu_squared <= self.mu_squared
+
+    def noise_multiplier(self, releases: int = 1, spent: Iterable[Event] = ()) -> float:
+        """Return the smallest noise multiplier at which so many more Gaussian releases fit.
+
+        Raises
+        ------
+        InvalidSettingError
+            If `releases` is below 1, or nothing is left.
+        """
+        releases, left = whole("releases", releases), self.remaining(spent)
+        if left == 0:
+            raise InvalidSettingError(
+                "a release must fit the privacy budget, got remaining mu_squared=0 of "
+                f"epsilon={self.epsilon:g} delta={self.delta:g}; wait for fresh documents"
+            )
+        # What is left may be the small difference of two large sums, each rounded.
+        rounding = MULTIPLIER_MARGIN * max(1.0, self.mu_squared / left)
+        return math.sqrt(releases / left) * (1 + rounding)
+
+
+def whole(name: str, value: int) -> int:
+    """Return `value` if it is a whole number from 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        Naming the rule and the value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidSettingError(
+            f"{name} must be a whole number >= 1, got {name}={value!r}; ask for at least one"
+        )
+    return int(value)
+
+
+def _mu(mu: float) -> float:
+    return number("mu", mu, 0.0, MAX_MU)
+
+
+def _epsilon(epsilon: float) -> float:
+    return number("epsilon", epsilon, 0.0, MAX_EPSILON)
+
+
+def _delta(delta: float) -> float:
+    return number("delta", delta, MIN_DELTA, math.nextafter(1.0, 0.0))
+
+
+def _root_up(mu_squared: float) -> float:
+    return math.sqrt(mu_squared) * _ULPS_UP
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    """Return the least mu for which every pure epsilon-DP release is mu-GDP, rounded up."""
+    if epsilon < 1:
+        half_mu = math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+    else:
+        half_mu = -float(ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon)))))
+    return 2 * half_mu * (1 + DELTA_MARGIN)
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    """Return log delta, off by less than `DELTA_MARGIN`; -inf if far below `MIN_DELTA`."""
+    low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if low > 40:
+        return -math.inf
+    log_density = -low * low / 2 - _LOG_SQRT_2PI
+    if mu <= 1:
+        slope = _mills_slope(low + mu * (1 + _NODES) / 2)
+        return log_density + math.log(mu) + math.log(float(_WEIGHTS @ slope) / 2)
+    if low >= 0:
+        return log_density + math.log(_mills(low) - _mills(high))
+    return math.log(float(ndtr(-low)) - math.exp(log_density) * _mills(high))
+
+
+def _mills(x: float) -> float:
+    """Return Mills' ratio Phi(-x) / phi(x) for x >= 0."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+def _mills_slope(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 - x M(x), M being Mills' ratio, for -1/2 <= x <= 41, without cancellation."""
+    near = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
+    # Laplace's continued fraction from the back; 50 terms are enough from x = 3 on.
+    far = np.maximum(x, 3.0)
+    tail = np.zeros_like(far)
+    for term in range(50, 0, -1):
+        tail = term / (far + tail)
+    slope: NDArray[np.float64] = np.where(x < 3, near, tail / (far + tail))
+    return slope
+
+
+def _bisect(private: Callable[[float], bool], loud: float, quiet: float) -> float:
+    """Return the value nearest to `loud` that is `private`, going from `quiet`, which is."""
+    while abs(quiet - loud) > 1e-14 * quiet:
+        middle = loud + (quiet - loud) / 2
+        if middle in (loud, quiet):
+            break
+        if private(middle):
+            quiet = middle
+        else:
+            loud = middle
+    return quiet

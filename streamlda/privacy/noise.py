@@ -1,0 +1,246 @@
+"""Integer Gaussian noise from the operating system's randomness, exact to 2^-60 a value.
+
+Differential privacy is only as good as its noise. Three things break it in practice, and this
+module is shaped by them: doubles, whose last bits tell the sum under the noise; generators that
+can be predicted or whose state is copied, stored or shared by a fork; and samplers that are only
+nearly Gaussian. So: noise is an integer, its bits come from ChaCha20 under a key of 256 bits that
+the operating system made and that nothing in here hands out, and the distance of the sampler from
+the discrete Gaussian is bounded by proof.
+
+Not covered: timing. How long a draw takes depends on the values that were rejected on the way.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from decimal import Context, Decimal
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from randomgen import ChaCha  # type: ignore[import-untyped]
+
+from streamlda.errors import InvalidSettingError
+from streamlda.kernels.discrete_gaussian import (
+    MARGIN,
+    MAX_BLOCKS,
+    PLACE_BITS,
+    UNDECIDED,
+    propose,
+)
+
+#: Bound on the total variation distance between one value and the discrete Gaussian.
+TV_DISTANCE_BOUND = 2.0**-60
+
+#: Range of sigma, in steps of the grid.
+MIN_SIGMA, MAX_SIGMA = 0.25, 2.0**40
+
+#: Attempts of one call of the kernel: its words (2 MiB) stay in cache.
+_ATTEMPTS = 2**17
+
+#: More digits than doubles and words together hold.
+_DIGITS = Context(prec=60)
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+class Noise:
+    """Discrete Gaussian noise from a stream of random bits; see `SecureNoise`, `SeededNoise`.
+
+    Attributes
+    ----------
+    secure : bool
+        Whether what is released with this noise may be called private.
+    tv_distance_bound : float
+        Bound on the total variation distance between one drawn value and N_Z(0, sigma^2). A
+        release of n values that is (epsilon, delta)-private with exact noise is
+        (epsilon, delta + (1 + e^epsilon) n tv_distance_bound)-private with this one.
+
+    Notes
+    -----
+    *Proof of the bound.* One attempt (`streamlda.kernels.discrete_gaussian`) proposes each pair
+    (sign, y = k t + u) with probability exactly ``2^-(k+2) / t`` times a constant near 1 (words
+    left over are thrown away), for k < 12, and accepts it with probability ``ceil(2^63 p) / 2^63``
+    in place of p, where p = ``2^(k-1) exp(1/2 - y^2 / (2 sigma^2))``. So the exact attempt would
+    yield y with mass ``q(y) = c exp(-y^2 / (2 sigma^2))``, c = e^(1/2) / (8 t). Two things differ:
+
+    - p is rounded: together at most 2^-63 in mass, since proposals have mass 1 at most.
+    - nothing beyond 12 t is proposed: relative to all mass less than
+      ``2 t sum_{k>=12} exp(-k^2/2) / max(1, sigma sqrt(2 pi)) < 4 e^-72 * 1.01 < 2^-101``.
+
+    With Z = sum of q, the distance between normalised masses is at most the sum of the absolute
+    differences over Z. As t < 1 + sigma, and t = 1 for sigma <= 1,
+    ``Z >= e^(1/2)/8 * max(1, sigma sqrt(2 pi)) / t >= 0.206``, which gives
+    ``2^-63 / 0.206 + 2^-101 < 2^-60.7``.
+
+    The bits are those of ChaCha20, taken as uniform: the usual computational assumption.
+
+    Objects cannot be copied or pickled: two users of one stream would draw the same noise, and
+    the difference of their releases would be free of it. One object may be shared by threads.
+    """
+
+    __slots__ = ("__bits",)
+
+    secure: ClassVar[bool] = False
+    tv_distance_bound: ClassVar[float] = TV_DISTANCE_BOUND
+
+    def __init__(self, bits: ChaCha) -> None:
+        self.__bits = bits
+
+    def discrete_gaussian(
+        self, sigma: float, shape: int | tuple[int, ...] = ()
+    ) -> NDArray[np.int64]:
+        """Draw from N_Z(0, sigma^2): integers y with mass proportional to exp(-y^2/(2 sigma^2)).
+
+        Time O(n), about 0.1 us a value; memory 8 bytes a value and 4 MiB.
+
+        Parameters
+        ----------
+        sigma : float
+            In steps of the grid, 1/4 to 2^40. The standard deviation of the draws, but for
+            sigma below 1, where it is a little less.
+        shape : int or tuple of int, default ()
+
+        Returns
+        -------
+        ndarray of the given shape, int64
+            Independent values, all within 12 (sigma + 1) of zero.
+
+        Raises
+        ------
+        InvalidSettingError
+            If sigma is out of range; nothing has been drawn then.
+        """
+        sigma = float(sigma)
+        if not MIN_SIGMA <= sigma <= MAX_SIGMA:
+            raise InvalidSettingError(
+                f"sigma must lie in [{MIN_SIGMA}, 2^40] steps of the grid, got sigma={sigma}; "
+                "choose another grid step"
+            )
+        out = np.empty(shape, dtype=np.int64)
+        flat = out.reshape(-1)
+        block = math.ceil(sigma)
+        yielded = math.exp(0.5) / 8 / block * max(1.0, sigma * math.sqrt(2 * math.pi))
+        filled = 0
+        while filled < len(flat):
+            attempts = min(_ATTEMPTS, int(1.05 * (len(flat) - filled) / yielded) + 16)
+            samples = _samples(self._words(2 * attempts), sigma, block, MARGIN)
+            samples = samples[: len(flat) - filled]
+            flat[filled : filled + len(samples)] = samples
+            filled += len(samples)
+        return out
+
+    def _words(self, n: int) -> NDArray[np.int64]:
+        # The generator holds its own lock meanwhile.
+        words: NDArray[np.int64] = self.__bits.random_raw(n).view(np.int64)
+        return words
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(secure={self.secure})"
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(_refusal("copied"))
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise TypeError(_refusal("copied"))
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(_refusal("pickled"))
+
+
+class SecureNoise(Noise):
+    """Noise for private releases: ChaCha20, keyed by the operating system.
+
+    The key has 256 bits from `secrets`; every object has its own, and takes a new one in a child
+    process, so that parent and child never draw the same noise. There is no way to set, read or
+    store it.
+    """
+
+    __slots__ = ("__owner",)
+
+    secure: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__(ChaCha(key=secrets.randbits(256), rounds=20))
+        self.__owner = _process()
+
+    def _words(self, n: int) -> NDArray[np.int64]:
+        if self.__owner != _process():
+            # A new generator has a new lock: the old one may have been held when the fork came.
+            SecureNoise.__init__(self)
+        return super()._words(n)
+
+
+class SeededNoise(Noise):
+    """Noise that can be drawn again, for tests only: whoever knows the seed can subtract it.
+
+    Parameters
+    ----------
+    seed : int
+        At least 0.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it is not.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, seed: int) -> None:
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InvalidSettingError(
+                f"a seed must be a whole number of at least 0, got seed={seed!r}; "
+                "for a private release use SecureNoise()"
+            )
+        words = np.random.SeedSequence(int(seed)).generate_state(4, np.uint64)
+        super().__init__(ChaCha(key=int.from_bytes(words.tobytes(), "little"), rounds=20))
+
+
+def _process() -> tuple[int, int]:
+    # The count tells a grandchild that was given the number of a dead ancestor.
+    return os.getpid(), _forks
+
+
+def _refusal(verb: str) -> str:
+    return (
+        f"noise must not be {verb}: equal noise on two releases shows their difference; "
+        "make a new object where it is needed"
+    )
+
+
+def _samples(
+    words: NDArray[np.int64], sigma: float, block: int, margin: float
+) -> NDArray[np.int64]:
+    """Return the samples that pairs of words yield, in order."""
+    values = np.empty(len(words) // 2, dtype=np.int64)
+    propose(words, sigma, block, margin, values)
+    for attempt in np.flatnonzero(values == UNDECIDED):
+        first, second = words[2 * attempt : 2 * attempt + 2].tolist()
+        values[attempt] = _decide(first, second, sigma, block)
+    return values[values > UNDECIDED]
+
+
+def _decide(first: int, second: int, sigma: float, block: int) -> int:
+    """Finish one attempt of `propose` with 60 digits: the sample, or `UNDECIDED` if rejected."""
+    blocks = next(k for k in range(MAX_BLOCKS) if first >> (PLACE_BITS + k) & 1)
+    y: int = blocks * block + first % 2**PLACE_BITS // (2**PLACE_BITS // block)
+    ratio = _DIGITS.divide(Decimal(y), Decimal(sigma))
+    exponent = _DIGITS.subtract(
+        Decimal("0.5"), _DIGITS.multiply(Decimal("0.5"), _DIGITS.multiply(ratio, ratio))
+    )
+    threshold = _DIGITS.multiply(_DIGITS.exp(exponent), Decimal(2 ** (blocks + 62)))
+    if second % 2**63 >= threshold:
+        return UNDECIDED
+    return -y if first < 0 else y

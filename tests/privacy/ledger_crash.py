@@ -1,0 +1,305 @@
+"""Releases that are killed: run by test_ledger.py as ``python -m tests.privacy.ledger_crash``.
+
+This process forks one worker after the other, kills it, and looks at what is left; so hundreds of
+crashes cost one start of the interpreter. A worker writes down every draw of noise, on the disk,
+before it uses it. After each crash must hold: every draw was paid for, no release drew twice, what
+was published never changes, and the ledger's checksums hold.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from streamlda.errors import LedgerError
+from streamlda.privacy.accounting import cost
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger_terms import round_up
+
+TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
+EVENT = GaussianRelease(1000.0)
+PRICE = Fraction(cost(EVENT).mu_squared)
+
+REFUSED, CANNOT_WRITE = 3, 4
+
+
+def fork(task: Callable[[], None]) -> int:
+    """Run a task in a child and return its process id; exit status 1 is an unforeseen error."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            task()
+            status = 0
+        except LedgerError:
+            status = REFUSED
+        except OSError:
+            status = CANNOT_WRITE
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return child
+
+
+def wait(child: int) -> int:
+    """Return the exit status of a child, or minus the signal that ended it."""
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status != 1, "a worker failed; its traceback is above"
+    return status
+
+
+def release(folder: Path, ledger: Ledger, *, again: bool) -> None:
+    """Make one release of the next ten documents, or of the last ones again."""
+    last = ledger.last_intent
+    if last is None or not again:
+        start = 0 if last is None else last.cohort.documents[0].stop
+        name, documents = f"c{start}", (DocumentRange("stream", start, start + 10),)
+    else:
+        name, documents = last.cohort.cohort_id, last.cohort.documents
+    cohort = Cohort(name, documents, ledger.generation)
+    if again and last is not None:
+        try:
+            ledger.begin(cohort, EVENT)
+        except LedgerError:
+            pass
+        else:
+            raise AssertionError("documents were in two releases without replay=True")
+    intent = ledger.begin(cohort, EVENT, replay=again)
+    noise = os.urandom(2000)
+    digest = hashlib.blake2b(noise).hexdigest()
+    with (folder / "draws").open("a") as draws:
+        draws.write(f"{intent.number} {name} {digest}\n")
+        draws.flush()
+        os.fsync(draws.fileno())
+    temporary = folder / f"temporary-{intent.number}"
+    with temporary.open("wb", buffering=0) as file:
+        file.write(noise[:1000])
+        file.write(noise[1000:])
+    ledger.publish(intent, temporary, folder / f"artifact-{intent.number}")
+
+
+def work(folder: Path, releases: int, on_step: Callable[[str], None] | None = None) -> None:
+    """End what a crash cut short, then make releases; every third repeats the documents."""
+    with Ledger.open(folder / "ledger", TERMS, create=True, on_step=on_step) as ledger:
+        ledger.recover()
+        for i in range(releases):
+            release(folder, ledger, again=i % 3 == 1)
+
+
+def die_at(step: int) -> Callable[[str], None]:
+    """Return a hook that kills the process at a step, counted from 0."""
+    steps = iter(range(step + 1))
+
+    def on_step(name: str) -> None:
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return on_step
+
+
+def verify(folder: Path, *, recover: bool = False) -> str:
+    """Assert all that must hold after a crash, and return what became of the last release."""
+    text = (folder / "draws").read_text() if (folder / "draws").exists() else ""
+    # Of a line cut short nothing was used yet.
+    draws = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    if not (folder / "ledger").exists():
+        assert not draws
+        assert not (folder / "ledger.marker").exists()
+        return "none"
+    with Ledger.open(folder / "ledger", TERMS) as ledger:
+        if recover:
+            ledger.recover()
+            assert ledger.recover() is None
+            assert ledger.pending is None
+        report = ledger.report()
+        spent = Fraction(ledger.spent)
+    shots = {shot["intent"]: shot for shot in report["snapshots"]}
+    assert sorted(shots) == list(range(1, report["generation"] + 1))
+    numbers = [int(number) for number, _, _ in draws]
+    assert len(set(numbers)) == len(numbers)
+    assert all(shots[int(number)]["cohort_id"] == cohort for number, cohort, _ in draws)
+    drawn = Counter(cohort for _, cohort, _ in draws)
+    paid = Counter(shot["cohort_id"] for shot in shots.values())
+    assert all(paid[cohort] >= n for cohort, n in drawn.items())
+    assert spent >= max(drawn.values(), default=0) * PRICE
+    assert spent == Fraction(round_up(max(paid.values(), default=0) * PRICE))
+
+    noise = {int(number): digest for number, _, digest in draws}
+    for number, shot in shots.items():
+        artifact = folder / f"artifact-{number}"
+        if shot["state"] == "committed" or artifact.exists():
+            content = artifact.read_bytes()
+            assert shot["state"] != "lost"
+            assert hashlib.blake2b(content, digest_size=32).hexdigest() == shot["digest"]
+            assert hashlib.blake2b(content).hexdigest() == noise[number]
+    assert len(list(folder.glob("artifact-*"))) <= len(shots)
+    return str(shots[max(shots)]["state"]) if shots else "none"
+
+
+def published(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("artifact-*")}
+
+
+def every_step(scratch: Path) -> Counter[str]:
+    """Kill at every step of two releases, and at every step of the recovery after each."""
+    outcomes: Counter[str] = Counter()
+    status, step = -signal.SIGKILL, 0
+    while status == -signal.SIGKILL:
+        folder = scratch / str(step)
+        folder.mkdir()
+        status = wait(fork(lambda f=folder, s=step: work(f, 2, die_at(s))))
+        before = published(folder)
+        outcomes[f"killed {verify(folder)}"] += 1
+        again, second = -signal.SIGKILL, 0
+        while again == -signal.SIGKILL:
+            copy = scratch / f"{step}-{second}"
+            shutil.copytree(folder, copy)
+            again = wait(fork(lambda c=copy, s=second: work(c, 0, die_at(s))))
+            outcomes["killed again"] += again == -signal.SIGKILL
+            verify(copy)
+            outcomes[f"recovered {verify(copy, recover=True)}"] += 1
+            assert before.items() <= published(copy).items()
+            assert wait(fork(lambda c=copy: work(c, 1))) == 0
+            verify(copy)
+            shutil.rmtree(copy)
+            second += 1
+        shutil.rmtree(folder)
+        step += 1
+    assert status == 0
+    outcomes["steps"] = step - 1
+    return outcomes
+
+
+def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
+    """Kill at random moments; one ledger lives through thirty crashes."""
+    rng = np.random.default_rng(seed)
+    outcomes: Counter[str] = Counter()
+    folder, before = scratch, dict[str, bytes]()
+    for i in range(kills):
+        if i % 30 == 0:
+            folder, before = scratch / str(i), {}
+            folder.mkdir()
+        child = fork(lambda f=folder: work(f, 1000))
+        time.sleep(rng.uniform(0.0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        assert wait(child) == -signal.SIGKILL
+        outcomes["journals"] += (folder / "ledger-journal").exists()
+        outcomes[f"killed {verify(folder)}"] += 1
+        after = published(folder)
+        assert before.items() <= after.items()
+        before = after
+        if rng.random() < 0.3:
+            verify(folder, recover=True)
+            before = published(folder)
+            assert after.items() <= before.items()
+    outcomes["artifacts"] = sum(1 for _ in scratch.glob("*/artifact-*"))
+    return outcomes
+
+
+def full_disk(scratch: Path) -> Counter[str]:
+    """Let no file grow beyond a limit, for every limit that a release can meet."""
+    outcomes: Counter[str] = Counter()
+    model = scratch / "model"
+    model.mkdir()
+    work(model, 12)
+    size = (model / "ledger").stat().st_size
+
+    def limited(folder: Path, limit: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        work(folder, 12)
+
+    for limit in range(0, 2 * size, 1500):
+        folder = scratch / str(limit)
+        shutil.copytree(model, folder)
+        status = wait(fork(lambda f=folder, n=limit: limited(f, n)))
+        outcomes[str(status)] += 1
+        before = published(folder)
+        verify(folder)
+        verify(folder, recover=True)
+        assert before.items() <= published(folder).items()
+        work(folder, 1)
+        shutil.rmtree(folder)
+    return outcomes
+
+
+def many_writers(scratch: Path) -> Counter[str]:
+    """Let six processes want to write at once; each tries until it has made its releases."""
+    Ledger.open(scratch / "ledger", TERMS, create=True).close()
+    read_end, write_end = os.pipe()
+
+    def persist() -> None:
+        made = refused = 0
+        while made < 5:
+            try:
+                work(scratch, 1)
+                made += 1
+            except LedgerError as error:
+                if "one writer" not in str(error):
+                    raise
+                refused += 1
+                time.sleep(0.002)
+        os.write(write_end, b"%d\n" % refused)
+
+    children = [fork(persist) for _ in range(6)]
+    assert [wait(child) for child in children] == [0] * 6
+    verify(scratch)
+    with Ledger.open(scratch / "ledger") as ledger:
+        assert ledger.generation == 30
+        assert ledger.spent == cost(EVENT).mu_squared
+    os.close(write_end)
+    with os.fdopen(read_end) as lines:
+        return Counter(refused=sum(map(int, lines)))
+
+
+def forked_writer(scratch: Path) -> Counter[str]:
+    """A child must not write with its parent's ledger, nor keep it locked."""
+    ledger = Ledger.open(scratch / "ledger", TERMS, create=True)
+
+    def misuse() -> None:
+        try:
+            ledger.begin(Cohort("c", (DocumentRange("s", 0, 1),), 0), EVENT)
+        except LedgerError as error:
+            if "fork" not in str(error):
+                raise
+            signal.pause()
+
+    child = fork(misuse)
+    try:
+        work_of_parent = Cohort("c", (DocumentRange("s", 0, 1),), 0)
+        time.sleep(0.2)
+        ledger.begin(work_of_parent, EVENT)
+        ledger.close()
+        with Ledger.open(scratch / "ledger") as again:
+            assert again.generation == 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+    return Counter(status=wait(child))
+
+
+def main() -> None:
+    task, scratch, *numbers = sys.argv[1:]
+    run: Callable[..., Counter[str]] = {
+        "every-step": every_step,
+        "any-moment": any_moment,
+        "full-disk": full_disk,
+        "many-writers": many_writers,
+        "forked-writer": forked_writer,
+    }[task]
+    print(json.dumps(run(Path(scratch), *map(int, numbers))))
+
+
+if __name__ == "__main__":
+    main()

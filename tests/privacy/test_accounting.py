@@ -1,0 +1,297 @@
+"""Accounting against high precision, against dp-accounting, and against itself."""
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import (
+    DELTA_MARGIN,
+    MAX_MU,
+    MIN_DELTA,
+    Budget,
+    cost,
+    delta_of,
+    delta_spent,
+    epsilon_of,
+    epsilon_spent,
+    mu_of,
+    noise_multiplier,
+)
+from streamlda.privacy.events import (
+    Composed,
+    Event,
+    GaussianRelease,
+    LaplaceRelease,
+    Parallel,
+    to_dp_event,
+)
+
+MP = mpmath.mp.clone()
+MP.dps = 80
+TEXT: Any = "1"
+NOTHING: Any = None
+FRACTION: Any = 1.5
+
+multipliers = st.floats(0.01, 1e6)
+epsilons = st.floats(0, 1e3)
+log_deltas = st.floats(-690, math.log(0.5))
+
+
+def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
+    """The formula of Balle and Wang as it is printed, with 40 digits left of it."""
+    MP.dps = 80 + int(max(0, -2 * MP.log10(mu)))
+    mu_, epsilon_ = MP.mpf(mu), MP.mpf(epsilon)
+
+    def normal(x: mpmath.mpf) -> mpmath.mpf:
+        return MP.erfc(-x / MP.sqrt(2)) / 2
+
+    first = normal(-epsilon_ / mu_ + mu_ / 2)
+    return first - MP.exp(epsilon_) * normal(-epsilon_ / mu_ - mu_ / 2)
+
+
+@st.composite
+def settings_in_range(draw: Callable[..., float]) -> tuple[float, float]:
+    """Mu over nine decades, and an epsilon whose delta is between 1e-300 and 1."""
+    mu = 10 ** draw(st.floats(-6, 3))
+    tail = draw(st.floats(0, 1))
+    return mu, max(0.0, mu * (mu / 2 + tail * (37 + mu / 2) - mu / 2))
+
+
+@given(settings_in_range())
+def test_delta_is_exact_to_its_margin_and_never_too_small(setting: tuple[float, float]) -> None:
+    mu, epsilon = setting
+    exact, ours = exact_delta(mu, epsilon), delta_of(mu, epsilon)
+    assert exact <= ours <= max(exact * (1 + 1.1 * DELTA_MARGIN), MIN_DELTA)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.1, 0.999999, 1.0, 1.000001, 5.0, 40.0, 1e3])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1e-3, 0.5, 1.0, 30.0, 800.0, 1e3])
+def test_delta_holds_its_margin_at_the_corners(mu: float, epsilon: float) -> None:
+    exact, ours = exact_delta(mu, epsilon), delta_of(mu, epsilon)
+    assert exact <= ours <= max(exact * (1 + 1.1 * DELTA_MARGIN), MIN_DELTA)
+
+
+def test_a_delta_too_small_to_tell_is_rounded_up() -> None:
+    assert exact_delta(1e-6, 1.0) < MIN_DELTA
+    assert delta_of(1e-6, 1.0) == MIN_DELTA
+    assert delta_of(0.0, 0.0) == 0.0
+
+
+@given(st.floats(-6, 3), log_deltas)
+def test_epsilon_meets_delta_and_no_more(log_mu: float, log_delta: float) -> None:
+    mu, delta = 10**log_mu, math.exp(log_delta)
+    epsilon = epsilon_of(mu, delta)
+    assert exact_delta(mu, epsilon) <= delta
+    assert epsilon == 0 or exact_delta(mu, epsilon) >= delta * (1 - 1e-9)
+
+
+@given(epsilons, log_deltas)
+def test_mu_meets_delta_and_no_more(epsilon: float, log_delta: float) -> None:
+    delta = math.exp(log_delta)
+    mu = mu_of(epsilon, delta)
+    assert delta * (1 - 1e-9) <= exact_delta(mu, epsilon) <= delta
+
+
+def test_mu_stops_at_the_largest() -> None:
+    assert mu_of(1e6, 0.5) == MAX_MU
+    assert exact_delta(MAX_MU, 1e6) < 0.5
+
+
+@given(epsilons, log_deltas, st.integers(1, 10**6))
+def test_noise_is_enough_and_no_more(epsilon: float, log_delta: float, releases: int) -> None:
+    delta = math.exp(log_delta)
+    z = noise_multiplier(epsilon, delta, releases)
+    mu = MP.sqrt(releases) / MP.mpf(z)
+    assert exact_delta(mu, epsilon) <= delta
+    # Delta falls by up to 1500 times the relative headroom of the noise.
+    assert exact_delta(mu, epsilon) >= delta * (1 - 1e-7)
+
+
+@pytest.mark.parametrize(("delta", "sigma"), [(1e-5, "3.73063"), (1e-6, "4.22468")])
+def test_noise_of_one_release_at_epsilon_1(delta: float, sigma: str) -> None:
+    assert f"{noise_multiplier(1, delta):.5f}" == sigma
+    assert noise_multiplier(1, delta, 400) == pytest.approx(20 * float(sigma), rel=2e-6)
+
+
+@given(st.floats(-3, 2), st.floats(0, 50), st.floats(1.000001, 2))
+def test_delta_rises_with_mu_and_falls_with_epsilon(log_mu: float, e: float, more: float) -> None:
+    mu = 10**log_mu
+    assert delta_of(mu, e) <= delta_of(mu * more, e)
+    assert delta_of(mu, e) >= delta_of(mu, e * more)
+
+
+@given(st.floats(-3, 2), st.floats(0.01, 50))
+def test_epsilon_and_mu_undo_each_other(log_mu: float, delta_exponent: float) -> None:
+    mu, delta = 10**log_mu, 10**-delta_exponent
+    epsilon = epsilon_of(mu, delta)
+    if epsilon > 0:
+        assert mu_of(epsilon, delta) == pytest.approx(mu, rel=1e-9)
+
+
+@pytest.mark.parametrize("delta", [0.1, 1e-5, 1e-6, 1e-12, 1e-40])
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 4.0, 20.0])
+def test_equals_dp_accounting(epsilon: float, delta: float) -> None:
+    sigma = dp_accounting.get_sigma_gaussian(epsilon, delta)
+    assert noise_multiplier(epsilon, delta) == pytest.approx(sigma, rel=1e-9)
+    for z in (sigma, 0.7 * sigma):
+        theirs = dp_accounting.get_epsilon_gaussian(z, delta)
+        ours = epsilon_spent(GaussianRelease(z), delta)
+        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-9)
+
+
+def gaussians(*values: float) -> Composed:
+    return Composed([GaussianRelease(z) for z in values])
+
+
+def test_gaussian_releases_compose_by_mu_squared() -> None:
+    spent = gaussians(3, 4, 12, 12)
+    assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
+    one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
+    assert epsilon_spent(spent, 1e-6) == pytest.approx(epsilon_spent(one, 1e-6), rel=1e-12)
+    accountant = PLDAccountant().compose(to_dp_event(spent))
+    assert epsilon_spent(spent, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=2e-4)
+    assert delta_spent(spent, 1.0) == pytest.approx(accountant.get_delta(1.0), rel=2e-3)
+
+
+@given(st.lists(multipliers, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs: list[float], random: Random) -> None:
+    exact = sum(1 / MP.mpf(z) ** 2 for z in zs)
+    whole = cost(gaussians(*zs)).mu_squared
+    assert exact <= whole <= exact * (1 + MP.mpf("1e-14"))
+    shuffled = random.sample(zs, len(zs))
+    assert cost(gaussians(*shuffled)) == cost(gaussians(*zs))
+    halves = Composed([gaussians(*zs[:3]), gaussians(*zs[3:])])
+    assert cost(halves).mu_squared == pytest.approx(whole, rel=1e-14)
+
+
+def test_cohorts_side_by_side_cost_the_dearest() -> None:
+    cheap, dear = gaussians(5, 5), GaussianRelease(2)
+    assert cost(Parallel([cheap, dear, cheap])) == cost(dear)
+    assert cost(Parallel([])) == cost(Composed([])) == (0, 0, 0)
+    both = Composed([Parallel([cheap, dear]), Parallel([cheap, dear])])
+    assert cost(both).mu_squared == pytest.approx(0.5, rel=1e-14)
+    mixed = cost(Parallel([dear, LaplaceRelease(0.01)]))
+    assert mixed == (cost(dear).mu_squared, cost(dear).mu_squared, 0.01)
+
+
+@given(st.floats(1e-9, 30), st.floats(0, 1))
+def test_pure_release_as_gdp_covers_its_worst_case(epsilon: float, part: float) -> None:
+    mu = math.sqrt(cost(LaplaceRelease(epsilon)).mu_squared)
+    # Randomised response: nothing that is epsilon-DP tells more.
+    e, wanted = MP.mpf(epsilon), MP.mpf(epsilon * part)
+    worst = (MP.exp(e) - MP.exp(wanted)) / (1 + MP.exp(e))
+    assert exact_delta(mu, epsilon * part) >= worst * (1 - MP.mpf("1e-30"))
+    # And no smaller mu would do: at the corner the two curves meet.
+    assert exact_delta(mu, 0.0) == pytest.approx(float(MP.tanh(e / 2)), rel=1e-3)
+    corner = MP.sqrt(8) * MP.erfinv(MP.tanh(e / 2))
+    assert corner <= mu <= corner * (1 + MP.mpf("2e-10"))
+
+
+@pytest.mark.parametrize("pure", [0.01, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("z", [0.8, 5.0, 40.0])
+def test_mixed_composition_is_a_valid_bound(pure: float, z: float) -> None:
+    spent = Composed([GaussianRelease(z), LaplaceRelease(pure), LaplaceRelease(pure)])
+    ours = epsilon_spent(spent, 1e-5)
+    assert ours <= 1.000001 * (epsilon_of(1 / z, 1e-5) + 2 * pure)
+    # Optimistic, so a lower bound of what Laplace noise really costs.
+    pld = dp_accounting.pld.privacy_loss_distribution
+    laplace = pld.from_laplace_mechanism(1 / pure, pessimistic_estimate=False)
+    gaussian = pld.from_gaussian_mechanism(z, pessimistic_estimate=False)
+    truth = gaussian.compose(laplace).compose(laplace)
+    assert truth.get_epsilon_for_delta(1e-5) <= ours * (1 + 1e-9)
+    for epsilon in (pure, 2.5 * pure, 2.5 * pure + 1):
+        # The truncation of its tails, where delta is next to nothing.
+        assert delta_spent(spent, epsilon) >= truth.get_delta_for_epsilon(epsilon) - 1e-9
+
+
+def test_pure_releases_alone_need_no_delta() -> None:
+    spent = Composed([LaplaceRelease(0.1), LaplaceRelease(0.2)])
+    assert epsilon_spent(spent, 1e-200) == pytest.approx(0.3, rel=1e-14)
+    assert epsilon_spent(spent, 1e-200) >= 0.3
+    assert delta_spent(spent, 0.31) == 0.0
+    many = Composed([LaplaceRelease(0.01)] * 1000)
+    assert epsilon_spent(many, 1e-6) < 3
+
+
+@given(st.floats(0.01, 20), st.floats(1, 20), st.integers(1, 60))
+def test_a_budget_fits_as_many_releases_as_it_was_made_for(
+    epsilon: float, exponent: float, releases: int
+) -> None:
+    budget = Budget(epsilon, 10**-exponent)
+    release = GaussianRelease(budget.noise_multiplier(releases))
+    assert release.noise_multiplier == pytest.approx(
+        noise_multiplier(epsilon, 10**-exponent, releases), rel=1e-9
+    )
+    before: list[Event] = [release] * (releases - 1)
+    assert budget.fits(release, before)
+    assert not budget.fits(release, [*before, release])
+    assert not budget.fits(GaussianRelease(release.noise_multiplier * (1 - 1e-9)), before)
+    assert budget.remaining([release] * (releases + 1)) == 0.0
+    assert epsilon_spent(Composed([*before, release]), budget.delta) <= epsilon
+
+
+def test_what_is_left_of_a_budget_can_be_spent_and_no_more() -> None:
+    budget = Budget(1.0, 1e-6)
+    spent: list[Event] = [GaussianRelease(6.0), LaplaceRelease(0.05)]
+    left = budget.remaining(spent)
+    assert left == pytest.approx(mu_of(1.0, 1e-6) ** 2 - cost(Composed(spent)).mu_squared)
+    for _ in range(30):
+        release = GaussianRelease(budget.noise_multiplier(2, spent))
+        assert budget.fits(release, spent)
+        spent.append(release)
+        assert budget.remaining(spent) == pytest.approx(left / 2, rel=1e-6, abs=1e-12)
+        left = budget.remaining(spent)
+    assert 1 - 1e-6 < epsilon_spent(Composed(spent), 1e-6) <= 1.0
+    assert not budget.fits(GaussianRelease(1e4), spent)
+    with pytest.raises(InvalidSettingError, match="must fit the privacy budget"):
+        budget.noise_multiplier(1, [GaussianRelease(1.0)])
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: delta_of(-1e-9, 1), "mu"),
+        (lambda: delta_of(1e3 + 1, 1), "mu"),
+        (lambda: delta_of(math.nan, 1), "mu"),
+        (lambda: delta_of(1, -1e-9), "epsilon"),
+        (lambda: delta_of(1, math.inf), "epsilon"),
+        (lambda: epsilon_of(1, 0), "delta"),
+        (lambda: epsilon_of(1, 1), "delta"),
+        (lambda: epsilon_of(1, 1e-301), "delta"),
+        (lambda: mu_of(TEXT, 1e-5), "epsilon"),
+        (lambda: mu_of(NOTHING, 1e-5), "epsilon"),
+        (lambda: mu_of(1, True), "delta"),
+        (lambda: noise_multiplier(1, 1e-5, 0), "releases"),
+        (lambda: noise_multiplier(1, 1e-5, FRACTION), "releases"),
+        (lambda: Budget(-1, 1e-5), "epsilon"),
+        (lambda: Budget(1, 0), "delta"),
+        (lambda: epsilon_spent(GaussianRelease(1), 2), "delta"),
+        (lambda: delta_spent(Composed([LaplaceRelease(1)]), -2), "epsilon"),
+        (lambda: epsilon_spent(Composed([GaussianRelease(1e-3)] * 2), 1e-5), "mu"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str) -> None:
+    with pytest.raises(InvalidSettingError, match=rf"^{name} must be .*got {name}=.*; "):
+        call()
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    one: Any = np.int64(1)
+    assert delta_of(np.float64(1), one) == delta_of(1, 1)
+    assert noise_multiplier(1, 1e-5, 4 * one) == noise_multiplier(1, 1e-5, 4)
+
+
+def test_only_events_have_a_cost() -> None:
+    no_event: Any = 0.5
+    with pytest.raises(InvalidSettingError, match="type=float"):
+        cost(no_event)

@@ -1,0 +1,417 @@
+"""The joint release: sensitivity on adversarial neighbours, scale and independence of the noise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.mechanism import MAX_INCREASE, Block, JointGaussian
+from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+
+#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
+ALARM = 1e-5
+
+RELATIONS = ["add-remove", "replace-one"]
+
+
+def blocks(cells=6, *, nonnegative=False):
+    return [
+        Block("first", (cells,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
+        Block("pair", (cells, 2), l2_clip_norm=0.04, weight=2.0, nonnegative=nonnegative),
+        Block("documents", (), l2_clip_norm=1.0, weight=0.3, nonnegative=True),
+    ]
+
+
+def mechanism(parts=None, z=4.0, relation="add-remove", n_max=1000, **options):
+    parts = blocks() if parts is None else parts
+    return JointGaussian(parts, z, neighboring_relation=relation, n_max=n_max, **options)
+
+
+def zeros(mech):
+    return {block.name: np.zeros(block.shape) for block in mech.blocks}
+
+
+def total(mech, documents):
+    """Sum contributions one after the other, as an accumulator does."""
+    sums = zeros(mech)
+    for document in documents:
+        for name, part in document.items():
+            sums[name] = sums[name] + part
+    return sums
+
+
+def distance(mech, sums, others):
+    """Return how far two datasets are apart in what is added to the noise, weighted."""
+    square = 0.0
+    for block in mech.blocks:
+        steps = mech._aggregate(block, sums[block.name]) - mech._aggregate(
+            block, others[block.name]
+        )
+        scale = mech.steps[block.name] * math.sqrt(mech.shares[block.name]) / block.l2_clip_norm
+        square += float(np.sum((steps * scale) ** 2))
+    return math.sqrt(square)
+
+
+def full(mech, sign=1.0, cell=0):
+    """Return a contribution at the clip norm of every block, all in one cell."""
+    document = zeros(mech)
+    for block in mech.blocks:
+        least = 1.0 if block.nonnegative else sign
+        document[block.name].reshape(-1)[cell % block.cells] = least * block.l2_clip_norm
+    return document
+
+
+def test_shares_and_standard_deviations_follow_from_weights_and_clip_norms():
+    mech = mechanism()
+    assert mech.shares == pytest.approx({"first": 0.1 / 2.4, "pair": 2 / 2.4, "documents": 0.125})
+    for block in mech.blocks:
+        sigma = 4.0 * mech.l2_sensitivity * block.l2_clip_norm / math.sqrt(mech.shares[block.name])
+        assert mech.stddevs[block.name] == pytest.approx(sigma, rel=1e-12)
+        step = mech.steps[block.name]
+        assert math.frexp(step)[0] == 0.5
+        assert 2.0**32 <= mech.stddevs[block.name] / step <= 2.0**40
+    # 13 + 6 cells; twice the bound of one value.
+    assert mech.tv_distance_bound == 19 * 2 * Noise.tv_distance_bound
+
+
+@pytest.mark.parametrize(
+    ("relation", "nonnegative", "exact"),
+    [
+        ("add-remove", False, 1.0),
+        ("add-remove", True, 1.0),
+        ("replace-one", True, math.sqrt(2)),
+        ("replace-one", False, math.sqrt(4 * 2 / 2.4 + 2 * 0.4 / 2.4)),
+    ],
+)
+@pytest.mark.parametrize("z", [0.01, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("n_max", [1, 10**5, 3 * 10**6])
+def test_sensitivity_is_at_most_one_percent_above_that_of_exact_sums(
+    relation, nonnegative, exact, z, n_max
+):
+    mech = mechanism(blocks(nonnegative=nonnegative), z, relation, n_max)
+    assert exact < mech.l2_sensitivity <= exact * (1 + MAX_INCREASE)
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_sensitivity_is_attained(relation, nonnegative):
+    mech = mechanism(blocks(nonnegative=nonnegative), relation=relation)
+    rng = np.random.default_rng(0)
+    common = [full(mech, cell=int(cell)) for cell in rng.integers(12, size=300)]
+    here = total(mech, [*common, full(mech)])
+    if relation == "add-remove":
+        there = total(mech, common)
+    else:
+        # The count is 1 in every document; the others are as far apart as they can be.
+        other = full(mech, -1.0, 0)
+        if nonnegative:
+            other = full(mech, cell=1)
+        else:
+            other["first"] = full(mech, cell=1)["first"]
+        other["documents"] = np.zeros(())
+        there = total(mech, [*common, other])
+    found = distance(mech, here, there)
+    if relation == "replace-one":
+        # A single nonnegative number moves by its clip norm, not by sqrt(2) of it.
+        found = math.sqrt(found**2 + mech.shares["documents"])
+    assert 0.99 * mech.l2_sensitivity <= found <= mech.l2_sensitivity
+
+
+def test_the_part_of_the_grid_is_attained():
+    # Every cell stands just below half a step, and a document of no size lifts it over.
+    mech = mechanism([Block("pair", (400, 500), 0.04)], z=1e6)
+    step = mech.steps["pair"]
+    here = {"pair": np.full((400, 500), step * 0.5)}
+    there = {"pair": np.full((400, 500), np.nextafter(step * 0.5, 1) + step * 2.0**-50)}
+    moved = float(np.linalg.norm(there["pair"] - here["pair"])) / 0.04
+    rounded = distance(mech, here, there)
+    assert moved < 1e-12
+    assert rounded == pytest.approx(math.sqrt(200_000) * step / 0.04)
+    assert 1.0 + rounded <= mech.l2_sensitivity < 1.0 + rounded * 1.01
+
+
+def test_the_part_of_floating_point_sums_holds_and_is_needed():
+    # In one order, small contributions vanish one by one beside a large sum; in the other they
+    # have grown before they meet it.
+    n = 100_000
+    # The bound of the chain alone: each of n additions may round.
+    mech = mechanism([Block("x", (1,), 1.0)], n_max=n, roundings=n)
+    large, small = np.ones(n // 2), np.full(n // 2, 2.0**-38 / 3)
+    orders = [np.concatenate([large, small]), np.concatenate([small, large])]
+    found = [np.add.accumulate(values)[-1] for values in orders]
+    exact = math.fsum(orders[0])
+    error = max(abs(value - exact) for value in found)
+    bound = (mech.l2_sensitivity - 1) / 2
+    assert 1e-8 < error < bound
+    smaller = mechanism([Block("x", (1,), 1.0)], n_max=n, roundings=1)
+    assert smaller.l2_sensitivity < mech.l2_sensitivity
+
+
+contributions = st.lists(
+    st.tuples(
+        st.sampled_from(["full", "tiny", "zero", "random", "third", "minus"]), st.integers(0, 11)
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def contribution(mech, kind, cell):
+    if kind == "random":
+        rng = np.random.default_rng(cell)
+        document = {}
+        for block in mech.blocks:
+            part = rng.normal(size=block.shape)
+            part = np.abs(part) if block.nonnegative else part
+            document[block.name] = part * (block.l2_clip_norm / np.linalg.norm(part))
+        return document
+    scale = {"full": 1.0, "minus": 1.0, "tiny": 1e-300, "zero": 0.0, "third": 1 / 3}[kind]
+    document = full(mech, -1.0 if kind == "minus" else 1.0, cell)
+    return {name: part * scale for name, part in document.items()}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@given(drawn=contributions, seed=st.integers(0, 2**32), z=st.sampled_from([0.01, 3.0, 1e6]))
+def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, seed, z):
+    mech = mechanism(z=z, relation=relation, n_max=25)
+    documents = [contribution(mech, kind, cell) for kind, cell in drawn]
+    rng = np.random.default_rng(seed)
+    changed = [documents[i] for i in rng.permutation(len(documents))]
+    gone = changed.pop()
+    if relation == "replace-one":
+        changed.append({name: -part if name == "pair" else part for name, part in gone.items()})
+    assert distance(mech, total(mech, documents), total(mech, changed)) <= mech.l2_sensitivity
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_release_costs_what_the_noise_multiplier_says(relation):
+    """Measure mu of the worst pair from the noise really drawn, block by block.
+
+    Half the noise, a block without noise or weight, a grid that is forgotten, or replace-one
+    counted as add-remove all put mu far outside: a third of a percent is one standard error.
+    """
+    z, cells = 2.0, 60_000
+    parts = [
+        Block("first", (cells,), 0.2, weight=1.0),
+        Block("pair", (cells // 2, 2), 0.04, weight=3.0),
+        Block("triple", (cells,), 5.0, weight=0.5),
+    ]
+    mech = mechanism(parts, z, relation)
+    rng = np.random.default_rng(2)
+    common = [full(mech, cell=int(cell)) for cell in rng.integers(cells, size=50)]
+    here = total(mech, [*common, full(mech)])
+    there = total(mech, common if relation == "add-remove" else [*common, full(mech, -1.0)])
+    released = mech.release(here, SeededNoise(11))
+    square = 0.0
+    for block in parts:
+        noise = released[block.name] - here[block.name]
+        difference = here[block.name] - there[block.name]
+        square += np.sum(difference**2) / np.mean(noise**2)
+    assert math.sqrt(square) == pytest.approx(1 / z, rel=0.015)
+
+
+def variance_p_value(values, sigma):
+    upper = stats.chi2.sf(np.sum((values / sigma) ** 2), values.size)
+    return 2 * min(upper, 1 - upper)
+
+
+@pytest.mark.statistical
+def test_noise_has_the_stated_scale_and_shape_and_no_other():
+    mech = mechanism(blocks(20_000))
+    rng = np.random.default_rng(3)
+    sums = {"first": rng.random(20_000), "pair": rng.normal(size=(20_000, 2)) * 0.1}
+    sums["documents"] = np.array(700.0)
+    released = mech.release(sums, SeededNoise(12))
+    for name in ("first", "pair"):
+        noise = released[name] - sums[name]
+        sigma = mech.stddevs[name]
+        assert variance_p_value(noise, sigma) > ALARM
+        assert variance_p_value(noise, sigma * 2 / 3) < ALARM
+        assert variance_p_value(noise, sigma * 3 / 2) < ALARM
+        assert stats.kstest(noise.reshape(-1) / sigma, "norm").pvalue > ALARM
+
+
+@pytest.mark.statistical
+def test_a_single_number_gets_noise_too():
+    mech = mechanism([Block("documents", (), 1.0, nonnegative=True)])
+    noise = SeededNoise(13)
+    values = [
+        float(mech.release({"documents": np.array(700.0)}, noise)["documents"]) - 700
+        for _ in range(2000)
+    ]
+    sigma = mech.stddevs["documents"]
+    assert variance_p_value(np.array(values), sigma) > ALARM
+    assert variance_p_value(np.array(values), sigma * 2 / 3) < ALARM
+    assert variance_p_value(np.array(values), sigma * 3 / 2) < ALARM
+
+
+@pytest.mark.statistical
+def test_noise_is_independent_of_blocks_rounds_and_sums():
+    n = 40_000
+    parts = [Block("a", (n,), 1.0), Block("b", (n,), 1.0)]
+    mech = mechanism(parts)
+    noise = SeededNoise(14)
+    rng = np.random.default_rng(4)
+    sums = {name: rng.normal(size=n) for name in "ab"}
+    rounds = [mech.release(sums, noise) for _ in range(2)]
+    drawn = [released[name] - sums[name] for released in rounds for name in "ab"]
+    table = np.corrcoef([*drawn, *sums.values()])
+    largest = np.abs(table - np.eye(len(table))).max()
+    assert largest * math.sqrt(n) < 5
+    assert len(np.unique(np.concatenate(drawn))) > 4 * n - 4
+
+
+def test_two_secure_releases_share_no_noise():
+    mech = mechanism(blocks(200))
+    noise = SecureNoise()
+    released = [mech.release(zeros(mech), source) for source in (noise, noise, SecureNoise())]
+    values = np.concatenate([part.reshape(-1) for parts in released for part in parts.values()])
+    assert len(np.unique(values)) == len(values) == 3 * 601
+
+
+def off_grid(values):
+    """Return how often a value is no multiple of 2^-53."""
+    scaled = np.asarray(values) * 2.0**53
+    return float(np.mean(scaled != np.rint(scaled)))
+
+
+@pytest.mark.statistical
+def test_last_bits_tell_a_sum_of_doubles_from_its_neighbour_but_not_here():
+    """The event "off the grid of 2^-53" costs a float mechanism delta > 0.05 at any epsilon."""
+    n = 100_000
+    rng = np.random.default_rng(5)
+    # In each cell 200 contributions cancel to exactly 0; the neighbour has one document more.
+    halves = rng.normal(size=(100, 50)).astype(np.float32).astype(np.float64)
+    cancelling = np.zeros(50)
+    for part in [*halves, *(-halves)]:
+        cancelling = cancelling + part
+    assert not cancelling.any()
+    sums = [np.tile(cancelling, n // 50), np.tile(cancelling, n // 50) + 1.0]
+    plain = [off_grid(values + rng.normal(size=n)) for values in sums]
+    assert plain[0] > 0.2
+    assert plain[1] == 0.0
+
+    mech = mechanism([Block("x", (n,), 1.0)], z=1.0, n_max=n)
+    noise = SeededNoise(15)
+    released = [mech.release({"x": values}, noise)["x"] for values in sums]
+    step = mech.steps["x"]
+    assert [off_grid(values) for values in released] == [0.0, 0.0]
+    for values in released:
+        whole = values / step
+        assert np.array_equal(whole, np.rint(whole))
+        counts = np.bincount(whole.astype(np.int64) % 32, minlength=32)
+        assert stats.chisquare(counts).pvalue > ALARM
+    # Plain sums with noise from this sampler's scale fail the same test of the last bits.
+    naive = (sums[1] + rng.normal(size=n) * mech.stddevs["x"]) / 2.0**-55
+    assert stats.chisquare(np.bincount((naive % 32).astype(int), minlength=32)).pvalue < ALARM
+
+
+@pytest.mark.parametrize(
+    ("block", "value"),
+    [
+        ("first", math.nan),
+        ("first", math.inf),
+        ("pair", -math.inf),
+        ("pair", 1e300),
+        ("pair", 1.02 * 1000 * 0.04),
+        ("first", -1e-9),
+        ("documents", math.nan),
+    ],
+)
+def test_what_is_no_sum_is_refused_before_noise_is_drawn(block, value):
+    mech = mechanism()
+    sums = zeros(mech)
+    sums[block].reshape(-1)[-1] = value
+    noise = SeededNoise(16)
+    with pytest.raises(InvalidDocumentsError, match=f"block={block}") as caught:
+        mech.release(sums, noise)
+    assert f"{value:.6g}" not in str(caught.value)
+    np.testing.assert_array_equal(
+        noise.discrete_gaussian(1e9, 9), SeededNoise(16).discrete_gaussian(1e9, 9)
+    )
+
+
+def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
+    mech = mechanism(n_max=1000)
+    sums = {name: part * 1000 for name, part in full(mech).items()}
+    before = {name: part.copy() for name, part in sums.items()}
+    for array in sums.values():
+        array.setflags(write=False)
+    released = mech.release(sums, SeededNoise(17))
+    for block in mech.blocks:
+        np.testing.assert_array_equal(sums[block.name], before[block.name])
+        assert released[block.name].shape == block.shape
+        assert released[block.name].dtype == np.float64
+
+
+@pytest.mark.parametrize("change", ["missing", "extra", "shape"])
+def test_sums_of_other_blocks_are_refused(change):
+    mech = mechanism()
+    sums = zeros(mech)
+    if change == "missing":
+        del sums["pair"]
+    elif change == "extra":
+        sums["more"] = np.zeros(3)
+    else:
+        sums["pair"] = np.zeros((2, 6))
+    with pytest.raises(InvalidSettingError, match="sums must be those of the blocks"):
+        mech.release(sums, SeededNoise(0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"parts": []}, "different names"),
+        ({"parts": [Block("x", (2,), 1.0), Block("x", (3,), 1.0)]}, "different names"),
+        ({"z": 0.0}, "noise_multiplier must lie in"),
+        ({"z": math.nan}, "noise_multiplier must lie in"),
+        ({"z": math.inf}, "noise_multiplier must lie in"),
+        ({"relation": "add"}, "the relation must be one of add-remove, replace-one"),
+        ({"n_max": 0}, "n_max must lie in"),
+        ({"roundings": 0}, "roundings must lie in"),
+        ({"n_max": 10**7}, "rounding must cost at most 1 %"),
+        ({"n_max": 2**52}, "rounding must cost at most 1 %"),
+        ({"z": 1e9}, "at most 2\\^40 steps"),
+        ({"z": 1e-3, "n_max": 10**8, "roundings": 1000}, "fewer than 2\\^61 steps"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        mechanism(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"l2_clip_norm": 0.0},
+        {"l2_clip_norm": math.nan},
+        {"l2_clip_norm": math.inf},
+        {"weight": 0.0},
+        {"weight": -1.0},
+        {"magnitude": 0.5},
+        {"shape": (3, 0)},
+        {"shape": (-1,)},
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(settings):
+    name = "a block" if "shape" in settings else next(iter(settings))
+    with pytest.raises(InvalidSettingError, match=f"{name} must"):
+        Block(**{"name": "x", "shape": (3,), "l2_clip_norm": 1.0, **settings})
+
+
+def test_grouped_sums_allow_more_documents():
+    with pytest.raises(InvalidSettingError, match="sum fewer"):
+        mechanism(n_max=5 * 10**7)
+    assert mechanism(n_max=5 * 10**7, roundings=2**16).l2_sensitivity < 1.01
+
+
+def test_terms_that_cancel_cost_more():
+    parts = [Block("x", (5,), 1.0, magnitude=magnitude) for magnitude in (1.0, 100.0)]
+    single, hundred = (mechanism([part], n_max=10**4) for part in parts)
+    extra = (hundred.l2_sensitivity - 1) / (single.l2_sensitivity - 1)
+    assert 50 < extra < 101

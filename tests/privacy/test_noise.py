@@ -1,0 +1,362 @@
+"""The discrete Gaussian sampler: its exact law, its random bits, and that they are never shared."""
+
+import copy
+import math
+import multiprocessing
+import pickle
+import secrets
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from randomgen import ChaCha
+from scipy import stats
+
+from streamlda.errors import InvalidSettingError
+from streamlda.kernels.discrete_gaussian import MARGIN, REJECTED, UNDECIDED, propose
+from streamlda.privacy.noise import (
+    MAX_SIGMA,
+    MIN_SIGMA,
+    TV_DISTANCE_BOUND,
+    Noise,
+    SecureNoise,
+    SeededNoise,
+    _samples,
+)
+
+#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
+ALARM = 1e-5
+
+SIGMAS = [0.25, 0.5, 1.0, 1.7, 10.3, 2.0**20 + 0.3, 2.0**33 / 3, 2.0**40]
+
+
+def plain(kernel):
+    """Return the uncompiled kernel; with the compiler switched off it is one already."""
+    return getattr(kernel, "py_func", kernel)
+
+
+def random_words(n, seed=0):
+    return np.random.default_rng(seed).integers(-(2**63), 2**63, size=n, dtype=np.int64)
+
+
+def proposal(blocks, place, block, *, negative=False):
+    """Return the first word of an attempt that proposes ``blocks * block + place``."""
+    word = (1 << (51 + blocks)) | (place * (2**51 // block))
+    return word - 2**63 if negative else word
+
+
+def exact_threshold(blocks, place, sigma):
+    """Return 2^63 p, to 50 digits."""
+    with localcontext() as context:
+        context.prec = 80
+        y = Decimal(blocks * math.ceil(sigma) + place)
+        exponent = Decimal("0.5") - (y / Decimal(sigma)) ** 2 / 2
+        return exponent.exp() * Decimal(2) ** (blocks + 62)
+
+
+def test_the_bits_are_those_of_chacha20():
+    # The published key stream for a key and a nonce of zeros.
+    expected = "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    words = ChaCha(key=0, rounds=20).random_raw(4)
+    assert words.astype("<u8").tobytes().hex() == expected
+
+
+def test_the_key_is_256_bits_of_the_operating_system(monkeypatch):
+    asked = []
+    monkeypatch.setattr(secrets, "randbits", lambda n: asked.append(n) or 12345)
+    words = SecureNoise()._words(100)
+    assert asked == [256]
+    expected = ChaCha(key=12345, rounds=20).random_raw(100).view(np.int64)
+    np.testing.assert_array_equal(words, expected)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_compiled_and_plain_kernel_agree(sigma):
+    words = random_words(600)
+    found, expected = np.zeros(300, np.int64), np.zeros(300, np.int64)
+    propose(words, sigma, math.ceil(sigma), MARGIN, found)
+    plain(propose)(words, sigma, math.ceil(sigma), MARGIN, expected)
+    np.testing.assert_array_equal(found, expected)
+    assert 20 < np.sum(found > UNDECIDED) < 280
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_doubles_decide_as_60_digits_do(sigma):
+    words = random_words(2000)
+    block = math.ceil(sigma)
+    fast = _samples(words, sigma, block, MARGIN)
+    np.testing.assert_array_equal(fast, _samples(words, sigma, block, 2.0**63))
+    assert len(fast) > 100
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_doubles_know_the_threshold_within_half_the_margin(sigma):
+    block = math.ceil(sigma)
+    rng = np.random.default_rng(1)
+    places = {0, block - 1, *rng.integers(block, size=40).tolist()}
+    checked = 0
+    for blocks in range(12):
+        for place in places:
+            threshold = int(exact_threshold(blocks, place, sigma))
+            for second in (threshold - 2**20, threshold + 2**20):
+                if not 0 <= second < 2**63:
+                    continue
+                words = np.array([proposal(blocks, place, block), second])
+                values = np.zeros(1, np.int64)
+                propose(words, sigma, block, 2.0**19, values)
+                y = blocks * block + place
+                assert values[0] == (y if second < threshold else REJECTED)
+                checked += 1
+    assert checked > 10
+
+
+def accepted_words(blocks, place, sigma):
+    """Return how many of the 2^63 second words accept a proposal, by bisection."""
+    low, high = 0, 2**63
+    while low < high:
+        middle = (low + high) // 2
+        words = np.array([proposal(blocks, place, math.ceil(sigma)), middle])
+        if len(_samples(words, sigma, math.ceil(sigma), MARGIN)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 1.7, 2.9])
+def test_the_law_is_within_the_stated_distance_of_the_discrete_gaussian(sigma):
+    block = math.ceil(sigma)
+    mass = {}
+    for blocks in range(12):
+        for place in range(block):
+            y = blocks * block + place
+            # Each place owns equally many words, so only the block and the last decision count.
+            one = Fraction(accepted_words(blocks, place, sigma), 2 ** (63 + blocks))
+            mass[y] = one
+            if y:
+                mass[-y] = one
+    total = sum(mass.values())
+    with localcontext() as context:
+        context.prec = 60
+        target = {y: (-((Decimal(y) / Decimal(sigma)) ** 2) / 2).exp() for y in range(-100, 101)}
+        whole = sum(target.values())
+        distance = sum(
+            abs(
+                Decimal(mass.get(y, Fraction()).numerator)
+                / Decimal(mass.get(y, Fraction(0)).denominator)
+                / (Decimal(total.numerator) / Decimal(total.denominator))
+                - target[y] / whole
+            )
+            for y in target
+        )
+    assert distance / 2 <= TV_DISTANCE_BOUND == Noise.tv_distance_bound == 2.0**-60
+
+
+def test_proposals_are_shared_out_evenly():
+    # Every value of the 12 bits of the block: half of them say 0, a quarter 1, ...
+    block = 5
+    words = np.zeros((4096, 2), np.int64)
+    words[:, 0] = np.arange(4096) << 51
+    # No second word is as small as 0: whatever can be accepted is.
+    values = _samples(words.reshape(-1), 5.0, block, MARGIN)
+    counts = dict(zip(*np.unique(values, return_counts=True), strict=True))
+    assert counts == {5 * k: 2 ** (11 - k) for k in range(12)}
+    span = 2**51 // block
+    edges = [(place * span, place) for place in range(block)]
+    edges += [(place * span + span - 1, place) for place in range(block)]
+    for offset, place in edges:
+        word = np.array([(1 << 51) | offset, 0])
+        assert _samples(word, 5.0, block, MARGIN).tolist() == [place]
+    left_over = np.array([(1 << 51) | (block * span), 0])
+    assert len(_samples(left_over, 5.0, block, MARGIN)) == 0
+
+
+def test_zero_is_not_proposed_twice():
+    minus, plus = (proposal(0, 0, 1, negative=sign) for sign in (True, False))
+    assert len(_samples(np.array([minus, 0]), 1.0, 1, MARGIN)) == 0
+    assert _samples(np.array([plus, 0]), 1.0, 1, MARGIN).tolist() == [0]
+    one = proposal(1, 0, 1, negative=True)
+    assert _samples(np.array([one, 0]), 1.0, 1, MARGIN).tolist() == [-1]
+
+
+def pmf(sigma, reach):
+    mass = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    return mass / math.fsum(mass)
+
+
+def fit_p_value(values, sigma, claimed):
+    """Return the p-value of draws of N_Z(0, sigma^2) in a chi-square test for another sigma."""
+    reach = 12 * math.ceil(sigma)
+    # Cells in which ten draws are due; what is beyond counts with the last of them.
+    far = np.flatnonzero(pmf(sigma, reach) * len(values) >= 10).max() - reach
+    observed = np.bincount(np.clip(values, -far, far) + far)
+    expected = np.zeros(len(observed))
+    np.add.at(expected, np.clip(np.arange(-reach, reach + 1), -far, far) + far, pmf(claimed, reach))
+    return stats.chisquare(observed, expected / expected.sum() * len(values)).pvalue
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0, 1.5, 2.0, 3.3, 17.9])
+def test_small_sigma_fits_the_exact_probabilities_and_no_others(sigma):
+    values = SeededNoise(3).discrete_gaussian(sigma, 200_000)
+    assert fit_p_value(values, sigma, sigma) > ALARM
+    for wrong in (0.97, 1.03, 2 / 3, 3 / 2):
+        assert fit_p_value(values, sigma, sigma * wrong) < ALARM
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [1.5, 2.0**20 + 0.3, 2.0**33 / 3, 2.0**40])
+def test_the_variance_is_right_and_two_thirds_or_three_halves_are_not(sigma):
+    n = 50_000
+    values = SeededNoise(4).discrete_gaussian(sigma, n).astype(float)
+
+    def p_value(scale):
+        upper = stats.chi2.sf(np.sum((values / scale) ** 2), n)
+        return 2 * min(upper, 1 - upper)
+
+    assert p_value(sigma) > ALARM
+    assert p_value(sigma * 2 / 3) < ALARM
+    assert p_value(sigma * 3 / 2) < ALARM
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [2.0**20 + 0.3, 2.0**33 / 3, 2.0**40])
+def test_large_sigma_is_normal_down_to_the_last_bits(sigma):
+    values = SeededNoise(5).discrete_gaussian(sigma, 100_000)
+    assert stats.kstest(values / sigma, "norm").pvalue > ALARM
+    assert stats.chisquare(np.bincount(values % 64, minlength=64)).pvalue > ALARM
+
+
+@pytest.mark.statistical
+def test_draws_are_independent_along_the_stream():
+    values = SeededNoise(6).discrete_gaussian(1e6, 200_000) / 1e6
+    for lag in (1, 2, 7, 1000):
+        product = values[:-lag] * values[lag:]
+        assert abs(product.mean()) * math.sqrt(len(product)) < stats.norm.isf(ALARM / 2)
+        magnitudes = (values[:-lag] ** 2 - 1) * (values[lag:] ** 2 - 1) / 2
+        assert abs(magnitudes.mean()) * math.sqrt(len(product)) < 5
+
+
+def test_shapes_and_reach():
+    noise = SeededNoise(7)
+    assert noise.discrete_gaussian(2.0).shape == ()
+    assert noise.discrete_gaussian(2.0, 5).shape == (5,)
+    assert noise.discrete_gaussian(2.0, (0, 3)).shape == (0, 3)
+    values = noise.discrete_gaussian(2.5, (70, 1001))
+    assert values.shape == (70, 1001)
+    assert values.dtype == np.int64
+    assert 3 * 2.5 < np.abs(values).max() < 12 * 3.5
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, MIN_SIGMA / 2, MAX_SIGMA * 1.01])
+def test_sigma_out_of_range_is_refused(sigma):
+    with pytest.raises(InvalidSettingError, match="sigma must lie in"):
+        SeededNoise(0).discrete_gaussian(sigma, 3)
+
+
+def test_a_seed_repeats_and_says_that_it_is_not_private():
+    first, again, other = SeededNoise(8), SeededNoise(8), SeededNoise(9)
+    drawn = first.discrete_gaussian(1e9, 1000)
+    np.testing.assert_array_equal(drawn, again.discrete_gaussian(1e9, 1000))
+    assert not np.intersect1d(drawn, other.discrete_gaussian(1e9, 1000)).size > 1
+    assert not np.array_equal(drawn, first.discrete_gaussian(1e9, 1000))
+    assert (SeededNoise.secure, Noise.secure, SecureNoise.secure) == (False, False, True)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None])
+def test_a_seed_that_is_no_number_is_refused(seed):
+    with pytest.raises(InvalidSettingError, match="a seed must be a whole number"):
+        SeededNoise(seed)
+
+
+def test_two_objects_never_draw_the_same():
+    # Of 256 random bits each; two equal values of sigma 2^40 are rarer than 1e-10 a pair.
+    values = [SecureNoise().discrete_gaussian(2.0**40, 8) for _ in range(50)]
+    assert len(np.unique(np.concatenate(values))) == 400
+
+
+@pytest.mark.parametrize("make", [SecureNoise, lambda: SeededNoise(1)], ids=["secure", "seeded"])
+def test_noise_cannot_be_copied_stored_or_looked_into(make):
+    noise = make()
+    for copying in (copy.copy, copy.deepcopy, lambda n: copy.deepcopy({"noise": [n]})):
+        with pytest.raises(TypeError, match="noise must not be copied"):
+            copying(noise)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match="noise must not be pickled"):
+            pickle.dumps(noise, protocol)
+    assert not hasattr(noise, "__dict__")
+    assert not hasattr(noise, "state")
+    assert not any(char.isdigit() for char in repr(noise) + str(noise))
+    public = {name for name in dir(noise) if not name.startswith("_")}
+    assert public == {"discrete_gaussian", "secure", "tv_distance_bound"}
+
+
+def test_threads_share_one_object_without_drawing_a_word_twice():
+    noise = SeededNoise(10)
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(lambda _: noise._words(1000), range(400)))
+    serial = SeededNoise(10)._words(400_000)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.sort(serial))
+
+
+FORK = """
+import os, sys
+from streamlda.privacy import noise as module
+
+broken = sys.argv[1]
+if broken == "number":
+    os.getpid = lambda: 1
+noise = module.SecureNoise()
+noise.discrete_gaussian(2.0**40, 5)
+
+def draw():
+    return " ".join(map(str, noise.discrete_gaussian(2.0**40, 20).tolist()))
+
+def child(depth):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        if broken == "count":
+            module._forks = 0
+        below = [child(depth - 1)] if depth else []
+        os.write(writer, " ".join([draw(), *below]).encode())
+        os._exit(0)
+    os.close(writer)
+    text = os.fdopen(reader).read()
+    os.wait()
+    return text
+
+print(child(0), child(1), draw(), child(0))
+"""
+
+
+@pytest.mark.parametrize("broken", ["nothing", "number", "count"])
+def test_forks_never_draw_the_same(broken):
+    # Two guards, process number and count of forks; each is enough alone.
+    command = [sys.executable, "-W", "error", "-c", FORK, broken]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    values = output.split()
+    assert len(values) == 100
+    assert len(set(values)) == 100
+
+
+def draw_in_process(_):
+    return SecureNoise().discrete_gaussian(2.0**40, 20).tolist()
+
+
+def test_spawned_processes_never_draw_the_same():
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        values = sum(pool.map(draw_in_process, range(3), chunksize=1), draw_in_process(0))
+    assert len(set(values)) == 80
+
+
+def test_the_decimal_context_of_the_caller_changes_nothing():
+    words = random_words(20_000)
+    expected = _samples(words, 3.0, 3, 2.0**63)
+    with localcontext() as context:
+        context.prec = 2
+        np.testing.assert_array_equal(_samples(words, 3.0, 3, 2.0**63), expected)
