@@ -100,6 +100,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ((3, 100), (2000, 3))
     """
 
+    _engine: Engine
+    #: None when documents came since it was made.
+    _model: TopicModel | None
+
     def __init__(
         self,
         n_components: int = 10,
@@ -287,8 +291,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._model
 
     def _read(self) -> Self:
-        if self._model is None:
-            self._model = self._engine.snapshot()
+        self._model = self._model or self._engine.snapshot()
         return self
 
     def _learn(self, X: Any, *, reset: bool) -> Self:
@@ -307,7 +310,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._engine = engine
         else:
             self._engine.add(batch)
-        self._model: TopicModel | None = None
+        self._model = None
         return self
 
     def _settings(self, n_features: int) -> EngineSettings:

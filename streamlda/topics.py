@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -333,12 +334,15 @@ def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> f
         values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 
-    low, high = np.log(ALPHA_0_RANGE)
-    at_low, at_high = excess(low), excess(high)
-    if at_low * at_high >= 0:
-        # The excess falls with alpha_0, so one sign throughout says on which side the root lies.
-        return ALPHA_0_RANGE[1] if at_high > 0 else ALPHA_0_RANGE[0]
-    return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+    # The excess falls with alpha_0. Far above the truth the tensor is no longer orthogonal and its
+    # eigenvalues mean nothing, so the first crossing from below is the one.
+    grid = np.linspace(np.log(ALPHA_0_RANGE[0]), np.log(ALPHA_0_RANGE[1]), num=13)
+    if excess(grid[0]) <= 0:
+        return ALPHA_0_RANGE[0]
+    for low, high in pairwise(grid):
+        if excess(high) <= 0:
+            return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+    return ALPHA_0_RANGE[1]
 
 
 def _contract(tensor: Array, R: Array) -> Array:

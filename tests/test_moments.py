@@ -185,7 +185,9 @@ def test_from_state_refuses(change, message):
 def test_from_state_refuses_another_map():
     state = accumulated(np.ones((12, 3)), planted(5)).state()
     for shape in ((12, 2), (13, 3)):
-        with pytest.raises(InvalidSettingError, match="must fit their map|columns of the map only"):
+        with pytest.raises(
+            InvalidSettingError, match=r"must fit their map|columns of the map only"
+        ):
             Moments.from_state(np.ones(shape), state)
 
 

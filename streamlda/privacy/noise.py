@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from randomgen import ChaCha  # type: ignore[import-untyped]
+from randomgen import ChaCha
 
 from streamlda.errors import InvalidSettingError
 from streamlda.kernels.discrete_gaussian import (
