@@ -38,7 +38,10 @@ Array = NDArray[np.float64]
 BLOCK_DOCUMENTS = 4096
 
 #: The cube is summed in this many parts for each half, side by side.
-_CUBE_PARTS = 4
+_CUBE_PARTS = 2
+
+#: Columns of one product of the cube.
+_CUBE_TILE = 32
 
 #: Columns of `Moments.word_totals`.
 _FIRST, _PAIR, _TRIPLE = 0, 1, 2
@@ -76,7 +79,7 @@ class Moments:
         Sums of y y' weighted for the pair moment, over even and odd documents apart.
     cube : ndarray of shape (2, t, t, t)
         Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
-        i <= min(j, k) only.
+        i <= j <= k; others are unspecified.
 
     Notes
     -----
@@ -185,7 +188,8 @@ class Moments:
             association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
             odd = (self.documents + np.arange(len(usable))) % 2
             halves = [usable[odd == half] for half in range(2)]
-            self._add_cubes([leading[rows] for rows in halves], [weights[rows] for rows in halves])
+            chosen = [np.asfortranarray(leading[rows]) for rows in halves]
+            self._add_cubes(chosen, [weights[rows] for rows in halves])
         self.documents += len(usable)
         self.skipped += block.n_documents - len(usable)
 
@@ -246,10 +250,16 @@ class Moments:
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
         repeats = self.triple_cross - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
-        for i in range(self.triple_columns):
-            pairs = (W * W[:, i, None]).T @ repeats
-            total[i] -= pairs + pairs.T
-            total[:, i] -= pairs.T
+        repeated = np.empty_like(total)
+
+        def contract(i: int) -> None:
+            repeated[i, i:] = (W[:, i:] * W[:, i, None]).T @ repeats
+            repeated[i:, i] = repeated[i, i:]
+
+        with one_blas_thread(), ThreadPoolExecutor(numba.get_num_threads()) as pool:
+            list(pool.map(contract, range(self.triple_columns)))
+        for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
+            total -= repeated.transpose(order)
         return total / self.documents
 
     def half_differences(self) -> tuple[Array, Array]:
@@ -328,10 +338,11 @@ def document_weights(batch: DocumentBatch) -> Array:
 
 
 def fill_symmetric(packed: Array) -> Array:
-    """Spread entries [i, j, k] with i <= min(j, k) over all orders of the indices."""
+    """Spread entries [i, j, k] with i <= j <= k over all orders of the indices."""
     full = np.empty_like(packed)
     for i in range(len(packed)):
-        block = packed[i, i:, i:]
+        upper = np.triu(packed[i, i:, i:])
+        block = upper + np.triu(upper, 1).T
         full[i, i:, i:] = block
         full[i:, i, i:] = block
         full[i:, i:, i] = block
@@ -339,7 +350,16 @@ def fill_symmetric(packed: Array) -> Array:
 
 
 def _add_cube(y: Array, weights: Array, cube: Array, rows: slice) -> None:
-    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i in rows and i <= min(j, k)."""
-    for i in range(y.shape[1])[rows]:
-        weighted = y[:, i:] * (y[:, i] * weights)[:, None]
-        cube[i, i:, i:] += weighted.T @ y[:, i:]
+    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i in rows and i <= j <= k.
+
+    `y` in column-major order is fastest. Tiles below the diagonal of (j, k) may be left out, since
+    they repeat those above it.
+    """
+    n, t = y.shape
+    # Columns of one buffer, so that the products stay in cache.
+    buffer = np.empty((n, t), order="F")
+    for i in range(t)[rows]:
+        weighted = np.multiply(y[:, i:], (y[:, i] * weights)[:, None], out=buffer[:, i:])
+        for j in range(i, t, _CUBE_TILE):
+            tile = weighted[:, j - i : j - i + _CUBE_TILE]
+            cube[i, j : j + _CUBE_TILE, j:] += tile.T @ y[:, j:]

@@ -303,7 +303,7 @@ class _Whitened:
             return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
         if near is not None and len(near) == self.rank:
             # Seen through the map and whitened, a topic points along its eigenvector.
-            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=20)
+            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=10)
         return tensor_power(self.tensor, self.rank, rng=rng)
 
 

@@ -32,7 +32,7 @@ ROOMS = [
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 
 KERNEL_IMPORTS = {
-    *("__future__", "collections", "typing", "math", "numpy", "numba"),
+    *("__future__", "os", "collections", "typing", "math", "numpy", "numba"),
     "streamlda.kernels",
 }
 CONNECTOR_IMPORTS = {"streamlda.source", "streamlda.errors"}
