@@ -16,7 +16,7 @@ import numpy as np
 from streamlda.analysis import TextAnalyzer
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine import Engine
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.source import Place, Poll, Reject, Source
 from streamlda.vocabulary import Vocabulary
 
@@ -126,6 +126,8 @@ class Ingested:
         Wall-clock time of the run.
     stopped : bool
         True when it was asked to stop before the source ended.
+    failure : SourceError or None
+        What ended the source before its time. Everything read before has been learned from.
     """
 
     vocabulary: Vocabulary
@@ -134,6 +136,7 @@ class Ingested:
     vocabulary_documents: int
     seconds: float
     stopped: bool
+    failure: SourceError | None = None
 
 
 class Ingestion:
@@ -212,17 +215,23 @@ class Ingestion:
         VocabularyError, InvalidSettingError
             If no vocabulary can be learned, or the engine cannot be made for it.
         SourceError
-            If the source fails; what was read before is lost.
+            If the source fails before anything was learned; later failures are returned.
         """
         start = perf_counter()
         if self._vocabulary is not None:
             self._engine = self._make_engine(self._vocabulary)
         ended = False
-        while not (ended or self._stop):
-            ended = self._poll()
+        failure: SourceError | None = None
+        while not (ended or failure or self._stop):
+            try:
+                ended = self._poll()
+            except SourceError as error:
+                failure = error
             self._on_progress(self.counts)
         if self._held.texts:
             self._flush()
+        if failure and (self._engine is None or self._engine.documents_seen == 0):
+            raise failure
         if self._engine is None or self._vocabulary is None or self.counts.documents == 0:
             raise self._insufficient("no document came")
         if self._engine.documents_seen == 0:
@@ -233,7 +242,8 @@ class Ingestion:
             counts=self.counts,
             vocabulary_documents=self._learned_from,
             seconds=perf_counter() - start,
-            stopped=not ended,
+            stopped=self._stop and not ended,
+            failure=failure,
         )
 
     def _poll(self) -> bool:

@@ -9,7 +9,9 @@ import tempfile
 import pytest
 from click.testing import CliRunner
 
+from connectors.files import FileSource
 from streamlda.cli import commands
+from streamlda.errors import SourceError
 from streamlda.model import load
 
 
@@ -53,6 +55,21 @@ def test_fit_summarizes_what_it_did(folder):
     assert "documents/s" in summary
     assert "0.0% of" in summary
     assert load(folder / "model").documents_seen == 6000
+
+
+def test_fit_saves_what_was_read_when_a_source_fails(folder, tmp_path, monkeypatch):
+    polls = []
+
+    def poll_once(self, max_documents, timeout_seconds=1.0, poll=FileSource.poll):
+        polls.append(max_documents)
+        if len(polls) > 1:
+            raise SourceError("a source must go on answering; try again later")
+        return poll(self, max_documents, timeout_seconds)
+
+    monkeypatch.setattr(FileSource, "poll", poll_once)
+    failed = run("fit", folder / "all.txt", "-k", 2, "-o", tmp_path / "model", code=1)
+    assert "error: a source must go on answering" in failed.stderr
+    assert load(tmp_path / "model").documents_seen == polls[0] < 6300
 
 
 def test_topics_prints_a_table_and_json(folder):

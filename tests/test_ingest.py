@@ -202,11 +202,22 @@ def test_documents_without_words_are_no_vocabulary():
         Ingestion(Scripted(Poll(["1 2 3"] * 3)), WordsToLearn(), given_engine).run()
 
 
-def test_a_failing_source_and_a_failing_engine_raise():
+@pytest.mark.parametrize("learned", [True, False])
+def test_what_was_read_before_a_source_fails_is_learned_from(learned):
+    vocabulary = WordsToLearn(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
+    source = Scripted(Poll(corpus(40)), SourceError("gone"), Poll(corpus(40)))
+    found = Ingestion(source, vocabulary, given_engine).run()
+    assert str(found.failure) == "gone"
+    assert found.engine.documents_seen == 40
+    assert not found.stopped
+    assert len(source.polls) == 1
+
+
+def test_a_source_that_fails_at_once_and_a_failing_engine_raise():
     vocabulary = Vocabulary.given(WORDS)
-    source = Scripted(Poll(["apple bread dates"]), SourceError("gone"))
-    with pytest.raises(SourceError, match="gone"):
-        Ingestion(source, vocabulary, given_engine).run()
+    for polls in ([SourceError("gone")], [Poll(["apple"]), SourceError("gone")]):
+        with pytest.raises(SourceError, match="gone"):
+            Ingestion(Scripted(*polls), vocabulary, given_engine).run()
 
     def other_size(vocabulary):
         return Engine(EngineSettings(n_components=2, n_features=3))

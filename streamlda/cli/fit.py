@@ -151,6 +151,7 @@ def fit(
 
     A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Ctrl-C (or
     SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends at once.
+    If a source fails on the way, a model of what was read is saved too, and the exit code is 1.
     A model already at --output stays until the new one is whole.
     """
     inputs = [*sources, *([settings["vocabulary"]] if settings["vocabulary"] else [])]
@@ -176,6 +177,9 @@ def fit(
         _summarize(model, ingested, output)
     for message in model.diagnostics["warnings"]:
         warn(message)
+    if ingested.failure is not None:
+        # The model of what could be read is saved; the exit code tells that it is not all.
+        raise ingested.failure
     if signals.received:
         click.get_current_context().exit(128 + signals.received)
 

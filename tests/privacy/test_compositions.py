@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
+import streamlda.privacy
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.compositions import (
@@ -118,3 +120,13 @@ def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str
 def test_the_textbook_mechanism_is_not_used_outside_its_range(epsilon: float) -> None:
     with pytest.raises(InvalidSettingError, match="above 0 and up to 1 a release"):
         wang_anandkumar(epsilon, 1e-5, 1)
+
+
+def test_table_on_the_privacy_page_is_what_is_computed():
+    page = Path(streamlda.privacy.__file__).with_name("README.md").read_text("utf-8")
+    for row in wang_anandkumar_table():
+        line = (
+            f"| {row.delta:.0e} | {row.releases} | {row.formula_noise_multiplier:.1f} "
+            f"| {row.needed_noise_multiplier:.2f} | {row.ratio:.2f} |"
+        )
+        assert line in page
