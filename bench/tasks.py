@@ -32,9 +32,6 @@ HELD_OUT_EVERY = 40
 #: Documents planted after the training documents, to be completed.
 PLANTED_HELD_OUT = 2000
 
-#: The rate of a stream at a checkpoint is taken over this many batches before it.
-STREAM_WINDOW = 10
-
 #: Documents of one block inside the engine, so that `rate` times whole blocks.
 RATE_BATCH = 4096
 
@@ -231,12 +228,10 @@ def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
             engine.add(batch)
             spent.append(spent[-1] + time.perf_counter() - before)
             if end in parameters["checkpoints"]:
-                recent = (spent[-1] - spent[-1 - STREAM_WINDOW]) / (STREAM_WINDOW * size)
                 checkpoints.append(
                     {
                         "documents": end,
                         "add_seconds": spent[-1],
-                        "recent_seconds_per_document": recent,
                         "peak_rss_bytes": memory_bytes("VmHWM"),
                     }
                 )
@@ -277,6 +272,7 @@ def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     return {
         "documents": RATE_BATCH * len(seconds),
         "m": settings.n_columns,
+        "t": settings.n_triple_columns,
         "seconds_per_document": float(np.median(seconds)) / RATE_BATCH,
     }
 

@@ -214,16 +214,15 @@ class Engine:
 
     def _next_round(self) -> None:
         assert self._current is not None
-        # The round before the last is needed no more; its memory serves the new one.
-        spare, self._finished = self._finished, self._current
+        # The memory of the round before the last serves the new one. It is made, and written to,
+        # before the map is sought, so that every change of rounds takes as much as the next.
+        spare = self._finished or Moments(self._current.whitening, self.settings.n_triple_columns)
+        spare.restart(self._current.whitening)
+        self._finished = self._current
         self.rounds_finished += 1
         self._behind_map = self._finished.documents
-        W = _better_map(self._finished, self.settings)
-        if spare is None:
-            self._current = Moments(W, self.settings.n_triple_columns)
-        else:
-            spare.restart(W)
-            self._current = spare
+        spare.restart(_better_map(self._finished, self.settings))
+        self._current = spare
 
     def _rounds(self) -> list[Moments]:
         """Return the kept rounds that topics can be made of, the larger first."""

@@ -236,8 +236,9 @@ class Moments:
     def pair_moment(self) -> Array:
         """Return G = mean of P2 W, shape (d, m)."""
         self._require(1)
-        diagonal = self.word_totals[:, _PAIR, None] * self.whitening
-        mean: Array = (self.pair_cross - diagonal) / self.documents
+        mean: Array = self.word_totals[:, _PAIR, None] * self.whitening
+        np.subtract(self.pair_cross, mean, out=mean)
+        mean /= self.documents
         return mean
 
     def triple_moment(self) -> Array:

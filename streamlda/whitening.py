@@ -54,7 +54,8 @@ def word_scale(first_moment: Array) -> Array:
 def centred_pairs(first: Array, pairs: Array, whitening: Array, alpha_0: float) -> Array:
     """Return M2 W = G - alpha_0 / (alpha_0 + 1) M1 (W' M1)', shape (d, m)."""
     centre = alpha_0 / (alpha_0 + 1.0)
-    centred: Array = pairs - centre * np.outer(first, whitening.T @ first)
+    centred: Array = np.outer(first * -centre, whitening.T @ first)
+    centred += pairs
     return centred
 
 
