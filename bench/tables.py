@@ -173,7 +173,7 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
             chosen = sorted(p for p in points if (p.k == 20 if field == "nnz" else p.nnz == 80))
             x = [getattr(p, field) for p in chosen]
             fitted = [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.t**3) for p in chosen]
-            axis.plot(x, fitted, color="0.6", label="c0 + c1 nnz m + c2 m³")
+            axis.plot(x, fitted, color="0.6", label="c0 + c1 nnz m + c2 t³")
             axis.plot(x, [1e6 * p.seconds for p in chosen], "o", label="measured")
             axis.set(xlabel=label, ylabel="µs a document")
             axis.set_ylim(0, 1.1 * axis.get_ylim()[1])

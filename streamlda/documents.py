@@ -143,6 +143,13 @@ class DocumentBatch:
         part.n_features = self.n_features
         return part
 
+    def copy(self) -> DocumentBatch:
+        """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
+        own = self.rows(0, self.n_documents)
+        own.counts = _frozen(self.counts.copy(), np.float64)
+        own.word_ids = _frozen(self.word_ids.copy(), np.int32)
+        return own
+
     def to_csr(self) -> scipy.sparse.csr_matrix:
         """Return the batch as a scipy matrix of shape (n_documents, n_features), sharing memory."""
         import scipy.sparse

@@ -150,6 +150,8 @@ class Engine:
         self.tokens_seen = 0
         self.rounds_finished = 0
         self._warmup: list[DocumentBatch] = []
+        self._warmup_documents = 0
+        self._warmup_entries = 0
         self._current: Moments | None = None
         self._finished: Moments | None = None
         # Documents behind the map of the current round.
@@ -180,23 +182,7 @@ class Engine:
     def _add_part(self, batch: DocumentBatch, start: int) -> int:
         """Take documents from `start` up to the next change of phase; return how many."""
         if self._current is None:
-            kept = sum(part.n_documents for part in self._warmup)
-            entries = sum(len(part.counts) for part in self._warmup)
-            fitting = int(
-                np.searchsorted(
-                    batch.row_pointers,
-                    batch.row_pointers[start] + WARMUP_MAX_ENTRIES - entries,
-                    side="right",
-                )
-            )
-            room = min(self.settings.warmup_documents - kept, max(1, fitting - 1 - start))
-            part = batch.rows(start, start + room)
-            self._warmup.append(part)
-            entries += len(part.counts)
-            full = kept + part.n_documents >= self.settings.warmup_documents
-            if full or entries >= WARMUP_MAX_ENTRIES:
-                self._begin_rounds()
-            return part.n_documents
+            return self._keep(batch, start)
         target = int(self.settings.round_growth * self._behind_map)
         part = batch.rows(start, start + max(1, target - self._current.documents))
         self._current.add(part)
@@ -204,13 +190,28 @@ class Engine:
             self._next_round()
         return part.n_documents
 
+    def _keep(self, batch: DocumentBatch, start: int) -> int:
+        """Keep documents from `start` for the first map, until it can be made."""
+        last_entry = batch.row_pointers[start] + WARMUP_MAX_ENTRIES - self._warmup_entries
+        fitting = int(np.searchsorted(batch.row_pointers, last_entry, side="right")) - 1 - start
+        room = self.settings.warmup_documents - self._warmup_documents
+        part = batch.rows(start, start + min(room, max(1, fitting))).copy()
+        self._warmup.append(part)
+        self._warmup_documents += part.n_documents
+        self._warmup_entries += len(part.counts)
+        if (
+            self._warmup_documents >= self.settings.warmup_documents
+            or self._warmup_entries >= WARMUP_MAX_ENTRIES
+        ):
+            self._begin_rounds()
+        return part.n_documents
+
     def _begin_rounds(self) -> None:
-        if not any(part.usable.any() for part in self._warmup):
-            self._warmup.clear()
-            return
-        self._current = _first_round(self._warmup, self.settings)
-        self._behind_map = self._current.documents
+        if any(part.usable.any() for part in self._warmup):
+            self._current = _first_round(self._warmup, self.settings)
+            self._behind_map = self._current.documents
         self._warmup.clear()
+        self._warmup_documents = self._warmup_entries = 0
 
     def _next_round(self) -> None:
         assert self._current is not None
@@ -322,6 +323,8 @@ class Engine:
         if kept:
             d = engine.settings.n_features
             engine._warmup = [DocumentBatch(**kept, n_features=d, integral=False)]
+            engine._warmup_documents = engine._warmup[0].n_documents
+            engine._warmup_entries = len(engine._warmup[0].counts)
         return engine
 
 

@@ -81,7 +81,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     One pass: each document is used when it comes and then forgotten, so `partial_fit` may go on
     for ever. Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a
     document [1]_. The fitted attributes are computed when they are first read after a
-    `partial_fit`, in O(n_features K^2 + K^5).
+    `partial_fit`, in O(n_features K^2 + K^4).
+
+    Kernels run on all cores (``numba.set_num_threads``) through OpenMP, which cannot be used in a
+    forked child once its parent has used it: choose spawn in `multiprocessing`.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning.

@@ -32,9 +32,10 @@ import json
 import operator
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any, SupportsIndex
 
@@ -42,7 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays_file import ArraysFile, read_arrays, to_json, write_arrays
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
+from streamlda.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.vocabulary import Vocabulary
 
 FORMAT = "streamlda-topic-model"
@@ -177,6 +180,46 @@ class TopicModel:
             ids = ids[np.argsort(-row[ids], kind="stable")][:n]
             topics.append([(name(i), float(row[i])) for i in ids.tolist()])
         return topics
+
+    def transform(self, documents: Any) -> NDArray[np.float64]:
+        """Return the topic proportions of documents; the model is not changed.
+
+        Time O(nnz K) an iteration; topics are smoothed with `inference.SMOOTHING` of background.
+
+        Parameters
+        ----------
+        documents : sequence of str, DocumentBatch, or array-like or sparse matrix of counts
+            Texts need a model with a vocabulary; words outside it are passed over. A document
+            without a known word gets the proportions of the prior.
+
+        Returns
+        -------
+        ndarray of shape (n_documents, K)
+            Rows sum to 1.
+
+        Raises
+        ------
+        VocabularyError
+            If texts come to a model without a vocabulary.
+        InvalidDocumentsError
+            If counts are not over the V words of the model, or are no counts.
+        """
+        if not isinstance(documents, DocumentBatch):
+            texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
+            documents = self._encode(documents) if texts else DocumentBatch.from_matrix(documents)
+        return topic_proportions(documents, self._smoothed, self.alpha)
+
+    def _encode(self, texts: Sequence[str]) -> DocumentBatch:
+        if self.vocabulary is None:
+            raise VocabularyError(
+                "a model must have a vocabulary to read text, got a model of matrices; "
+                "pass counts, or save it with the names of its words"
+            )
+        return self.vocabulary.encode(texts).batch
+
+    @cached_property
+    def _smoothed(self) -> NDArray[np.float64]:
+        return smoothed(self.components, self.background, SMOOTHING)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, whole or not at all; a file of that name is replaced.

@@ -17,6 +17,10 @@ from streamlda.kernels import association
 
 Array = NDArray[np.float64]
 
+#: Ratio of squared singular values above which they may be taken from the Gram matrix, at a
+#: twentieth of the time: vectors are then orthonormal to 1e-10.
+WELL_CONDITIONED = 1e-6
+
 
 def random_map(n_features: int, n_columns: int, seed: int) -> Array:
     """Return random signs / sqrt(m), shape (d, m): rows of unit norm, made from the word id.
@@ -96,8 +100,18 @@ def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Ar
     probes = whitening / scale[:, None]
     # Cut to n_columns before the action is solved for, not after: with m columns the system is
     # ill-conditioned, and on documents the sampling noise then costs more than the cut.
-    left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n_columns]
+    left = _left_vectors(sketch, n_columns)
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
     return np.ascontiguousarray(scale[:, None] * directions)
+
+
+def _left_vectors(matrix: Array, n: int) -> Array:
+    """Return the n leading left singular vectors of a slender matrix."""
+    squares, right = np.linalg.eigh(matrix.T @ matrix)
+    if squares[0] > WELL_CONDITIONED * squares[-1]:
+        leading = slice(None, -n - 1, -1)
+        left: Array = matrix @ (right[:, leading] / np.sqrt(squares[leading]))
+        return left
+    return np.linalg.svd(matrix, full_matrices=False)[0][:, :n]

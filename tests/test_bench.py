@@ -135,8 +135,9 @@ def test_stored_results_are_of_full_size() -> None:
 
 def test_the_cost_of_a_document_is_found_again() -> None:
     points = [
-        RatePoint(nnz, k, 10_000, k + 50, 2e-6 + 1e-9 * nnz * (k + 50) + 3e-11 * (k + 50) ** 3)
+        RatePoint(nnz, k, 10_000, m, t, 2e-6 + 1e-9 * nnz * m + 3e-11 * t**3)
         for nnz, k in [(20, 20), (80, 20), (320, 20), (80, 5), (80, 100)]
+        for m, t in [(k + 50, k + 20)]
     ]
     coefficients, residual = fit_cost(points)
     assert coefficients == pytest.approx([2e-6, 1e-9, 3e-11], rel=1e-6)

@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
 import streamlda
+import streamlda.errors
 from streamlda import StreamLDA
 from streamlda.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
@@ -108,6 +109,17 @@ def test_partial_fit_equals_fit_however_the_stream_is_cut(X):
     assert parts.documents_seen_ == whole.documents_seen_ == X.shape[0]
 
 
+def test_partial_fit_keeps_nothing_of_the_callers_arrays(X):
+    expected = StreamLDA(4, random_state=0).fit(X[:1000]).components_
+    lda = StreamLDA(4, random_state=0)
+    for start in (0, 500):
+        part = X[start : start + 500].copy()
+        lda.partial_fit(part)
+        part.data[:] = 1.0
+        part.indices[:] = 0
+    np.testing.assert_allclose(lda.components_, expected, rtol=1e-6, atol=1e-9)
+
+
 def test_partial_fit_goes_on_after_the_topics_were_read(X):
     lda = StreamLDA(4, random_state=0).partial_fit(X[:1000])
     before = lda.components_.copy()
@@ -160,6 +172,22 @@ def test_save_and_load_keep_what_was_learned(fitted, tmp_path):
     assert model.vocabulary.words == tuple(words)
     assert model.privacy == {"statement": "none"}
     assert model.settings["n_components"] == 4
+
+
+def test_a_loaded_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, tmp_path):
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
+    fitted.save(tmp_path / "model", names=words)
+    model = streamlda.load(tmp_path / "model")
+    np.testing.assert_array_equal(model.transform(X[:20]), fitted.transform(X[:20]))
+    counts = np.zeros((3, 120))
+    counts[0, [0, 5]] = 2, 1
+    texts = [f"{words[0]} {words[5]} {words[0]} unknown", "unknown", ""]
+    np.testing.assert_array_equal(model.transform(texts), model.transform(counts))
+    np.testing.assert_allclose(model.transform(texts)[1], model.alpha / model.alpha_0)
+    with pytest.raises(streamlda.errors.VocabularyError, match="got a model of matrices"):
+        fitted.to_model().transform(texts)
+    with pytest.raises(ValueError, match="119"):
+        model.transform(np.ones((2, 119)))
 
 
 def test_works_at_the_end_of_a_pipeline():

@@ -54,14 +54,12 @@ def infer(
     """
     import orjson
 
-    from streamlda.inference import SMOOTHING, smoothed, topic_proportions
     from streamlda.model import load
 
     if output != "-":
         check_output(output, [model_file, *sources])
     model = load(model_file)
     vocabulary = words_of(model)
-    components = smoothed(model.components, model.background, SMOOTHING)
     with ExitStack() as opened:
         source = opened.enter_context(
             closing(open_sources(sources, file_format, text_field, compression))
@@ -71,7 +69,7 @@ def infer(
             target = opened.enter_context(Path(output).open("wb"))
         for texts, places in read_blocks(source, max_documents, warn):
             batch = vocabulary.encode(texts).batch
-            found = _shown(topic_proportions(batch, components, model.alpha), top)
+            found = _shown(model.transform(batch), top)
             for place, length, row in zip(places, batch.lengths.tolist(), found, strict=True):
                 line = {
                     "record": place.record,
