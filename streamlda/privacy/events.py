@@ -20,12 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
-
-if TYPE_CHECKING:
-    import dp_accounting
+from streamlda.errors import InvalidSettingError
 
 #: Within these bounds no square and no sum of a cost overflows, or vanishes to zero unnoticed.
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e150
@@ -152,7 +149,7 @@ def to_json(event: Event) -> dict[str, Any]:
             return {"kind": "composed", "events": [to_json(inner) for inner in events]}
         case Parallel(events):
             return {"kind": "parallel", "events": [to_json(inner) for inner in events]}
-    raise _unknown(event)
+    raise unknown(event)
 
 
 def from_json(value: Any) -> Event:
@@ -169,42 +166,6 @@ def from_json(value: Any) -> Event:
         If the kind is unknown, a member is missing, unknown or out of range.
     """
     return _from_json(value, 1)
-
-
-def to_dp_event(event: Event) -> dp_accounting.DpEvent:
-    """Return the event as a ``DpEvent`` of Google's dp-accounting, for a second opinion.
-
-    That library knows no parallel composition. Of cohorts the dearest is exported; should none
-    be the dearest in both mu^2 and pure epsilon, all are, as if they were of the same documents:
-    a valid, looser bound.
-
-    Raises
-    ------
-    MissingExtraError
-        If dp-accounting is not installed.
-    """
-    try:
-        import dp_accounting
-    except ImportError as error:
-        purpose = "exporting privacy events"
-        raise MissingExtraError("dp-accounting", "accounting", purpose) from error
-    # Here, not above: accounting is made of events.
-    from streamlda.privacy.accounting import cost
-
-    match event:
-        case GaussianRelease(noise_multiplier):
-            return dp_accounting.GaussianDpEvent(noise_multiplier)
-        case LaplaceRelease(epsilon):
-            return dp_accounting.LaplaceDpEvent(1 / epsilon)
-        case Composed(events):
-            return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
-        case Parallel(events):
-            whole = cost(event)
-            for inner in events:
-                if cost(inner) == whole:
-                    return to_dp_event(inner)
-            return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
-    raise _unknown(event)
 
 
 def number(name: str, value: Any, low: float, high: float) -> float:
@@ -231,7 +192,7 @@ def _events(events: Iterable[Event]) -> tuple[Event, ...]:
     members = tuple(events)
     for member in members:
         if not isinstance(member, GaussianRelease | LaplaceRelease | Composed | Parallel):
-            raise _unknown(member)
+            raise unknown(member)
     if _depth(members) > MAX_DEPTH:
         raise _too_deep()
     return members
@@ -284,7 +245,7 @@ def _too_deep() -> InvalidSettingError:
     )
 
 
-def _unknown(event: object) -> InvalidSettingError:
+def unknown(event: object) -> InvalidSettingError:
     return InvalidSettingError(
         "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel, got "
         f"type={type(event).__name__}; describe the release by these"

@@ -27,13 +27,13 @@ from streamlda.privacy.accounting import (
     mu_of,
     noise_multiplier,
 )
+from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     Composed,
     Event,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
-    to_dp_event,
 )
 
 MP = mpmath.mp.clone()

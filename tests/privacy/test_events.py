@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     MAX_DEPTH,
     Composed,
@@ -19,7 +20,6 @@ from streamlda.privacy.events import (
     LaplaceRelease,
     Parallel,
     from_json,
-    to_dp_event,
     to_json,
 )
 
