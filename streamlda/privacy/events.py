@@ -24,6 +24,10 @@ from typing import Any, TypeAlias
 
 from streamlda.errors import InvalidSettingError
 
+#: How datasets that must be indistinguishable differ: by a document more or less, or by another
+#: document in place of one. Under the first, the number of documents is private too.
+NEIGHBORING_RELATIONS = ("add-remove", "replace-one")
+
 #: Within these bounds no square and no sum of a cost overflows, or vanishes to zero unnoticed.
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e150
 MIN_PURE_EPSILON, MAX_PURE_EPSILON = 1e-150, 1e3
@@ -246,6 +250,7 @@ def _too_deep() -> InvalidSettingError:
 
 
 def unknown(event: object) -> InvalidSettingError:
+    """Return the error for what is no event."""
     return InvalidSettingError(
         "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel, got "
         f"type={type(event).__name__}; describe the release by these"

@@ -24,11 +24,11 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import mu_of
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
 UNITS = ("document", "user")
-RELATIONS = ("add-remove", "replace-one")
 MODES = ("window", "prefix")
 
 #: Document places are counted up to here, so that they fit every 64-bit format.
@@ -77,8 +77,8 @@ class LedgerTerms:
         _require(0 < self.delta < 1, "delta must be between 0 and 1", self.delta)
         _require(self.privacy_unit in UNITS, f"privacy_unit must be in {UNITS}", self.privacy_unit)
         _require(
-            self.neighboring_relation in RELATIONS,
-            f"neighboring_relation must be in {RELATIONS}",
+            self.neighboring_relation in NEIGHBORING_RELATIONS,
+            f"neighboring_relation must be in {NEIGHBORING_RELATIONS}",
             self.neighboring_relation,
         )
         _require(self.mode in MODES, f"mode must be in {MODES}", self.mode)

@@ -55,13 +55,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
-
-#: How datasets that must be indistinguishable differ: by a document more or less, or by another
-#: document in place of one. Under the first, the number of documents is private too.
-NEIGHBORING_RELATIONS = ("add-remove", "replace-one")
 
 #: Roundings behind one document's term, before it is added to anything: a norm over a million
 #: distinct words, and all else that goes into it.
