@@ -76,6 +76,8 @@ def table(model: TopicModel, n_words: int) -> list[str]:
         mark = " " if supported[k] else "?"
         share = model.alpha[k] / model.alpha_0
         lines.append(f"{k:5d} {share:6.1%} {mark} {' '.join(word for word, _ in words[k])}")
+    if not all(supported):
+        lines.append("    ? does not stand above sampling noise: do not rely on it")
     return lines
 
 
