@@ -69,6 +69,8 @@ class Moments:
         Documents in the sums (those with at least 3 tokens).
     skipped : int
         Documents passed over because they had fewer.
+    first_half : int
+        Documents that went to the first half of `gram` and `cube`.
     word_totals : ndarray of shape (d, 3)
         Sums of c weighted for the first, pair and triple moment.
     pair_cross : ndarray of shape (d, m)
@@ -76,7 +78,7 @@ class Moments:
     triple_cross : ndarray of shape (d, t)
         Sums of c y' weighted for the triple moment.
     gram : ndarray of shape (2, t, t)
-        Sums of y y' weighted for the pair moment, over even and odd documents apart.
+        Sums of y y' weighted for the pair moment, over two random halves of the documents.
     cube : ndarray of shape (2, t, t, t)
         Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
         i <= j <= k; others are unspecified.
@@ -84,7 +86,7 @@ class Moments:
     Notes
     -----
     Memory in bytes: ``8 (3 d + d m + d t + 2 t^2 + 2 t^3)``. Time of `add`:
-    O(nnz m + n_documents t^3 / 3), and O(d) a call. The halves over even and odd documents differ
+    O(nnz m + n_documents t^3 / 3), and O(d) a call. The halves differ
     by sampling noise alone, which is how `streamlda.topics` knows the noise floor.
 
     The word sums do not depend on how the stream was cut into batches; the gram and cube sums do,
@@ -113,6 +115,7 @@ class Moments:
             )
         self.documents = 0
         self.skipped = 0
+        self.first_half = 0
         self.word_totals = np.zeros((d, 3))
         self.pair_cross = np.zeros((d, m))
         self.triple_cross = np.zeros((d, t))
@@ -143,7 +146,7 @@ class Moments:
                 f"shape={whitening.shape} expected={self.whitening.shape}; make new moments"
             )
         self.whitening = whitening
-        self.documents = self.skipped = 0
+        self.documents = self.skipped = self.first_half = 0
         for array in self._sums().values():
             array.fill(0.0)
 
@@ -183,11 +186,12 @@ class Moments:
         w2, w3 = (np.ascontiguousarray(weights[:, [column]]) for column in (_PAIR, _TRIPLE))
         association.associate_projections(*by_word, projections, w2, self.pair_cross[None])
         usable = np.flatnonzero(block.usable)
+        coins = half_of(self.documents, len(usable))
+        self.first_half += int(np.sum(coins == 0))
         if self.triple_columns:
             leading = np.ascontiguousarray(projections[:, : self.triple_columns])
             association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
-            odd = (self.documents + np.arange(len(usable))) % 2
-            halves = [usable[odd == half] for half in range(2)]
+            halves = [usable[coins == half] for half in range(2)]
             chosen = [np.asfortranarray(leading[rows]) for rows in halves]
             self._add_cubes(chosen, [weights[rows] for rows in halves])
         self.documents += len(usable)
@@ -220,13 +224,12 @@ class Moments:
                 f"triple_columns={self.triple_columns},{other.triple_columns}; "
                 "accumulate both from one engine state"
             )
-        # After an odd number of documents, the first of `other` is an odd one.
-        turn = -1 if self.documents % 2 else 1
+        self.first_half += other.first_half
         self.documents += other.documents
         self.skipped += other.skipped
         for name, theirs in other._sums().items():
             mine = self._sums()[name]
-            mine += theirs[::turn] if name in ("gram", "cube") else theirs
+            mine += theirs
 
     def first_moment(self) -> Array:
         """Return M1 = mean of p1, shape (d,)."""
@@ -266,12 +269,12 @@ class Moments:
     def half_differences(self) -> tuple[Array, Array]:
         """Return the sampling noise of ``W' G`` and of T, shapes (t, t) and (t, t, t).
 
-        Half the difference of the means over even and over odd documents: it has mean zero and
+        Half the difference of the means over the two halves of the documents: it has mean zero and
         the covariance of the sampling error of the whole. The corrections for repeated words are
         left out; they change it by a relative O(1 / l). At least 2 documents.
         """
         self._require(2)
-        n = np.array([self.documents - self.documents // 2, self.documents // 2])
+        n = np.maximum([self.first_half, self.documents - self.first_half], 1)
         pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
         return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
 
@@ -280,7 +283,8 @@ class Moments:
 
         They are the sums themselves, not copies: store them before the next `add`.
         """
-        tally = np.array([self.documents, self.skipped, self.triple_columns], dtype=np.int64)
+        numbers = [self.documents, self.skipped, self.triple_columns, self.first_half]
+        tally = np.array(numbers, dtype=np.int64)
         return {"tally": tally, **self._sums()}
 
     @classmethod
@@ -293,14 +297,15 @@ class Moments:
             If an array is missing or has another shape than the map implies.
         """
         tally = state.get("tally")
-        if tally is None or tally.shape != (3,):
+        if tally is None or tally.shape != (4,):
             raise InvalidSettingError(
-                "saved moments must have a tally of three numbers, got "
+                "saved moments must have a tally of four numbers, got "
                 f"shape={None if tally is None else tally.shape}; take it from Moments.state"
             )
-        documents, skipped, triple_columns = (int(x) for x in tally.tolist())
+        documents, skipped, triple_columns, first_half = (int(x) for x in tally.tolist())
         moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
+        moments.first_half = first_half
         for name, mine in moments._sums().items():
             if name not in state or state[name].shape != mine.shape:
                 raise InvalidSettingError(
@@ -321,6 +326,21 @@ class Moments:
     def _sums(self) -> dict[str, Array]:
         names = ("word_totals", "pair_cross", "triple_cross", "gram", "cube")
         return {name: getattr(self, name) for name in names}
+
+
+def half_of(first: int, n: int) -> NDArray[np.uint64]:
+    """Return the half, 0 or 1, of documents number `first` to `first + n - 1`.
+
+    Of each two neighbours one goes to either half, which one is decided by hashing their number:
+    so the halves are equal, and no periodic order of the stream can tell them apart.
+    """
+    number = np.arange(first, first + n, dtype=np.uint64)
+    # The finaliser of SplitMix64; arrays of unsigned numbers wrap around.
+    z = (number // np.uint64(2) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    half: NDArray[np.uint64] = (z ^ (z >> np.uint64(31)) ^ number) & np.uint64(1)
+    return half
 
 
 def document_weights(batch: DocumentBatch) -> Array:

@@ -125,6 +125,19 @@ def test_topics_beyond_the_data_are_named():
     assert fitting.snapshot().diagnostics["warnings"] == []
 
 
+@pytest.mark.parametrize("period", [2, 3, 4])
+def test_topics_that_come_in_turns_are_not_taken_for_noise(period):
+    """Noise is measured by halves of the stream; no periodic order may look like noise."""
+    rng = np.random.default_rng(period)
+    topics = np.kron(np.eye(2), np.full(6, 1 / 6))
+    counts = [rng.multinomial(12, topics[int(n % period == 0)]) for n in range(3000)]
+    learner = engine(n_components=2, n_features=12)
+    learner.add(DocumentBatch.from_matrix(np.array(counts)))
+    model = learner.snapshot()
+    assert model.diagnostics["warnings"] == []
+    assert matched_l1_error(topics, model.components).mean < 0.1
+
+
 def test_rank_one_data_give_one_topic_and_the_background():
     counts = np.tile([[4, 3, 2, 1]], (50, 1))
     learner = engine(n_components=3, n_features=4)
