@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -58,12 +59,12 @@ class Encoded:
 class Vocabulary:
     """Which word is which column of the counts. Immutable; equal and hashed by content.
 
-    Made by `given`, `from_file`, `learn` or `hashed`, or from stored `metadata`. Safe to share
-    between threads, and picklable.
+    Made by `given`, `from_file`, `learn`, `selected` or `hashed`, or from stored `metadata`. Safe
+    to share between threads, and picklable.
 
     Parameters
     ----------
-    kind : {"given", "learned", "hashed"}
+    kind : {"given", "learned", "selected", "hashed"}
         Where the columns come from.
     words : tuple of str or None
         The word of each column; None for a hashed vocabulary, which stores nothing. A vocabulary
@@ -76,6 +77,9 @@ class Vocabulary:
     undercount : int, default 0
         Learned: by how much a frequency may have been underestimated, in tokens, because the
         table of candidates was full; 0 means the choice of words is exact.
+    selection : mapping, optional
+        Selected: how the words were chosen privately, as plain JSON values; None for the other
+        kinds. A record of what was said when it was made; it does not enter the fingerprint.
 
     Raises
     ------
@@ -88,12 +92,19 @@ class Vocabulary:
     hash_bits: int | None = None
     analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
     undercount: int = field(default=0, compare=False)
+    selection: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("given", "learned", "hashed"):
+        if self.kind not in ("given", "learned", "selected", "hashed"):
             raise VocabularyError(
-                f"kind must be given, learned or hashed, got kind={self.kind!r}; "
-                "use Vocabulary.given, learn or hashed"
+                f"kind must be given, learned, selected or hashed, got kind={self.kind!r}; "
+                "use Vocabulary.given, learn, selected or hashed"
+            )
+        if (self.kind == "selected") is (self.selection is None):
+            raise VocabularyError(
+                "selected words come with how they were selected, and no others do, got "
+                f"kind={self.kind} selection={'none' if self.selection is None else 'some'}; "
+                "use Vocabulary.selected"
             )
         hashed = self.kind == "hashed"
         if hashed is (self.hash_bits is None) or hashed is not (self.words is None):
@@ -106,6 +117,8 @@ class Vocabulary:
             _check_bits(self.hash_bits)
         if self.words is not None:
             object.__setattr__(self, "words", _check_words(self.words))
+        if self.selection is not None:
+            object.__setattr__(self, "selection", _plain_facts(self.selection))
 
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -224,6 +237,35 @@ class Vocabulary:
         return cls("learned", tuple(words), None, analyzer, found.undercount)
 
     @classmethod
+    def selected(
+        cls,
+        words: Iterable[str],
+        analyzer: TextAnalyzer | None = None,
+        *,
+        selection: Mapping[str, Any],
+    ) -> Vocabulary:
+        """Return the vocabulary of words that were chosen privately, in this order.
+
+        Parameters
+        ----------
+        words : iterable of str
+            Distinct, not empty: those that a private selection released, or the first of them.
+        analyzer : TextAnalyzer, optional
+            How texts were split for the selection.
+        selection : mapping
+            What was guaranteed, as plain JSON values, for the record: see
+            `streamlda.privacy.selection.WordSelection.metadata`. Copied.
+
+        Raises
+        ------
+        VocabularyError
+            If the words are not usable, or `selection` is empty or not plain JSON values.
+        """
+        if isinstance(words, str):
+            raise VocabularyError("words must be a list of words, got one string")
+        return cls("selected", tuple(words), None, analyzer or TextAnalyzer(), selection=selection)
+
+    @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
         """Return the vocabulary of ``2**bits`` columns that a hash of the word chooses among.
 
@@ -250,8 +292,12 @@ class Vocabulary:
 
     @property
     def data_dependent(self) -> bool:
-        """Whether the choice of words tells something about the documents learned from."""
-        return self.kind == "learned"
+        """Whether the words come from documents: learned, or selected.
+
+        Learned words tell about those documents without any bound; of selected ones they tell no
+        more than `selection` says.
+        """
+        return self.kind in ("learned", "selected")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -274,7 +320,7 @@ class Vocabulary:
 
     def metadata(self) -> dict[str, Any]:
         """Return all but the words as plain JSON values, with the fingerprint of the whole."""
-        return {
+        values = {
             "kind": self.kind,
             "n_features": self.n_features,
             "hash_bits": self.hash_bits,
@@ -282,6 +328,8 @@ class Vocabulary:
             "analyzer": self.analyzer.metadata(),
             "fingerprint": self.fingerprint,
         }
+        # Only where there is one: files of the other kinds stay as they were.
+        return values if self.selection is None else values | {"selection": self._facts()}
 
     @classmethod
     def from_metadata(
@@ -308,6 +356,7 @@ class Vocabulary:
                 metadata["hash_bits"],
                 TextAnalyzer.from_metadata(metadata["analyzer"]),
                 metadata["undercount"],
+                metadata.get("selection"),
             )
             stored = metadata["fingerprint"]
         except (KeyError, TypeError, InvalidSettingError) as error:
@@ -394,7 +443,11 @@ class Vocabulary:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The cached functions cannot be pickled, and are quickly made again.
-        return Vocabulary, (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
+        parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
+        return Vocabulary, (*parts, self._facts())
+
+    def _facts(self) -> dict[str, Any] | None:
+        return None if self.selection is None else dict(_plain_facts(self.selection))
 
 
 class _HashedWords(dict[str, int]):
@@ -466,6 +519,24 @@ def _check_words(words: Iterable[str]) -> tuple[str, ...]:
     if not first:
         raise VocabularyError("a word list must have at least one word, got words=0")
     return tuple(first)
+
+
+def _plain_facts(selection: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a copy as it comes back from a file; its first level cannot be changed."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(selection), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise VocabularyError(
+            "selection must be a mapping of plain JSON values, got "
+            f"type={type(selection).__name__} error={type(error).__name__}; "
+            "convert what is not plain first"
+        ) from error
+    if not plain:
+        raise VocabularyError(
+            "selection must say how the words were selected, got selection={}; "
+            "pass what the private selection says of itself"
+        )
+    return MappingProxyType(plain)
 
 
 def _check_bits(bits: int) -> None:

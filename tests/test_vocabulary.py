@@ -390,6 +390,63 @@ def test_frequency_limits_break_ties_alphabetically():
     assert FrequencyLimits(size=2).choose(found) == ["aa", "bb"]
 
 
+# ---------------------------------------------------------------- selected words
+
+FACTS = {"mechanism": "gaussian-threshold", "delta": 1e-6, "event": {"noise_multiplier": 4.5}}
+
+
+def test_selected_keeps_order_and_the_record():
+    facts = json.loads(json.dumps(FACTS))
+    made = Vocabulary.selected(iter(["b", "a"]), selection=facts)
+    assert (made.kind, made.words, made.data_dependent) == ("selected", ("b", "a"), True)
+    facts["delta"] = 0.5
+    facts["event"].clear()
+    assert made.selection == FACTS
+    assert made.metadata()["selection"] == FACTS
+    made.metadata()["selection"].clear()
+    with pytest.raises(TypeError):
+        made.selection["delta"] = 0.5
+    assert made.selection == FACTS
+
+
+def test_the_record_is_kept_besides_the_identity():
+    made = Vocabulary.selected(["cat"], selection=FACTS)
+    other = Vocabulary.selected(["cat"], selection={"delta": 0.5})
+    assert (made, hash(made), made.fingerprint) == (other, hash(other), other.fingerprint)
+    assert made != Vocabulary.given(["cat"])
+
+
+def test_other_kinds_store_no_record():
+    for made in (Vocabulary.given(["cat"]), Vocabulary.learn(["cat"]), Vocabulary.hashed(3)):
+        assert made.selection is None
+        assert "selection" not in made.metadata()
+
+
+@pytest.mark.parametrize(
+    "selection", [None, {}, [1], 3, "secret", {"delta": float("nan")}, {"words": {"secret"}}]
+)
+def test_selected_refuses_what_is_no_record(selection):
+    with pytest.raises(VocabularyError, match="select") as caught:
+        Vocabulary.selected(["cat"], selection=selection)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("words", "told"), [([], "words=0"), ("abc", "one string")])
+def test_selected_refuses_unusable_words(words, told):
+    with pytest.raises(VocabularyError, match=told):
+        Vocabulary.selected(words, selection=FACTS)
+
+
+def test_a_record_belongs_to_selected_words_only():
+    given_words = Vocabulary.given(["cat"])
+    with pytest.raises(VocabularyError, match="kind=given selection=some"):
+        Vocabulary.from_metadata(given_words.metadata() | {"selection": FACTS}, ["cat"])
+    stored = Vocabulary.selected(["cat"], selection=FACTS).metadata()
+    del stored["selection"]
+    with pytest.raises(VocabularyError, match="kind=selected selection=none"):
+        Vocabulary.from_metadata(stored, ["cat"])
+
+
 # ---------------------------------------------------------------- hashed words
 
 
@@ -458,6 +515,7 @@ def test_hashed_refuses_bits(bits):
 MADE = [
     Vocabulary.given(["naïve", "cat", "\ud800"], TextAnalyzer(stop_words=["a", "b"])),
     Vocabulary.learn(endless(30, seed=1), size=9, max_table_words=40),
+    Vocabulary.selected(["naïve", "cat"], TextAnalyzer(stop_words=["a"]), selection=FACTS),
     Vocabulary.hashed(9, TextAnalyzer(ngram_range=(1, 2), stop_words="english")),
 ]
 
@@ -471,6 +529,8 @@ def test_metadata_round_trip_through_json(made):
     assert hash(back) == hash(made)
     assert back.fingerprint == made.fingerprint
     assert back.undercount == made.undercount
+    assert back.selection == made.selection
+    assert back.metadata() == made.metadata()
     assert back.n_features == json.loads(text)["n_features"]
 
 
@@ -479,6 +539,7 @@ def test_pickle_round_trip_after_use(made):
     expected = made.token_ids(TEXTS)[0].tolist()
     back = pickle.loads(pickle.dumps(made))
     assert back == made
+    assert back.selection == made.selection
     assert back.token_ids(TEXTS)[0].tolist() == expected
 
 
@@ -490,6 +551,7 @@ def test_fingerprint_differs_with_content():
         Vocabulary.given(["ab", "c"], TextAnalyzer(lowercase=False)),
         Vocabulary.learn(["ab cc"]),
         Vocabulary.given(["ab", "cc"]),
+        Vocabulary.selected(["ab", "cc"], selection=FACTS),
         Vocabulary.hashed(3),
         Vocabulary.hashed(4),
     ]

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from streamlda.cli.budget import budget
 from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
@@ -80,13 +81,14 @@ def commands(context: click.Context) -> None:
     """Learn LDA topics from a stream of documents: one pass, bounded memory.
 
     Exit codes: 0 done; 1 something could not be read, written or learned; 2 wrong usage or a
-    setting out of range; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output
-    was closed by its reader. Errors, warnings and progress go to standard error.
+    setting out of range; 3 too little is left of a privacy budget (budget --check); 130 or 143
+    stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output was closed by its reader. Errors,
+    warnings and progress go to standard error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         context.exit(WRONG_USAGE)
 
 
-for command in (fit, topics, infer, evaluate, simulate, demo):
+for command in (fit, topics, infer, evaluate, budget, simulate, demo):
     commands.add_command(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,42 @@ from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger_artifact import digest_file
 from streamlda.privacy.ledger_file import EXHAUSTED, LedgerFile, reported
-from streamlda.privacy.ledger_state import Intent, LedgerState, build_event, build_report
+from streamlda.privacy.ledger_state import (
+    Intent,
+    LedgerState,
+    ReportBuilder,
+    build_event,
+)
 from streamlda.privacy.ledger_terms import Cohort, LedgerTerms, round_down, round_up
+
+
+def read_report(
+    path: str | os.PathLike[str], *, first: int = 0, last: int = sys.maxsize
+) -> dict[str, Any]:
+    """Check a ledger and report on it in one reading, also while it is being written.
+
+    Time O(rows); memory O(releases described).
+
+    Parameters
+    ----------
+    path : str or path-like
+        The ledger.
+    first, last : int
+        Describe only so many of the oldest and of the newest releases; all by default.
+
+    Returns
+    -------
+    dict
+        As `LedgerReader.report`.
+
+    Raises
+    ------
+    LedgerError
+        As for `LedgerReader`.
+    """
+    builder = ReportBuilder(first, last)
+    LedgerFile(path).load(builder.add)
+    return builder.finish()
 
 
 class LedgerReader:
@@ -85,8 +120,11 @@ class LedgerReader:
 
     @property
     def remaining(self) -> float:
-        """The mu^2 left for documents that were in no release yet, rounded down."""
-        return round_down(max(self._state.budget - self._state.losses.of(None), Fraction(0)))
+        """The mu^2 left for documents that were in no release yet, rounded down.
+
+        0 once the horizon is reached.
+        """
+        return round_down(self._state.left(again=False))
 
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
@@ -205,7 +243,7 @@ class LedgerReader:
     def report(self) -> dict[str, Any]:
         """Return budget, spending and every release as plain JSON values.
 
-        Time and memory O(rows).
+        Time O(rows), and about 3 ms for each distinct figure of epsilon; memory O(rows).
 
         Returns
         -------
@@ -213,12 +251,16 @@ class LedgerReader:
             ``budget`` (the terms, and their mu and mu_squared), ``spent``, ``left`` and
             ``left_for_new_documents`` (each in ``mu_squared``, ``mu`` and ``epsilon`` at the
             ledger's delta; spent is rounded up, left is what one more release alone may cost, on
-            the documents that have spent most and on new ones, rounded down), ``generation``,
-            ``ledger_id``, ``format_version``, ``entries`` (rows), ``pending`` and ``lost``
-            (numbers of intents), ``snapshots`` (one per intent: its row, its own ``epsilon``, the
+            the documents that have spent most and on new ones, rounded down), ``releases_left``
+            (by the horizon, None without one), ``generation``, ``ledger_id``,
+            ``format_version``, ``entries`` (rows), ``pending`` and ``lost`` (numbers of intents),
+            ``snapshots`` (one per intent: its row, its own ``epsilon``, the
             ``epsilon_spent_after`` it, its ``state``, and the ``artifact`` with its ``digest``).
         """
-        return build_report(self._file.rows())
+        builder = ReportBuilder(0, sys.maxsize)
+        for row in self._file.rows():
+            builder.add(row)
+        return builder.finish()
 
     def to_event(self) -> Event:
         """Return all releases as one event, for another accountant.

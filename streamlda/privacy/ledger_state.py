@@ -14,6 +14,7 @@ Kinds of rows, in the order in which a release adds them:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamlda.errors import LedgerError, StreamLDAError
-from streamlda.privacy.accounting import epsilon_of
+from streamlda.privacy.accounting import DELTA_MARGIN, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
 from streamlda.privacy.ledger_file import EXHAUSTED, FORMAT_VERSION, Row
 from streamlda.privacy.ledger_terms import (
@@ -101,6 +102,8 @@ class LedgerState:
         The newest intent, while it is neither committed nor lost.
     written : dict or None
         The artefact of `pending`, once it is complete.
+    rows : int
+        Number of rows.
     """
 
     terms: LedgerTerms
@@ -113,7 +116,25 @@ class LedgerState:
         self.last: Intent | None = None
         self.pending: Intent | None = None
         self.written: dict[str, Any] | None = None
-        self._rows = 0
+        self.rows = 0
+
+    @property
+    def releases_left(self) -> int | None:
+        """How many releases the horizon still allows; None without a horizon."""
+        horizon = self.terms.horizon
+        return None if horizon is None else max(horizon - self.generation, 0)
+
+    def left(self, *, again: bool) -> Fraction:
+        """Return the mu^2 that one more release may cost.
+
+        Of documents that were in no release yet, or (`again`) of those that have spent most.
+        Prefix sums take no document twice, and none at all after the horizon.
+        """
+        once = self.terms.mode == "prefix" and self.generation > 0
+        if self.releases_left == 0 or (again and once):
+            return Fraction(0)
+        spent = self.losses.spent if again else self.losses.of(None)
+        return max(self.budget - spent, Fraction(0))
 
     def apply(self, row: Row) -> None:
         """Add one row.
@@ -129,10 +150,10 @@ class LedgerState:
             raise _misplaced(row) from error
         if not fits:
             raise _misplaced(row)
-        self._rows += 1
+        self.rows += 1
 
     def _apply(self, row: Row) -> bool:
-        if (row.kind == "created") != (self._rows == 0):
+        if (row.kind == "created") != (self.rows == 0):
             return False
         body = row.body
         if row.kind == "created":
@@ -169,12 +190,24 @@ class LedgerState:
 
 
 def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[str, float]:
-    """Return an amount in three units: mu^2, mu, and epsilon at the ledger's delta."""
-    mu = sqrt_up(mu_squared) if upward else sqrt_down(mu_squared)
+    """Return an amount in three units: mu^2, mu, and epsilon at the ledger's delta.
+
+    Each is on the safe side of the exact figure: not below it if `upward`, else not above it.
+    """
+    if upward:
+        mu = sqrt_up(mu_squared)
+        return {
+            "mu_squared": round_up(mu_squared),
+            "mu": mu,
+            "epsilon": _epsilon_of(mu, terms.delta),
+        }
+    mu = sqrt_down(mu_squared)
+    # A budget that is whole is the epsilon it was made with, whatever its mu was rounded to.
+    whole = mu_squared >= terms.mu_squared()
     return {
-        "mu_squared": round_up(mu_squared) if upward else round_down(mu_squared),
+        "mu_squared": round_down(mu_squared),
         "mu": mu,
-        "epsilon": _epsilon_of(mu, terms.delta),
+        "epsilon": terms.epsilon if whole else _epsilon_below(mu, terms.delta),
     }
 
 
@@ -182,56 +215,90 @@ def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[
 _epsilon_of = lru_cache(maxsize=1024)(epsilon_of)
 
 
-def build_report(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return all that the rows say as plain JSON values; see `LedgerReader.report`.
+def _epsilon_below(mu: float, delta: float) -> float:
+    """Return an epsilon that is not above the exact one of mu and delta.
 
-    Time and memory O(rows).
+    Just below what `epsilon_of` returns, `delta_of` is above the delta asked for, and the exact
+    delta at most `DELTA_MARGIN` below that: so asking for a little more delta than there is gives
+    a place where the exact delta is still too large. The last factor is twice the bisection's.
     """
-    state = LedgerState()
-    snapshots: list[dict[str, Any]] = []
-    entries = 0
-    for row in rows:
+    more = delta * (1 + 2 * DELTA_MARGIN)
+    return epsilon_of(mu, more) * (1 - 2e-14) if more < 1 else 0.0
+
+
+class ReportBuilder:
+    """Gathers what `LedgerReader.report` says, row by row.
+
+    Time about 30 us a row, and at the end about 3 ms for each distinct figure of epsilon; memory
+    O(releases described).
+
+    Parameters
+    ----------
+    first, last : int
+        Releases to describe: so many of the oldest and of the newest.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        self._state = LedgerState()
+        self._first = first
+        self._oldest: list[dict[str, Any]] = []
+        self._newest: deque[dict[str, Any]] = deque(maxlen=last)
+        self._current: dict[str, Any] = {}
+        self._lost: list[int] = []
+
+    def add(self, row: Row) -> None:
+        """Add one row, in their order; a `LedgerError` if it cannot follow those before it."""
+        state = self._state
         state.apply(row)
-        entries += 1
         if row.kind == "intent":
-            alone = describe(Fraction(row.body["mu_squared"]), state.terms, upward=True)
-            total = describe(state.losses.spent, state.terms, upward=True)
-            snapshots.append(
-                {
-                    **row.body,
-                    "epsilon": alone["epsilon"],
-                    "epsilon_spent_after": total["epsilon"],
-                    "state": "pending",
-                    "artifact": None,
-                    "digest": None,
-                    "reason": None,
-                }
-            )
+            self._current = {
+                **row.body,
+                # Replaced by epsilon at the end, where it is known which releases are described.
+                "epsilon_spent_after": state.losses.spent,
+                "state": "pending",
+                "artifact": None,
+                "digest": None,
+                "reason": None,
+            }
+            kept = self._oldest if len(self._oldest) < self._first else self._newest
+            kept.append(self._current)
         elif row.kind == "written":
-            snapshots[-1]["digest"] = row.body["digest"]
-            snapshots[-1]["artifact"] = row.body["final_path"]
+            self._current["digest"] = row.body["digest"]
+            self._current["artifact"] = row.body["final_path"]
         elif row.kind in ("committed", "lost"):
-            snapshots[-1]["state"] = row.kind
-            snapshots[-1]["reason"] = row.body.get("reason")
-    left = max(state.budget - state.losses.spent, Fraction(0))
-    fresh = max(state.budget - state.losses.of(None), Fraction(0))
-    return {
-        "format_version": FORMAT_VERSION,
-        "ledger_id": state.ledger_id,
-        "budget": {
-            **state.terms.to_json(),
-            "mu": sqrt_down(state.budget),
-            "mu_squared": round_down(state.budget),
-        },
-        "spent": describe(state.losses.spent, state.terms, upward=True),
-        "left": describe(left, state.terms, upward=False),
-        "left_for_new_documents": describe(fresh, state.terms, upward=False),
-        "generation": state.generation,
-        "entries": entries,
-        "pending": [shot["intent"] for shot in snapshots if shot["state"] == "pending"],
-        "lost": [shot["intent"] for shot in snapshots if shot["state"] == "lost"],
-        "snapshots": snapshots,
-    }
+            self._current["state"] = row.kind
+            self._current["reason"] = row.body.get("reason")
+            if row.kind == "lost":
+                self._lost.append(row.body["intent"])
+
+    def finish(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        state = self._state
+        terms = state.terms
+        return {
+            "format_version": FORMAT_VERSION,
+            "ledger_id": state.ledger_id,
+            "budget": {
+                **terms.to_json(),
+                "mu": sqrt_down(state.budget),
+                "mu_squared": round_down(state.budget),
+            },
+            "spent": describe(state.losses.spent, terms, upward=True),
+            "left": describe(state.left(again=True), terms, upward=False),
+            "left_for_new_documents": describe(state.left(again=False), terms, upward=False),
+            "releases_left": state.releases_left,
+            "generation": state.generation,
+            "entries": state.rows,
+            "pending": [] if state.pending is None else [state.pending.number],
+            "lost": list(self._lost),
+            "snapshots": [self._described(shot) for shot in (*self._oldest, *self._newest)],
+        }
+
+    def _described(self, shot: dict[str, Any]) -> dict[str, Any]:
+        terms = self._state.terms
+        alone = describe(Fraction(shot["mu_squared"]), terms, upward=True)
+        total = describe(shot["epsilon_spent_after"], terms, upward=True)
+        return {**shot, "epsilon": alone["epsilon"], "epsilon_spent_after": total["epsilon"]}
 
 
 def build_event(rows: Iterable[Row]) -> Event:

@@ -16,18 +16,44 @@ It is the sum of three parts, in weighted coordinates:
    ``||y_b - y'_b||^2 <= (2 sqrt(share_b))^2 = 4 share_b``; where a block is nonnegative in every
    entry, ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 share_b``. So
    ``sqrt(sum_b f_b share_b)`` with f_b = 1, 4 or 2.
-2. Of floating-point sums. Let every term that enters a cell go through at most R roundings, from
-   the counts of its document to the sum: each product that makes it, the clip factor included,
-   and each addition on its way. Then the computed sum is the exact sum of terms multiplied by
-   (1 + theta), ``|theta| <= gamma_R = R u / (1 - R u)``, u = 2^-53, in whatever order it is taken
-   (Higham, Accuracy and Stability, section 3.1). With m_b (`Block.magnitude`) a bound on the norm
-   of one document's *absolute* terms, in units of C_b, the error of the sum over at most n
-   documents is at most ``gamma_R n m_b sqrt(share_b)`` in block b and
-   ``gamma_R n sqrt(sum_b share_b m_b^2)`` in all. Each of two neighbours may err: twice that.
-3. Of the grid. Rounding moves a cell by at most half a step, in both neighbours: a step together.
-   ``sqrt(sum_b cells_b step_b^2)``.
+2. Of floating-point sums. Two kinds of roundings, u = 2^-53 each, gamma_k = k u / (1 - k u):
 
-Parts 2 and 3 together may be at most 1 % of part 1; otherwise the mechanism cannot be made.
+   - *In a term*, before it is added to a sum over documents. With v the exact statistic of a
+     document and f the factor by which it really was scaled, the caller vouches for
+     ``f ||v_b|| <= C_b`` (f has a margin for the rounding of the norm that it comes from), for at
+     most T roundings behind each absolute term of f v, and for m_b (`Block.magnitude`): the norm
+     of the sum of *absolute* terms is at most m_b C_b. What is added is then f v + e with
+     ``||e_b|| <= gamma_T m_b C_b`` (Higham, Accuracy and Stability, section 3.1).
+   - *On the way to the sum*, at most R additions for each computed term. In whatever order they
+     are made, the computed sum is the exact sum of computed terms times (1 + theta),
+     ``|theta| <= gamma_R``. With s_b (`Block.sum_magnitude`) a bound on the norm of one document's
+     absolute computed terms, in units of C_b, n documents err by ``n gamma_R s_b C_b`` at most.
+     If s_b bounds the exact absolute terms instead, the computed ones are at most
+     ``(1 + gamma_T) s_b C_b``.
+
+   So the error is at most ``E = n sqrt(sum_b share_b e_b^2)`` with
+   ``e_b = gamma_T m_b + gamma_R (1 + gamma_T) s_b``. Each of two neighbours may err: 2 E. Terms of
+   documents that both hold count as well, since another batch may round them otherwise.
+3. Of the grid. Rounding moves a cell by at most half a step, in both neighbours: a step together,
+   ``G = sqrt(sum_b cells_b step_b^2)``.
+
+The sensitivity is exact + 2 E + G. Parts 2 and 3 together may be at most 1 % of part 1; otherwise
+the mechanism cannot be made. Underflow is below 2^-600 of C_b; a last factor 1 + 2^-40 covers it.
+
+Rows of a matrix mechanism
+--------------------------
+With ``releases`` H above 1, what is released are the rows ``r_s = sum_(t<=s) c_(s-t) x_t`` for
+s = 1..H, where x_t is the sum of round t, c_0 = 1 and 0 <= c_i <= 1, and a document is in one
+round only (`streamlda.privacy.matrix_mechanism`). It enters all later rows, by c_i times the same
+contribution: all rows together move by ``S exact`` at most, with S = ``strategy_sensitivity`` at
+least the norm of c. `StrategyRows` makes rows by a recurrence: a term is added to a buffer (one
+rounding), in fewer than H rounds multiplied and added to (two each), then multiplied by a weight
+and added to at most 8 others. No factor is negative, so the term reaches row s as c_(s-t) times
+itself, after at most ``R + 2 H + 16`` roundings. With that number in place of R, one document's
+share in the error of row s is at most c_(s-t) e_b C_b: at most S e_b C_b over all rows and, by the
+triangle inequality, S E for n documents, n now those of *all* rounds. Each row is rounded to the
+grid by itself: sqrt(H) G. The sensitivity of all rows is ``S (exact + 2 E) + sqrt(H) G``. The norm
+of a row is at most n C_b still, as c_i <= 1.
 
 Privacy
 -------
@@ -60,9 +86,12 @@ from streamlda.privacy.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
 
-#: Roundings behind one document's term, before it is added to anything: a norm over a million
-#: distinct words, and all else that goes into it.
+#: Roundings behind one document's term, before it is added to a sum over documents: a projection
+#: of a million distinct words, and all else that goes into it.
 TERM_ROUNDINGS = 2**20
+
+#: Additions on top of one a document: partial sums that are added, or scaled, together.
+MERGE_ROUNDINGS = 64
 
 #: Largest relative increase of the sensitivity by rounding, and the part of it left to the grid.
 MAX_INCREASE = 0.01
@@ -70,6 +99,9 @@ _GRID_INCREASE = 2.0**-9
 
 #: Fewest steps in a standard deviation: discrete and rounded Gaussian are then within 2^-67.
 _MIN_SIGMA = 2.0**32
+
+#: What the recurrence of the rows adds to a chain of roundings: each round, and at its end.
+_STEP_ROUNDINGS, _ROW_ROUNDINGS = 2, 16
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -94,6 +126,10 @@ class Block:
         Bound on the norm of the sum of the *absolute* terms by which a document enters, in units
         of C. 1 where terms do not cancel each other; for the pair statistic through a map W,
         (c c' - diag c) W / (l (l - 1)), whose terms do, twice the largest row norm of W over C.
+    sum_magnitude : float, optional
+        Bound on the norm of a document's absolute *computed* terms as they are added to the sums,
+        in units of C; without it, `magnitude`. The caller may clip by that norm too; where a
+        document adds one term to a cell, it is the norm of the contribution as computed.
 
     Raises
     ------
@@ -107,11 +143,14 @@ class Block:
     weight: float = 1.0
     nonnegative: bool = False
     magnitude: float = 1.0
+    sum_magnitude: float | None = None
 
     def __post_init__(self) -> None:
         _in_range("l2_clip_norm", self.l2_clip_norm, 1e-100, 1e100)
         _in_range("weight", self.weight, 1e-100, 1e100)
         _in_range("magnitude", self.magnitude, 1.0, 1e6)
+        if self.sum_magnitude is not None:
+            _in_range("sum_magnitude", self.sum_magnitude, 1.0, 1e6)
         if not all(n >= 1 for n in self.shape):
             raise InvalidSettingError(
                 f"a block must have at least one cell, got block={self.name} shape={self.shape}; "
@@ -125,11 +164,11 @@ class Block:
 
 
 class JointGaussian:
-    """The Gaussian mechanism for the weighted, clipped blocks of one round.
+    """The Gaussian mechanism for the weighted, clipped blocks of one round, or of a horizon.
 
     The privacy unit is what contributes once: a document, or all that a user adds to a round when
     *that* is clipped. The caller vouches that contributions are clipped, that they are at most
-    n_max, and for R; the derivation is in the module's documentation.
+    n_max, for T and for R; the derivation is in the module's documentation.
 
     Parameters
     ----------
@@ -139,10 +178,20 @@ class JointGaussian:
         z: standard deviation of the noise over the sensitivity. The release is 1/z-GDP.
     neighboring_relation : {"add-remove", "replace-one"}
     n_max : int
-        Most contributions that a sum may hold; a public number, not the true count.
+        Most contributions that a sum may hold, or all `releases` together; a public number, not
+        the true count.
+    term_roundings : int, default TERM_ROUNDINGS
+        T, most roundings behind one term of a document. With d distinct words, and sums of
+        dense rows below 64 long, d + 64 holds.
     roundings : int, optional
-        R, most roundings that one term goes through. By default ``n_max + TERM_ROUNDINGS``, which
-        holds when documents are added one at a time, in any order and grouping.
+        R, most additions that one computed term goes through. By default
+        ``n_max + MERGE_ROUNDINGS``, which holds when a document adds one term to a cell, in any
+        order and grouping.
+    releases : int, default 1
+        Rows H of a matrix mechanism that are released, one call of `release` each. The caller
+        vouches for no more, and that they are made from rounds of different documents.
+    strategy_sensitivity : float, default 1
+        S, the largest norm of a column of the strategy: `BufferedToeplitz.sensitivity`.
 
     Raises
     ------
@@ -158,15 +207,18 @@ class JointGaussian:
     shares : dict of str to float
         Part of each block in the squared norm of a contribution; sums to 1.
     l2_sensitivity : float
-        Of the aggregates on the grid, in weighted coordinates, where one contribution has norm at
-        most 1: 1 (add-remove), sqrt(2) to 2 (replace-one), and up to 1 % more for rounding.
+        Of all aggregates on the grid, in weighted coordinates, where one contribution has norm
+        at most 1: S times 1 (add-remove) or sqrt(2) to 2 (replace-one), and up to 1 % more for
+        rounding.
+    releases : int
+    strategy_sensitivity : float
     stddevs : dict of str to float
         Standard deviation of the noise in each value of a block, in the block's own units.
     steps : dict of str to float
         Grid step of each block, a power of two in its own units.
     tv_distance_bound : float
-        Bound on the total variation distance between a release and one with exact, continuous
-        noise rounded to the grid: below 2^-59 a cell.
+        Bound on the total variation distance between all releases and those with exact,
+        continuous noise rounded to the grid: 2^-59 a cell and release.
     """
 
     def __init__(
@@ -176,16 +228,27 @@ class JointGaussian:
         *,
         neighboring_relation: str = "add-remove",
         n_max: int,
+        term_roundings: int = TERM_ROUNDINGS,
         roundings: int | None = None,
+        releases: int = 1,
+        strategy_sensitivity: float = 1.0,
     ) -> None:
         self.blocks = tuple(blocks)
         self.noise_multiplier = float(noise_multiplier)
         self.neighboring_relation = neighboring_relation
         self.n_max = int(n_max)
+        self.releases = int(releases)
+        self.strategy_sensitivity = float(strategy_sensitivity)
         _check_blocks(self.blocks)
         _in_range("noise_multiplier", self.noise_multiplier, 1e-3, 1e9)
         _in_range("n_max", self.n_max, 1, 2**53)
-        _in_range("roundings", 1 if roundings is None else roundings, 1, 2**50)
+        _in_range("term_roundings", term_roundings, 1, 2**50)
+        roundings = self.n_max + MERGE_ROUNDINGS if roundings is None else roundings
+        _in_range("roundings", roundings, 1, 2**53 + MERGE_ROUNDINGS)
+        _in_range("releases", releases, 1, 2**30)
+        # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
+        longest = math.sqrt(releases) * (1 + 1e-9)
+        _in_range("strategy_sensitivity", strategy_sensitivity, 1, longest)
         if neighboring_relation not in NEIGHBORING_RELATIONS:
             raise InvalidSettingError(
                 f"the relation must be one of {', '.join(NEIGHBORING_RELATIONS)}, got "
@@ -194,8 +257,10 @@ class JointGaussian:
             )
         total = math.fsum(block.weight for block in self.blocks)
         self.shares = {block.name: block.weight / total for block in self.blocks}
-        self._set_grid(self._exact_sensitivity(), self._summation_error(roundings))
-        self.tv_distance_bound = 2 * Noise.tv_distance_bound * sum(b.cells for b in self.blocks)
+        error = self._summation_error(term_roundings, roundings)
+        self._set_grid(self._exact_sensitivity(), error)
+        values = self.releases * sum(block.cells for block in self.blocks)
+        self.tv_distance_bound = 2 * Noise.tv_distance_bound * values
 
     def release(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
         """Return the sums with noise: each is a whole number of steps, rounded to a double.
@@ -206,7 +271,8 @@ class JointGaussian:
         Parameters
         ----------
         sums : mapping of str to ndarray of the block's shape, float64
-            One sum of clipped contributions for each block. Not private; not changed.
+            One sum of clipped contributions for each block, or one row of sums. Not private; not
+            changed.
         noise : Noise
             `SecureNoise`, or `SeededNoise` in tests.
 
@@ -223,14 +289,7 @@ class JointGaussian:
             negative where it was said not to be. No noise has been drawn then. That it was raised
             depends on the documents, so it must not happen in a correct program.
         """
-        found = {name: np.shape(array) for name, array in sums.items()}
-        expected = {block.name: block.shape for block in self.blocks}
-        if found != expected:
-            raise InvalidSettingError(
-                f"sums must be those of the blocks, got shapes={found} expected={expected}; "
-                "release each round with the mechanism that was made for it"
-            )
-        aggregates = {block.name: self._aggregate(block, sums[block.name]) for block in self.blocks}
+        aggregates = self._aggregates(sums)
         released: dict[str, Array] = {}
         for block in self.blocks:
             step = self.steps[block.name]
@@ -238,6 +297,21 @@ class JointGaussian:
             noisy = (aggregates.pop(block.name) + drawn).astype(np.float64)
             released[block.name] = noisy * step
         return released
+
+    def check(self, sums: Mapping[str, Array]) -> None:
+        """Raise what `release` would raise for these sums; no noise is drawn."""
+        self._aggregates(sums)
+
+    def _aggregates(self, sums: Mapping[str, Array]) -> dict[str, NDArray[np.int64]]:
+        """Return the sums in whole steps of the grid."""
+        found = {name: np.shape(array) for name, array in sums.items()}
+        expected = {block.name: block.shape for block in self.blocks}
+        if found != expected:
+            raise InvalidSettingError(
+                f"sums must be those of the blocks, got shapes={found} expected={expected}; "
+                "release each round with the mechanism that was made for it"
+            )
+        return {block.name: self._aggregate(block, sums[block.name]) for block in self.blocks}
 
     def _aggregate(self, block: Block, values: Array) -> NDArray[np.int64]:
         """Return a sum in steps of the grid, rounded to whole numbers."""
@@ -266,18 +340,23 @@ class JointGaussian:
             sum((2 if b.nonnegative else 4) * self.shares[b.name] for b in self.blocks)
         )
 
-    def _summation_error(self, roundings: int | None) -> float:
-        """Return a bound on the norm of the rounding error of one sum, weighted."""
-        chain = (self.n_max + TERM_ROUNDINGS if roundings is None else roundings) * _UNIT_ROUNDOFF
-        if chain >= 0.5:
-            return math.inf
-        spread = sum(self.shares[b.name] * b.magnitude**2 for b in self.blocks)
-        return self.n_max * chain / (1 - chain) * math.sqrt(spread)
+    def _summation_error(self, term_roundings: int, roundings: int) -> float:
+        """Return E, a bound on the norm of the rounding error of one sum, weighted."""
+        if self.releases > 1:
+            roundings += _STEP_ROUNDINGS * self.releases + _ROW_ROUNDINGS
+        term, chain = _gamma(term_roundings), _gamma(roundings)
+        square = 0.0
+        for block in self.blocks:
+            added = block.magnitude if block.sum_magnitude is None else block.sum_magnitude
+            error = term * block.magnitude + chain * (1 + term) * added
+            square += self.shares[block.name] * error**2
+        return self.n_max * math.sqrt(square)
 
     def _set_grid(self, exact: float, summation_error: float) -> None:
         """Choose steps, and from them the sensitivity and the standard deviations."""
-        cells = sum(block.cells for block in self.blocks)
-        widest = exact * min(_GRID_INCREASE / math.sqrt(cells), self.noise_multiplier / _MIN_SIGMA)
+        cells = self.releases * sum(block.cells for block in self.blocks)
+        true = exact * self.strategy_sensitivity
+        widest = true * min(_GRID_INCREASE / math.sqrt(cells), self.noise_multiplier / _MIN_SIGMA)
         scales = {b.name: b.l2_clip_norm / math.sqrt(self.shares[b.name]) for b in self.blocks}
         # frexp: the largest power of two that is not above.
         self.steps = {
@@ -287,11 +366,12 @@ class JointGaussian:
             sum(b.cells * (self.steps[b.name] / scales[b.name]) ** 2 for b in self.blocks)
         )
         # The last factor pays for the roundings made here.
-        self.l2_sensitivity = (exact + 2 * summation_error + grid) * (1 + 2.0**-40)
-        if not self.l2_sensitivity <= exact * (1 + MAX_INCREASE):
+        moved = true + 2 * self.strategy_sensitivity * summation_error
+        self.l2_sensitivity = (moved + math.sqrt(self.releases) * grid) * (1 + 2.0**-40)
+        if not self.l2_sensitivity <= true * (1 + MAX_INCREASE):
             raise InvalidSettingError(
                 "rounding must cost at most 1 % of the sensitivity, got "
-                f"n_max={self.n_max} cost={self.l2_sensitivity / exact - 1:.2g}; sum fewer "
+                f"n_max={self.n_max} cost={self.l2_sensitivity / true - 1:.2g}; sum fewer "
                 "documents, or sum in groups and state the longest chain of roundings"
             )
         sigma = self.noise_multiplier * self.l2_sensitivity
@@ -318,6 +398,12 @@ def _check_blocks(blocks: tuple[Block, ...]) -> None:
         raise InvalidSettingError(
             f"a release must have blocks of different names, got names={names}; rename or join them"
         )
+
+
+def _gamma(roundings: int) -> float:
+    """Return the largest relative error of as many roundings; infinite where it is unbounded."""
+    error = roundings * _UNIT_ROUNDOFF
+    return error / (1 - error) if error < 0.5 else math.inf
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:

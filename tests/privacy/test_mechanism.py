@@ -134,21 +134,107 @@ def test_the_part_of_the_grid_is_attained():
     assert 1.0 + rounded <= mech.l2_sensitivity < 1.0 + rounded * 1.01
 
 
-def test_the_part_of_floating_point_sums_holds_and_is_needed():
-    # In one order, small contributions vanish one by one beside a large sum; in the other they
-    # have grown before they meet it.
-    n = 100_000
-    # The bound of the chain alone: each of n additions may round.
-    mech = mechanism([Block("x", (1,), 1.0)], n_max=n, roundings=n)
-    large, small = np.ones(n // 2), np.full(n // 2, 2.0**-38 / 3)
+def extra(n_max, relation="add-remove", **options):
+    """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
+    fields = {key: options.pop(key) for key in ("magnitude", "sum_magnitude") if key in options}
+    mech = mechanism([Block("x", (), 1.0, **fields)], 1e-3, relation, n_max, **options)
+    # At this noise the grid is below 2^-41 of the sensitivity.
+    return (mech.l2_sensitivity - mech._exact_sensitivity()) / 2
+
+
+def added(values):
+    """Add one after the other, as an accumulator does."""
+    return float(np.add.accumulate(values)[-1])
+
+
+def test_the_part_of_additions_over_documents_holds_and_is_needed():
+    # Half a unit in the last place of the large sum vanishes beside it, one document after the
+    # other; in another order these contributions have grown before they meet it.
+    n = 2**17
+    large, small = np.ones(n // 2), np.full(n // 2, 2.0**-37)
     orders = [np.concatenate([large, small]), np.concatenate([small, large])]
-    found = [np.add.accumulate(values)[-1] for values in orders]
     exact = math.fsum(orders[0])
-    error = max(abs(value - exact) for value in found)
-    bound = (mech.l2_sensitivity - 1) / 2
-    assert 1e-8 < error < bound
-    smaller = mechanism([Block("x", (1,), 1.0)], n_max=n, roundings=1)
-    assert smaller.l2_sensitivity < mech.l2_sensitivity
+    assert added(orders[1]) == exact
+    error = exact - added(orders[0])
+    bound = extra(n, term_roundings=1, roundings=n)
+    assert bound / 5 < error <= bound
+    assert extra(n, term_roundings=1, roundings=n // 8) < error
+
+
+def test_the_part_of_terms_that_cancel_in_the_sum_holds_and_is_needed():
+    # A document adds 32, a little and -32 to one cell; every little is lost beside all the 32.
+    n = 2**16
+    ones = np.ones(n)
+    error = n * 2.0**-32 - added(np.concatenate([32 * ones, ones * 2.0**-32, -32 * ones]))
+    assert error == n * 2.0**-32
+    chain = {"term_roundings": 1, "roundings": 3 * n, "magnitude": 65.0}
+    bound = extra(n, **chain, sum_magnitude=65.0)
+    assert bound / 7 < error <= bound
+    assert extra(n, **chain, sum_magnitude=1.0) < error
+    # Without it, the absolute terms are taken for the computed ones.
+    assert extra(n, **chain) == pytest.approx(bound, rel=1e-12)
+
+
+def test_the_part_of_roundings_within_a_document_holds_and_is_needed():
+    # The term is 64 and 4096 times half a unit in its last place, less 64: nothing is left of it.
+    n, length = 1000, 2**12
+    term = added(np.array([64.0, *[2.0**-47] * length, -64.0]))
+    error = n * (length * 2.0**-47 - term)
+    settings = {"term_roundings": length + 1, "roundings": n, "sum_magnitude": 1.0}
+    bound = extra(n, **settings, magnitude=129.0)
+    assert bound / 2.1 < error <= bound
+    assert extra(n, **settings, magnitude=1.0) < error
+    assert extra(n, **settings | {"term_roundings": 64}, magnitude=129.0) < error
+
+
+def test_floating_point_error_equals_its_formula_over_blocks():
+    parts = [
+        Block("a", (3,), 0.5, weight=1.0, magnitude=66.0, sum_magnitude=4.0),
+        Block("b", (), 2.0, weight=3.0, magnitude=2.0),
+    ]
+    n, term, chain = 10**6, 8064 * 2.0**-53, (2**17 + 100) * 2.0**-53
+    mech = mechanism(parts, 0.1, n_max=n, term_roundings=8064, roundings=2**17 + 100)
+    error = n * math.hypot((66 * term + 4 * chain) / 2, (2 * term + 2 * chain) * math.sqrt(0.75))
+    assert mech.l2_sensitivity - 1 == pytest.approx(2 * error, rel=1e-6)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_many_documents_fit_where_terms_cancel_before_they_are_added(relation):
+    block = Block("pair", (3000, 66), 1.0, magnitude=66.0, sum_magnitude=4.0)
+    mechanism([block], 1.0, relation, 3_200_000, term_roundings=8064)
+    grouped = {"term_roundings": 8064, "roundings": 2**17 + 512}
+    mechanism([block], 1.0, relation, 42_000_000, **grouped)
+    with pytest.raises(InvalidSettingError, match="rounding must cost"):
+        mechanism([block], 1.0, "add-remove", 43_000_000, **grouped)
+    with pytest.raises(InvalidSettingError, match="rounding must cost"):
+        mechanism([Block("pair", (3000, 66), 1.0, magnitude=66.0)], 1.0, n_max=900_000)
+
+
+def test_rows_of_a_horizon_cost_what_the_strategy_says():
+    # All of the budget for rounding: S times that of a single release, not sqrt(H) times.
+    rows = {"releases": 400, "strategy_sensitivity": 1.5, "roundings": 2**17}
+    mech = mechanism(blocks(), 1.0, "replace-one", 10**6, **rows)
+    single = mechanism(blocks(), 1.0, "replace-one", 10**6, roundings=2**17 + 2 * 400 + 16)
+    assert mech.l2_sensitivity == pytest.approx(1.5 * single.l2_sensitivity, rel=1e-6)
+    for block in mech.blocks:
+        step = mech.steps[block.name]
+        assert 2.0**32 <= mech.stddevs[block.name] / step <= 2.0**40
+    assert mech.tv_distance_bound == 400 * single.tv_distance_bound
+    # Two roundings a round, and 16: nothing else is left here but one in the term.
+    long = extra(10**5, term_roundings=1, roundings=1, releases=10**6, strategy_sensitivity=1.5)
+    assert long - 0.25 == pytest.approx(1.5 * 10**5 * (2 * 10**6 + 18) * 2.0**-53, rel=1e-4)
+
+
+def test_the_part_of_the_grid_in_all_rows_is_attained():
+    # As in a single release, but in each of the rows.
+    part = [Block("pair", (400, 500), 0.04)]
+    mech = mechanism(part, 1e6, releases=9, strategy_sensitivity=1.5)
+    step = mech.steps["pair"]
+    here = {"pair": np.full((400, 500), step * 0.5)}
+    there = {"pair": np.full((400, 500), np.nextafter(step * 0.5, 1) + step * 2.0**-50)}
+    rounded = math.sqrt(9) * distance(mech, here, there)
+    assert 1.5 + rounded <= mech.l2_sensitivity < 1.5 + rounded * 1.01
+    assert rounded < 1.5 * 2.0**-9
 
 
 contributions = st.lists(
@@ -328,6 +414,8 @@ def test_what_is_no_sum_is_refused_before_noise_is_drawn(block, value):
     sums = zeros(mech)
     sums[block].reshape(-1)[-1] = value
     noise = SeededNoise(16)
+    with pytest.raises(InvalidDocumentsError, match=f"block={block}"):
+        mech.check(sums)
     with pytest.raises(InvalidDocumentsError, match=f"block={block}") as caught:
         mech.release(sums, noise)
     assert f"{value:.6g}" not in str(caught.value)
@@ -377,7 +465,14 @@ def test_sums_of_other_blocks_are_refused(change):
         ({"n_max": 10**7}, "rounding must cost at most 1 %"),
         ({"n_max": 2**52}, "rounding must cost at most 1 %"),
         ({"z": 1e9}, "at most 2\\^40 steps"),
-        ({"z": 1e-3, "n_max": 10**8, "roundings": 1000}, "fewer than 2\\^61 steps"),
+        ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "fewer than 2\\^61"),
+        ({"term_roundings": 0}, "term_roundings must lie in"),
+        ({"term_roundings": math.nan}, "term_roundings must lie in"),
+        ({"releases": 0}, "releases must lie in"),
+        ({"strategy_sensitivity": 0.9}, "strategy_sensitivity must lie in"),
+        ({"strategy_sensitivity": 1.1}, "strategy_sensitivity must lie in"),
+        ({"releases": 4, "strategy_sensitivity": 2.1}, "strategy_sensitivity must lie in"),
+        ({"releases": 4, "strategy_sensitivity": math.nan}, "strategy_sensitivity must lie in"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
@@ -394,6 +489,8 @@ def test_settings_that_cannot_be_are_refused(settings, message):
         {"weight": 0.0},
         {"weight": -1.0},
         {"magnitude": 0.5},
+        {"sum_magnitude": 0.5},
+        {"sum_magnitude": math.nan},
         {"shape": (3, 0)},
         {"shape": (-1,)},
     ],
@@ -407,11 +504,12 @@ def test_a_block_that_cannot_be_is_refused(settings):
 def test_grouped_sums_allow_more_documents():
     with pytest.raises(InvalidSettingError, match="sum fewer"):
         mechanism(n_max=5 * 10**7)
-    assert mechanism(n_max=5 * 10**7, roundings=2**16).l2_sensitivity < 1.01
+    grouped = mechanism(n_max=5 * 10**7, term_roundings=2**13, roundings=2**16)
+    assert grouped.l2_sensitivity < 1.01
 
 
 def test_terms_that_cancel_cost_more():
     parts = [Block("x", (5,), 1.0, magnitude=magnitude) for magnitude in (1.0, 100.0)]
     single, hundred = (mechanism([part], n_max=10**4) for part in parts)
-    extra = (hundred.l2_sensitivity - 1) / (single.l2_sensitivity - 1)
-    assert 50 < extra < 101
+    ratio = (hundred.l2_sensitivity - 1) / (single.l2_sensitivity - 1)
+    assert 50 < ratio < 101

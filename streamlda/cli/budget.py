@@ -1,0 +1,93 @@
+"""``streamlda budget``: show what a privacy ledger has spent and what is left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from streamlda.cli.sources import warn
+
+#: Releases that the table shows of many, and the exit code of ``--check``.
+FIRST, LAST = 3, 20
+TOO_LITTLE_LEFT = 3
+
+
+@click.command(short_help="Show what a privacy ledger has spent.")
+@click.argument("ledger_file", metavar="FILE", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.option(
+    "--all",
+    "show_all",
+    is_flag=True,
+    help=f"Show every release in the table, not the first {FIRST} and the last {LAST} only.",
+)
+@click.option(
+    "--check",
+    "wanted",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="EPSILON",
+    help="Exit with code 3 unless the budget covers one more release of this epsilon, at the "
+    "ledger's delta, of documents that were in no release. [default: no check]",
+)
+@click.pass_context
+def budget(
+    context: click.Context, ledger_file: str, as_json: bool, show_all: bool, wanted: float | None
+) -> None:
+    """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
+
+    What is spent is rounded up and what is left is rounded down, as epsilon at the ledger's delta
+    and as mu^2, in which releases of the same documents add up. Places of a release are numbers of
+    records in their stream, the last included. Nothing is locked or written: a ledger can be read
+    while it is in use. One that is missing, damaged or older than its .marker file counts as used
+    up (exit code 1).
+
+    \b
+    Keys of --json, which describes every release:
+      budget    epsilon, delta, privacy_unit, neighboring_relation, mode,
+                horizon, config_hash, mu, mu_squared
+      spent, left, left_for_new_documents
+                each mu_squared, mu, epsilon: spent by the documents that
+                have spent most, left for those, left for others
+      releases_left
+                by the horizon; null without one
+      pending, lost
+                numbers of releases that have not ended, or have no artefact
+      snapshots
+                a list, for each release: intent (its number), cohort_id,
+                documents (lists of stream, start, stop; stop is left out),
+                generation, position, event, mu_squared, config_hash,
+                description, replay, at (time), epsilon,
+                epsilon_spent_after, state (committed, pending or lost),
+                artifact, digest, reason
+      format_version, ledger_id, generation (releases), entries (rows)
+    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    from streamlda.privacy.budget_table import budget_table
+    from streamlda.privacy.ledger_reader import read_report
+
+    everything = as_json or show_all
+    report = (
+        read_report(ledger_file) if everything else read_report(ledger_file, first=FIRST, last=LAST)
+    )
+    fits = wanted is None or _fits(report, wanted)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        click.echo("\n".join(budget_table(report)))
+    if not fits:
+        warn(
+            f"a release of epsilon={wanted} must fit into what is left for new documents, got "
+            f"epsilon={report['left_for_new_documents']['epsilon']} left; a budget cannot be "
+            "raised afterwards"
+        )
+        context.exit(TOO_LITTLE_LEFT)
+
+
+def _fits(report: dict[str, Any], epsilon: float) -> bool:
+    """Tell whether one release of new documents is covered, by the rule of `Ledger.begin`."""
+    from streamlda.privacy.accounting import cost, noise_multiplier
+    from streamlda.privacy.events import GaussianRelease
+
+    price = cost(GaussianRelease(noise_multiplier(epsilon, report["budget"]["delta"])))
+    return bool(price.mu_squared <= report["left_for_new_documents"]["mu_squared"])

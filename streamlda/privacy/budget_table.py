@@ -1,0 +1,203 @@
+"""A privacy ledger as lines of text: what is spent, what is left, and release by release.
+
+Figures are rounded from their exact values away from comfort: what is spent is never shown too
+small, what is left never too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+#: Columns of a terminal that the table keeps to, by shortening names, as far as it can.
+WIDTH = 100
+
+#: No name is shortened below this.
+_NARROWEST = 12
+
+#: Decimal digits that are shown.
+_DIGITS = 4
+
+_HEADINGS = ("no", "time (UTC)", "cohort", "places", "epsilon", "spent", "state", "artefact")
+_TO_THE_RIGHT = {0, 4, 5}
+_PLACES = 3
+_NAMES = (2, _PLACES, 7)
+
+#: Enough for four digits of any double, whatever the context of the caller.
+_CONTEXT = Context(prec=40)
+
+
+def budget_table(report: Mapping[str, Any]) -> list[str]:
+    """Return a report of a ledger as lines for people.
+
+    Time and memory O(releases described).
+
+    Parameters
+    ----------
+    report : mapping
+        What `LedgerReader.report` or `read_report` returned. If the latter left releases out, a
+        line says how many.
+
+    Returns
+    -------
+    list of str
+        At most `WIDTH` characters each, unless figures alone take more; printable only.
+    """
+    lines = [*_summary(report), "", *_releases(report)]
+    notes = _notes(report)
+    return [*lines, "", *notes] if notes else lines
+
+
+def figure(value: float, *, upward: bool) -> str:
+    """Return a number >= 0 with four digits, never below `value` if `upward`, else never above."""
+    if value == 0:
+        return "0"
+    exact = Decimal(value)
+    size = exact.adjusted()
+    rounded = exact.quantize(
+        Decimal(1).scaleb(size - _DIGITS + 1),
+        rounding=ROUND_CEILING if upward else ROUND_FLOOR,
+        context=_CONTEXT,
+    )
+    return f"{rounded:f}" if -4 <= size < 6 else f"{rounded:.3e}"
+
+
+def plain(value: float) -> str:
+    """Return a number as short as it can be without rounding it."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def printable(text: str) -> str:
+    """Return text with all that a terminal might obey, or cannot show, escaped."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def _summary(report: Mapping[str, Any]) -> list[str]:
+    budget, generation = report["budget"], report["generation"]
+    terms = [
+        f"epsilon {plain(budget['epsilon'])}",
+        f"delta {plain(budget['delta'])}",
+        f"per {budget['privacy_unit']}",
+        budget["neighboring_relation"],
+        budget["mode"],
+    ]
+    if budget["horizon"] is not None:
+        terms.append(f"horizon {budget['horizon']:,}")
+    lines = [f"ledger      {printable(report['ledger_id'])}", f"budget      {', '.join(terms)}"]
+    if budget["config_hash"]:
+        lines.append(f"settings    {printable(budget['config_hash'])}")
+    spender, again, new = _whose(report)
+    lines.append(_amount("spent", report["spent"], spender, upward=True))
+    if generation and again:
+        lines.append(_amount("left", report["left"], again, upward=False))
+    lines.append(_amount("left (new)", report["left_for_new_documents"], new, upward=False))
+    if not generation:
+        return [*lines, "releases    none yet"]
+    pending, lost = len(report["pending"]), len(report["lost"])
+    counted = [f"{generation - pending - lost:,} committed"]
+    counted += [f"{n:,} {state}" for n, state in ((pending, "pending"), (lost, "lost")) if n]
+    return [*lines, f"releases    {generation:,}: {', '.join(counted)}"]
+
+
+def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return whose amounts are shown: spent, left for them, left for new documents."""
+    if report["budget"]["privacy_unit"] == "user":
+        return ("by a user, all releases together", "", "for any user, old or new documents")
+    spender = "by the documents that have spent most"
+    if report["budget"]["mode"] == "window":
+        again = "for those documents, if released again (replay)"
+        return (spender, again, "for documents that were in no release")
+    again = "for those documents: prefix sums take each once"
+    allowed = report["releases_left"]
+    if allowed == 0:
+        return (spender, again, "for new documents: the horizon is reached")
+    return (spender, again, f"for new documents, each once; releases left: {allowed:,}")
+
+
+def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool) -> str:
+    epsilon = figure(amount["epsilon"], upward=upward)
+    mu_squared = figure(amount["mu_squared"], upward=upward)
+    return f"{label:11} epsilon {epsilon:9}  mu^2 {mu_squared:9}  {whose}"
+
+
+def _releases(report: Mapping[str, Any]) -> list[str]:
+    shots = report["snapshots"]
+    if not shots:
+        return []
+    streams = {part[0] for shot in shots for part in shot["documents"]}
+    rows = [_cells(shot, name_stream=len(streams) > 1) for shot in shots]
+    lines = _aligned([_HEADINGS, *rows])
+    hidden = report["generation"] - len(shots)
+    if hidden:
+        # Releases are numbered from 1 without gaps: the first jump is where some were left out.
+        jump = next(i for i, shot in enumerate(shots, 1) if shot["intent"] != i)
+        lines.insert(jump, f"... {hidden:,} releases in between are not shown")
+    if len(streams) == 1 and streams != {""}:
+        lines.insert(0, f"places of the stream {printable(streams.pop())}")
+    return lines
+
+
+def _cells(shot: Mapping[str, Any], *, name_stream: bool) -> tuple[str, ...]:
+    parts = shot["documents"]
+    if len(parts) == 1:
+        stream, start, stop = parts[0]
+        places = f"{stream} {start}..{stop - 1}" if name_stream else f"{start}..{stop - 1}"
+    else:
+        places = f"{sum(stop - start for _, start, stop in parts):,} in {len(parts):,} ranges"
+    texts = (shot["at"][:16].replace("T", " "), shot["cohort_id"], places)
+    return (
+        str(shot["intent"]),
+        *map(printable, texts),
+        figure(shot["epsilon"], upward=True),
+        figure(shot["epsilon_spent_after"], upward=True),
+        shot["state"],
+        "-" if shot["artifact"] is None else printable(shot["artifact"]),
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # Names are shortened, never the numbers of places behind the name of a stream.
+    numbers = max(len(row[_PLACES].rpartition(" ")[2]) for row in rows)
+    least = dict.fromkeys(_NAMES, _NARROWEST) | {_PLACES: max(_NARROWEST, numbers + 4)}
+    over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
+    while over > 0:
+        widest = max(_NAMES, key=lambda i: widths[i] - least[i])
+        if widths[widest] <= least[widest]:
+            break
+        widths[widest] -= 1
+        over -= 1
+    return [
+        "  ".join(
+            cell.rjust(width) if i in _TO_THE_RIGHT else _cut(cell, width).ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cut(text: str, width: int) -> str:
+    # The end of a name, or of a run of places, tells more than its beginning.
+    return text if len(text) <= width else "..." + text[3 - width :]
+
+
+def _notes(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for number in report["pending"]:
+        lines.append(f"pending: release {number} is paid for and has not ended. A writer at work")
+        lines.append("         ends it; if it was stopped, Ledger.recover() publishes the stored")
+        lines.append("         bytes or marks the release as lost. Noise is never drawn again.")
+    lost = report["lost"]
+    if lost:
+        named = ", ".join(map(str, lost[-5:])) + (", the last of them" if len(lost) > 5 else "")
+        lines.append(f"lost:    {len(lost):,} ended without an artefact ({named}).")
+        lines.append(
+            "         What they cost stays spent: prefix sums go on with new documents."
+            if report["budget"]["mode"] == "prefix"
+            else "         What they cost stays spent: go on with new documents, or pay again "
+            "with replay=True."
+        )
+    return lines

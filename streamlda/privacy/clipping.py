@@ -1,0 +1,414 @@
+"""Clip bounds: what a document's blocks are scaled down to, and how to find such bounds privately.
+
+A bound may be a public number, the worst case over all documents, or a quantile of the norms. The
+last is read off the documents, so it is a release like any other: the norms of an earlier stage
+are counted into bins (`NormHistogram`), the counts are released with noise, and `private_quantile`
+of the noisy counts is post-processing. The bound then serves *later* stages only: a bound that
+depends on the documents it clips has no sensitivity that could be stated.
+
+Privacy of a histogram
+----------------------
+Unit: one document (or g of them, those of one user, with ``contributions=g``). Every document adds
+1 to exactly one bin, so under add-remove the counts of two neighbours differ by a vector of norm
+exactly 1, and under replace-one by norm sqrt(2), attained when the two documents fall into
+different bins; g times that for g documents. Public: largest, ratio and number of bins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import whole
+from streamlda.privacy.events import number
+from streamlda.privacy.mechanism import Block
+
+Array = NDArray[np.float64]
+
+#: Relative error of a norm that `clip_factors` makes up for.
+NORM_ERROR = 2.0**-20
+
+#: Bins of a `NormHistogram`; with the ratio below they reach down to 2^-24 of the largest norm.
+N_BINS = 49
+RATIO = math.sqrt(2.0)
+
+#: Range of bounds, that of `Block.l2_clip_norm`.
+_LEAST, _MOST = 1e-100, 1e100
+
+#: Pays for the roundings of the factor and of the product that it makes.
+_SLACK = 2.0**-40
+
+#: Excess over the noise, in standard deviations, by which documents are told from empty bins.
+_EVIDENCE = 5.0
+
+#: Where a bound came from.
+Source = Literal["fixed", "private-quantile", "worst-case"]
+_SOURCES = ("fixed", "private-quantile", "worst-case")
+
+
+def clip_factors(norms: ArrayLike, bound: float) -> Array:
+    """Return the factors that scale contributions down to norm at most `bound`.
+
+    ``min(1, bound / norm)`` less a margin: if each norm is at least (1 - `NORM_ERROR`) times the
+    true one, then factor times true norm is at most `bound`, roundings included. A bound costs
+    1 part in 2^20 by it, the price of summing a norm carelessly.
+
+    A norm that is not a number of at least 0, or is infinite, gets factor 0: that document
+    contributes nothing. To raise would tell of one document and hold up all others. As 0 times
+    NaN is NaN, **leave out** contributions of factor 0 instead of multiplying them.
+
+    Time and memory O(n).
+
+    Parameters
+    ----------
+    norms : array_like of shape (n,), float64
+        As computed. Not private.
+    bound : float
+        1e-100 to 1e100; public, or from an earlier release.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+        From 0 to 1; 1 where the norm is 0.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the bound is out of range. Never because of a norm.
+    """
+    target = number("bound", bound, _LEAST, _MOST) * (1 - NORM_ERROR - _SLACK)
+    found = np.asarray(norms, dtype=np.float64)
+    factors = np.zeros(found.shape)
+    # False for NaN; an infinite norm gives 0 by itself.
+    usable = found >= 0
+    # The quotient overflows only where the norm is far below the bound, and 1 is taken there; abs
+    # is for -0.0.
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        factors[usable] = np.minimum(1.0, target / np.abs(found[usable]))
+    # A denormal factor would be rounded by more than the slack.
+    factors[factors < 2.0**-1000] = 0.0
+    return factors
+
+
+class NormHistogram:
+    """Counts of norms in public bins that grow geometrically, ready to be a block of a release.
+
+    Bin i holds the norms in (edges[i-1], edges[i]]. Norms below the lowest edge are counted in the
+    lowest bin, so that every document counts once; those above `largest`, by rounding, and those
+    that are not finite, in the top bin. Memory O(n_bins); see the module for the sensitivity.
+
+    Parameters
+    ----------
+    largest : float
+        Top edge, 1e-50 to 1e50: the worst-case norm, a public number.
+    n_bins : int, default 49
+        From 2 to 4096. Empty bins cost nothing: see `private_quantile`.
+    ratio : float, default sqrt(2)
+        Upper over lower edge of a bin, 1.01 to 16.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range, or the lowest edge is below 1e-100.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_bins,), float64
+        Upper edges, increasing; read-only.
+    counts : ndarray of shape (n_bins,), float64
+        Whole numbers. Not private until released with noise.
+    """
+
+    def __init__(self, largest: float, n_bins: int = N_BINS, ratio: float = RATIO) -> None:
+        self.largest = number("largest", largest, 1e-50, 1e50)
+        self.n_bins = int(number("n_bins", whole("n_bins", n_bins), 2, 4096))
+        self.ratio = number("ratio", ratio, 1.01, 16.0)
+        lowest = math.log10(self.largest) - (self.n_bins - 1) * math.log10(self.ratio)
+        if lowest < -100:
+            raise InvalidSettingError(
+                f"the lowest edge must be at least 1e-100, got largest={largest} n_bins={n_bins} "
+                f"ratio={ratio}; take fewer bins or a smaller ratio"
+            )
+        self.edges = self.largest * self.ratio ** -np.arange(self.n_bins - 1.0, -1.0, -1.0)
+        self.edges.flags.writeable = False
+        self.counts = np.zeros(self.n_bins)
+
+    def add(self, norms: ArrayLike) -> None:
+        """Count documents by their norms, array_like of shape (n,); time O(n log n_bins)."""
+        # NaN sorts after every number.
+        bins = np.searchsorted(self.edges, np.asarray(norms, dtype=np.float64).reshape(-1))
+        np.minimum(bins, self.n_bins - 1, out=bins)
+        self.counts += np.bincount(bins, minlength=self.n_bins)
+
+    def merge(self, other: NormHistogram) -> None:
+        """Add the counts of another histogram of other documents.
+
+        Raises
+        ------
+        InvalidSettingError
+            If its edges are not the same.
+        """
+        if not np.array_equal(self.edges, other.edges):
+            raise InvalidSettingError(
+                "histograms must have the same edges to be merged, got "
+                f"largest={self.largest}, {other.largest} n_bins={self.n_bins}, {other.n_bins} "
+                f"ratio={self.ratio}, {other.ratio}; make all with the same settings"
+            )
+        self.counts += other.counts
+
+    def block(self, name: str, weight: float = 1.0, contributions: int = 1) -> Block:
+        """Return the block of a joint release whose sum is `counts`.
+
+        Parameters
+        ----------
+        name : str
+        weight : float, default 1
+            See `Block`.
+        contributions : int, default 1
+            Most documents that one privacy unit adds: the g of a `UserBound`, or 1.
+        """
+        norm = float(whole("contributions", contributions))
+        return Block(name, (self.n_bins,), norm, weight, nonnegative=True)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all that `from_state` needs: raw data, to be kept secret."""
+        return {
+            "scale": np.array([self.largest, self.ratio]),
+            "counts": self.counts.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> NormHistogram:
+        """Go on exactly where `state` was taken.
+
+        Raises
+        ------
+        InvalidSettingError
+            If an array is missing or unknown, of another shape, or not of whole counts.
+        """
+        arrays = {name: np.asarray(array) for name, array in state.items()}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if set(shapes) != {"scale", "counts"} or shapes["scale"] != (2,):
+            raise _bad_state(f"arrays={shapes}")
+        counts = arrays["counts"].astype(np.float64)
+        if counts.ndim != 1 or not np.array_equal(counts, np.abs(np.rint(counts))):
+            raise _bad_state(f"arrays={shapes}")
+        largest, ratio = arrays["scale"].tolist()
+        restored = cls(largest, len(counts), ratio)
+        restored.counts += counts
+        return restored
+
+
+def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:
+    """Return about the q-quantile of the norms behind the noisy counts of a `NormHistogram`.
+
+    Post-processing: it costs no privacy. Documents are first told from empty bins, then the
+    quantile is taken of the positive counts in between, interpolated on the scale of logarithms.
+
+    *Which bins hold documents* is found from either end by a cumulative sum that each bin moves by
+    its noisy count less one `stddev` and that never falls below 0 (CUSUM, Page 1954). In empty
+    bins it falls back to 0 again and again; when it exceeds 5 `stddev` there are documents, and
+    they begin where it last left 0. Without this step the noise of the empty bins, far more of
+    them than of others, adds up and pushes the quantile to the top. Fewer than some 10 `stddev`
+    documents far above all others go unseen: they will be clipped hard. If none are seen,
+    `largest` is returned, the bound that is always right.
+
+    Measured for 2,000 documents with lognormal norms (sigma 0.4 and 0.7), q = 0.95, `largest`
+    some 1,000 times the median, default bins, 2,000 draws; 5 / 50 / 95 % of them:
+
+    =======  ========  =======================  ============================  ====
+    epsilon  `stddev`  fraction below bound     bound over true quantile      mean
+    =======  ========  =======================  ============================  ====
+    1        4.2       0.945 / 0.957 / 0.968    0.97 / 1.04 / 1.10            1.04
+    0.1      34        0.915 / 0.955 / 0.996    0.83 / 1.02 / 1.69            1.15
+    =======  ========  =======================  ============================  ====
+
+    At `stddev` 34 the bound is above 3 times the true quantile in 1.6 % of draws. Bins of ratio
+    2^(1/3) are closer by 2 % at the small noise but too low at the large one (0.898 / 0.949 /
+    0.993); with ratio 2 bounds are 13 % and 48 % too large. The upper edge of the bin,
+    without interpolation, is 20 % and 33 % too large; the positive counts of all bins, empty ones
+    too, give 28 % and 32-fold. An empty stage is taken for an occupied one once in 2,000 draws.
+    Time and memory O(n_bins).
+
+    Parameters
+    ----------
+    noisy_counts : array_like of shape (n_bins,), float64
+        As released; never the exact counts, unless the result is kept secret too.
+    edges : array_like of shape (n_bins,), float64
+        `NormHistogram.edges`.
+    q : float
+        1e-6 to 1 - 1e-6.
+    stddev : float
+        Of the noise in each count, at least 0; `JointGaussian.stddevs` of the block.
+
+    Returns
+    -------
+    float
+        Above 0, at most ``edges[-1]``.
+
+    Raises
+    ------
+    InvalidSettingError
+        If shapes differ, or a value is out of range.
+    """
+    counts, upper = np.asarray(noisy_counts, np.float64), np.asarray(edges, np.float64)
+    if counts.ndim != 1 or counts.shape != upper.shape or len(counts) < 2:
+        raise InvalidSettingError(
+            "counts and edges must be two vectors of the same length of at least 2, got "
+            f"counts={counts.shape} edges={upper.shape}; take both from one NormHistogram"
+        )
+    if not (np.isfinite(counts).all() and upper[0] > 0 and (np.diff(upper) > 0).all()):
+        raise InvalidSettingError(
+            "noisy counts must be finite and edges increase from above 0, got others: "
+            f"n_bins={len(counts)}; take both from one NormHistogram"
+        )
+    q = number("q", q, 1e-6, 1 - 1e-6)
+    stddev = number("stddev", stddev, 0.0, 1e100)
+    first = _first_occupied(counts, stddev)
+    last = _first_occupied(counts[::-1], stddev)
+    if first is None or last is None:
+        return float(upper[-1])
+    # A run found from one end is found from the other, so only rounding could cross the two.
+    low, high = first, max(first, len(counts) - 1 - last)
+    below = np.cumsum(np.maximum(counts[low : high + 1], 0.0))
+    rank = q * below[-1]
+    bin_ = min(int(np.searchsorted(below, rank)), high - low)
+    before = float(below[bin_ - 1]) if bin_ else 0.0
+    part = (rank - before) / (float(below[bin_]) - before)
+    edge = upper[low + bin_]
+    width = edge / upper[low + bin_ - 1] if low + bin_ else upper[1] / upper[0]
+    return float(min(edge * width ** (part - 1), upper[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileTracker:
+    """A clip bound that follows a quantile by one noisy fraction a round, after Andrew et al. [1]_.
+
+    For streams of many rounds: instead of a histogram each round releases, as one nonnegative
+    number of sensitivity 1, how many of its documents had norm at most `bound`. The next bound is
+    ``bound * exp(-rate * (fraction - q))``. Post-processing: no object here sees a document.
+
+    Parameters
+    ----------
+    bound : float
+        In use now, 1e-100 to 1e100; kept within these.
+    q : float
+        Fraction of the documents that shall not be clipped, 1e-6 to 1 - 1e-6.
+    rate : float, default 0.2
+        Step on the scale of logarithms, 1e-6 to 10.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+
+    References
+    ----------
+    .. [1] Andrew, Thakkar, McMahan, Ramaswamy, *Differentially private learning with adaptive
+       clipping*, NeurIPS 2021, Section 2.
+    """
+
+    bound: float
+    q: float
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        number("bound", self.bound, _LEAST, _MOST)
+        number("q", self.q, 1e-6, 1 - 1e-6)
+        number("rate", self.rate, 1e-6, 10.0)
+
+    def update(self, below_fraction: float) -> QuantileTracker:
+        """Return the tracker of the next round.
+
+        Parameters
+        ----------
+        below_fraction : float
+            Noisy fraction of this round's documents with norm at most `bound`. Noise may put it
+            outside [0, 1]; it is moved to the nearer end.
+
+        Raises
+        ------
+        InvalidSettingError
+            If it is not finite.
+        """
+        noisy = number("below_fraction", below_fraction, -1e300, 1e300)
+        step = -self.rate * (min(max(noisy, 0.0), 1.0) - self.q)
+        moved = min(max(self.bound * math.exp(step), _LEAST), _MOST)
+        return QuantileTracker(moved, self.q, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class ClipBounds:
+    """Clip bounds of the three statistics of a document.
+
+    Parameters
+    ----------
+    first, pair, triple : float
+        Largest norm of a document's p1 (Euclidean), P2 W and P3(W, W, W) (Frobenius) after
+        clipping, 1e-100 to 1e100.
+    source : {"fixed", "private-quantile", "worst-case"}
+        Where they came from.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a bound is out of range or the source unknown.
+    """
+
+    first: float
+    pair: float
+    triple: float
+    source: Source
+
+    def __post_init__(self) -> None:
+        for name in ("first", "pair", "triple"):
+            number(name, getattr(self, name), _LEAST, _MOST)
+        if self.source not in _SOURCES:
+            raise InvalidSettingError(
+                f"the source of clip bounds must be one of {', '.join(_SOURCES)}, got "
+                f"source={self.source!r}; say fixed for numbers that are public"
+            )
+
+    @classmethod
+    def worst_case(cls, largest_row_norm: float) -> ClipBounds:
+        """Return the bounds that hold for every document: 1, w and w^3, w = max_i ||W_i||_2.
+
+        p1, P2 W and P3(W, W, W) are means, over ordered choices of one, two, three different
+        tokens of a document, of e_i, of e_i W_j' and of the outer product of W_i, W_j and W_k,
+        where i, j, k are their words. Each of these has norm at most 1, w, w^3, and so has their
+        mean. A document of one word, that of the longest row, attains all three. This is the
+        infinity-norm scaling of Wang and Anandkumar (2016), with documents in place of entries of
+        a tensor. Computed norms may be above by rounding: clip all the same.
+
+        Parameters
+        ----------
+        largest_row_norm : float
+            w; W must be public, or come from an earlier private release.
+        """
+        w = number("largest_row_norm", largest_row_norm, 1e-33, 1e33)
+        return cls(1.0, w, w**3, "worst-case")
+
+
+def _first_occupied(counts: Array, stddev: float) -> int | None:
+    """Return the first bin that seems to hold documents, or None; see `private_quantile`."""
+    excess, begin = 0.0, 0
+    for bin_, count in enumerate(counts.tolist()):
+        if excess == 0.0:
+            begin = bin_
+        excess = max(0.0, excess + count - stddev)
+        if excess > _EVIDENCE * stddev:
+            return begin
+    return None
+
+
+def _bad_state(found: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        "a saved histogram must hold what state() returned, two numbers and whole counts, got "
+        f"{found}; restore the checkpoint whole"
+    )

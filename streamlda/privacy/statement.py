@@ -1,0 +1,355 @@
+"""The privacy statement that every model artefact carries: what is promised, to whom, and how.
+
+A statement is a mapping of plain JSON values. One that promises nothing has the key ``statement``
+alone. One that says ``"private"`` has all of these, and may have more:
+
+``statement``
+    ``"private"``, ``"not private"`` or ``"not private (seeded)"``.
+``epsilon``, ``delta``
+    The promise to one privacy unit, about all that was and will be released under the ledger.
+``privacy_unit``, ``documents_per_user``
+    ``"document"`` and None; or ``"user"`` and the most documents of a user in a stage.
+``neighboring_relation``
+    ``"add-remove"`` or ``"replace-one"``.
+``mode``, ``horizon``
+    ``"window"`` and None; or ``"prefix"`` and the number of snapshots that it was calibrated for.
+``mechanism``
+    One sentence.
+``noise``
+    ``"secure"``: keyed by the operating system. Seeded noise makes nothing private.
+``noise_multiplier``
+    The smallest of the stages: standard deviation of the noise over the sensitivity.
+``clip_bounds``
+    For each block of sums its ``l2_clip_norm`` and the ``source`` of it (`CLIP_SOURCES`).
+``vocabulary``
+    Where the columns come from: one of `VOCABULARIES`.
+``cohort``
+    ``first`` and ``last`` place of the documents, blanks between them included.
+``stages``
+    A list: ``name``, ``first`` and ``last`` place, and ``noise_multiplier`` of each release.
+``ledger``
+    Random name of the ledger, or ``"in memory"``. Never a path.
+``excluded``
+    A list of what the promise does not cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import cost
+from streamlda.privacy.budget_table import figure, plain, printable
+from streamlda.privacy.events import GaussianRelease, number
+from streamlda.privacy.ledger_terms import Cohort, DocumentRange, LedgerTerms, Losses
+
+PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
+
+CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
+
+#: The first four may be private: they are public, or were paid for.
+VOCABULARIES = (
+    "public",
+    "hashed",
+    "private selection",
+    "columns of a matrix: public",
+    "learned, not private",
+)
+
+EXCLUDED = (
+    "timing and other side channels",
+    "memory and raw state of the process",
+    "the owner of the documents",
+)
+
+MECHANISMS = {
+    "window": "Integer Gaussian noise on clipped sums, one joint release for each stage.",
+    "prefix": "Integer Gaussian noise on clipped sums, all prefix sums as one matrix mechanism.",
+}
+
+#: Most stages that `statement_lines` shows.
+_SHOWN = 3
+
+_CHOICES: dict[str, tuple[str, ...]] = {"noise": ("secure",), "vocabulary": VOCABULARIES[:4]}
+
+_KEYS = (
+    *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
+    *("neighboring_relation", "mode", "horizon", "mechanism", "noise", "noise_multiplier"),
+    *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A run of places whose documents entered one joint Gaussian release.
+
+    Parameters
+    ----------
+    name : str
+        What was released, such as ``"moments"``.
+    first, last : int
+        Places, `last` included.
+    noise_multiplier : float
+        Standard deviation / l2_sensitivity, for one privacy unit.
+    """
+
+    name: str
+    first: int
+    last: int
+    noise_multiplier: float
+
+
+def not_private() -> dict[str, Any]:
+    """Return the statement of an artefact that promises nothing."""
+    return {"statement": NOT_PRIVATE}
+
+
+def seeded() -> dict[str, Any]:
+    """Return the statement of a private run with `SeededNoise`, which anyone can draw again."""
+    return {"statement": SEEDED}
+
+
+def private_statement(
+    *,
+    epsilon: float,
+    delta: float,
+    stages: Sequence[Stage],
+    clip_bounds: Mapping[str, tuple[float, str]],
+    vocabulary: str,
+    secure: bool,
+    ledger: str | None,
+    privacy_unit: str = "document",
+    documents_per_user: int | None = None,
+    neighboring_relation: str = "add-remove",
+    mode: str = "window",
+    horizon: int | None = None,
+) -> dict[str, Any]:
+    """Return the statement of a private artefact, or refuse to make it.
+
+    Time O(stages log stages) and a few milliseconds; memory O(stages).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        All that is promised to one unit; `delta` with what a private selection of words took.
+    stages : sequence of Stage
+        All releases behind the artefact, in the order of their places.
+    clip_bounds : mapping of block to (l2_clip_norm, source)
+        Source: one of `CLIP_SOURCES`.
+    vocabulary : str
+        One of `VOCABULARIES`.
+    secure : bool
+        `Noise.secure` of the noise that was drawn.
+    ledger : str or None
+        The ledger's id; None for a budget that was kept in memory only.
+    privacy_unit, documents_per_user, neighboring_relation, mode, horizon
+        See the module's documentation.
+
+    Returns
+    -------
+    dict
+        Plain JSON values; `check_statement` accepts it.
+
+    Raises
+    ------
+    InvalidSettingError
+        As `check_statement`.
+    """
+    statement = {
+        "statement": PRIVATE,
+        "epsilon": epsilon,
+        "delta": delta,
+        "privacy_unit": privacy_unit,
+        "documents_per_user": documents_per_user,
+        "neighboring_relation": neighboring_relation,
+        "mode": mode,
+        "horizon": horizon,
+        "mechanism": MECHANISMS.get(mode, ""),
+        "noise": "secure" if secure else "seeded",
+        "noise_multiplier": min((stage.noise_multiplier for stage in stages), default=None),
+        "clip_bounds": {
+            name: {"l2_clip_norm": norm, "source": source}
+            for name, (norm, source) in clip_bounds.items()
+        },
+        "vocabulary": vocabulary,
+        "cohort": {
+            "first": min((stage.first for stage in stages), default=None),
+            "last": max((stage.last for stage in stages), default=None),
+        },
+        "stages": [asdict(stage) for stage in stages],
+        "ledger": "in memory" if ledger is None else ledger,
+        "excluded": list(EXCLUDED),
+    }
+    check_statement(statement)
+    return statement
+
+
+def check_statement(statement: Mapping[str, Any]) -> None:
+    """Refuse a statement that claims privacy and does not bear it out.
+
+    Parameters
+    ----------
+    statement : mapping
+        As read from an artefact. Other keys than the documented ones are allowed, and so is any
+        statement that does not claim to be private.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it says ``"private"`` and a key is missing or out of range, the noise was seeded, the
+        words were learned from the documents, or epsilon and delta are less than what the noise
+        of the stages gives (stages of the same documents add up; for users, all do).
+    """
+    if statement.get("statement") != PRIVATE:
+        return
+    for key in _KEYS:
+        _require(key in statement, "a private statement must have every key", key, "missing")
+    for key, allowed in _CHOICES.items():
+        value = statement[key]
+        known = isinstance(value, str) and value in allowed
+        _require(known, f"a private statement must have one of {allowed}", key, value)
+    terms = _terms(statement)
+    users, unit = statement["documents_per_user"], statement["privacy_unit"]
+    fits = users is None if unit == "document" else _whole(users, 1)
+    _require(fits, "only a user has documents_per_user, at least 1", "documents_per_user", users)
+    for key in ("mechanism", "ledger"):
+        text = statement[key]
+        _require(isinstance(text, str) and text != "", "a text must not be empty", key, text)
+    is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
+    _require(not is_path, "a ledger must be named by its id", "ledger", "a path")
+    _check_bounds(statement["clip_bounds"])
+    excluded = statement["excluded"]
+    named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
+    _require(named and len(excluded) > 0, "what is not covered must be said", "excluded", excluded)
+    _check_stages(statement, terms)
+
+
+def statement_lines(statement: Mapping[str, Any]) -> list[str]:
+    """Return a statement as a few short lines, labels in the first 12 columns.
+
+    Never raises: what does not bear out its claim is shown as not private, with the reason.
+
+    Parameters
+    ----------
+    statement : mapping
+        Of any version. Keys that are not known are passed over.
+
+    Returns
+    -------
+    list of str
+        Ten lines for a private artefact, one or two for others; printable only.
+    """
+    claim = statement.get("statement")
+    if claim != PRIVATE:
+        # "none" was written before there were private models.
+        known = claim in (NOT_PRIVATE, SEEDED)
+        lines = [_line("privacy", str(claim) if known else NOT_PRIVATE)]
+        if known or claim in (None, "none"):
+            return lines
+        return [*lines, _line("", f"the statement is not known: {str(claim)[:60]!r}")]
+    try:
+        check_statement(statement)
+    except InvalidSettingError as error:
+        return [_line("privacy", NOT_PRIVATE), _line("", f"the statement is refused: {error}")]
+    return [_line(label, text) for label, text in _told(statement)]
+
+
+def _terms(statement: Mapping[str, Any]) -> LedgerTerms:
+    """Return the terms, which the rules of a ledger check."""
+    names = ("privacy_unit", "neighboring_relation", "mode", "horizon")
+    return LedgerTerms(
+        number("epsilon", statement["epsilon"], 0.0, 1e6),
+        number("delta", statement["delta"], 0.0, 1.0),
+        **{name: statement[name] for name in names},
+    )
+
+
+def _check_bounds(bounds: Any) -> None:
+    rule = f"each block must have an l2_clip_norm and a source in {CLIP_SOURCES}"
+    _require(isinstance(bounds, Mapping) and len(bounds) > 0, rule, "clip_bounds", bounds)
+    for name, bound in bounds.items():
+        whole = isinstance(name, str) and isinstance(bound, Mapping)
+        _require(whole and bound.get("source") in CLIP_SOURCES, rule, "clip_bounds", bounds)
+        number("l2_clip_norm", bound.get("l2_clip_norm"), 1e-100, 1e100)
+
+
+def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
+    """Add up what the stages cost, and compare it with what is promised."""
+    stages = statement["stages"]
+    rule = "stages must be a list of name, first, last and noise_multiplier, in order"
+    _require(isinstance(stages, list | tuple) and len(stages) > 0, rule, "stages", stages)
+    losses = Losses(parallel=terms.privacy_unit == "document")
+    for stage in stages:
+        whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
+        whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
+        _require(whole and stage["first"] <= stage["last"], rule, "stages", stages)
+        event = GaussianRelease(stage.get("noise_multiplier"))
+        places = DocumentRange("", stage["first"], stage["last"] + 1)
+        losses.add(Cohort(stage["name"], (places,), 0), cost(event).mu_squared)
+    _require(
+        losses.spent <= terms.mu_squared(),
+        f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}",
+        "mu_squared",
+        float(losses.spent),
+    )
+    least = min(stage["noise_multiplier"] for stage in stages)
+    found = statement["noise_multiplier"]
+    _require(found == least, f"the noise of the stages is {least}", "noise_multiplier", found)
+    ends = {
+        "first": min(stage["first"] for stage in stages),
+        "last": max(stage["last"] for stage in stages),
+    }
+    cohort = statement["cohort"]
+    _require(cohort == ends, f"the cohort of the stages is {ends}", "cohort", cohort)
+
+
+def _told(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return label and text of each line of a checked statement."""
+    epsilon, delta = plain(statement["epsilon"]), plain(statement["delta"])
+    unit, users = statement["privacy_unit"], statement["documents_per_user"]
+    capped = f", at most {users:,} documents in a stage" if unit == "user" else ""
+    stages = statement["stages"]
+    ends = "{first}..{last}".format_map(statement["cohort"])
+    bounds = [
+        f"{name} {figure(bound['l2_clip_norm'], upward=True)} ({bound['source']})"
+        for name, bound in statement["clip_bounds"].items()
+    ]
+    shown = [
+        f"{stage['name']} {stage['first']}..{stage['last']} "
+        f"(noise {figure(stage['noise_multiplier'], upward=False)})"
+        for stage in stages[:_SHOWN]
+    ]
+    if len(stages) > _SHOWN:
+        shown.append(f"{len(stages) - _SHOWN:,} more")
+    scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
+    if statement["horizon"] is not None:
+        scope += f", {statement['horizon']:,} snapshots at most"
+    return [
+        ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
+        ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),
+        ("mode", f"{statement['mode']}: {scope}"),
+        ("mechanism", statement["mechanism"]),
+        ("noise", f"{figure(statement['noise_multiplier'], upward=False)} x sensitivity, or more"),
+        ("clip bounds", ", ".join(bounds)),
+        ("words", statement["vocabulary"]),
+        ("stages", f"{len(stages):,} in places {ends}: {', '.join(shown)}"),
+        ("ledger", statement["ledger"]),
+        ("not covered", "; ".join(statement["excluded"])),
+    ]
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:12}{printable(text)}"
+
+
+def _whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _require(holds: bool, rule: str, name: str, value: object) -> None:
+    if not holds:
+        # A mapping from a damaged file may be of any length.
+        shown = repr(value)[:80]
+        raise InvalidSettingError(f"{rule}, got {name}={shown}; correct it, or say {NOT_PRIVATE!r}")

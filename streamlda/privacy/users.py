@@ -1,0 +1,188 @@
+"""Users as the privacy unit: at most g documents of one user enter a stage.
+
+Privacy
+-------
+Unit: all documents of one user in one stage. Neighbours: under add-remove one of two stages holds
+blanks where the other holds the documents of one user; under replace-one, documents of another,
+who is not in the stage otherwise. Let every contribution be clipped to norm C. Then the sums of
+accepted documents differ by at most g C, and by 2 g C under replace-one:
+
+1. Whether a document is accepted depends on the documents *of its own user* that came before it
+   in the stage, and on nothing else: there is no limit shared by users, no table whose slots they
+   compete for. So all other users have the same documents accepted in both stages.
+2. Of the one user at most g documents are accepted, so its part of the sum has norm at most g C,
+   by the triangle inequality; it is 0 where its documents are blanks. Attained by g equal
+   documents of norm C, and under replace-one by opposite ones in place of them. Where
+   contributions are nonnegative, sqrt(2) takes the place of 2, as for one document.
+
+So a `Block` gets ``l2_clip_norm`` g C. Public: g. A user without a name is nobody in particular:
+such documents are refused, each for itself, since those of two persons could not be told apart.
+
+Not covered: a user who takes part in several stages. Stages are disjoint sets of documents but not
+of users, so what stages cost a user adds up, unlike what they cost a document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.accounting import whole
+
+#: Bytes of a key, and of a digest: n users of a stage share one with probability below n^2 / 2^129.
+_KEY_BYTES, _DIGEST_BYTES = 32, 16
+
+_MAX_DOCUMENTS = 2**31
+
+
+class UserBound:
+    """Accept the first g documents of each user of a stage.
+
+    Users are remembered as keyed digests, with a new key for each stage: names are not kept, and
+    digests of two stages cannot be compared. Who holds the state holds the key and can test
+    whether a name is in it, so it is as secret as the documents. Two users whose digests collide
+    would share one allowance; the keys are random, so that this adds to the delta of a guarantee
+    less than 2^-89 for a stage of a million users, whatever their names.
+
+    Memory about 100 bytes for each user of the stage, at most one for each place of it, whatever
+    went before in the stream. Not safe for use by several threads at once.
+
+    Parameters
+    ----------
+    documents_per_user : int
+        g, 1 to 2^31. A public number.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it is out of range.
+    """
+
+    __slots__ = ("_accepted", "_key", "documents_per_user")
+
+    def __init__(self, documents_per_user: int) -> None:
+        self.documents_per_user = whole("documents_per_user", documents_per_user)
+        if self.documents_per_user > _MAX_DOCUMENTS:
+            raise InvalidSettingError(
+                f"documents_per_user must be at most 2^31, got "
+                f"documents_per_user={documents_per_user}; bound documents alone instead"
+            )
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new stage: forget all users, and take a new key."""
+        self._key = os.urandom(_KEY_BYTES)
+        self._accepted: dict[bytes, int] = {}
+
+    @property
+    def n_users(self) -> int:
+        """Users accepted in this stage so far. Not private."""
+        return len(self._accepted)
+
+    def accept(self, users: Sequence[str | bytes | None]) -> NDArray[np.bool_]:
+        """Return which of the next documents of the stage may enter its sums, in their order.
+
+        The same, however a stage is cut into calls. Time O(n), about 1 us a document.
+
+        Parameters
+        ----------
+        users : sequence of n names: str, bytes or None
+            The user of each place. Text is the same user as its UTF-8 bytes; nothing else is made
+            equal, neither case nor blanks. None and empty names are refused.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+            True for the first g documents of each user in this stage.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If something is neither str, bytes nor None; nothing has been counted then. It must not
+            depend on documents: convert names where the stream is read.
+        """
+        if isinstance(users, str | bytes):
+            raise InvalidDocumentsError(
+                f"users must be a sequence of names, got users={type(users).__name__}; "
+                "put a single name into a list"
+            )
+        digests = [self._digest(user) for user in users]
+        accepted = np.zeros(len(digests), dtype=np.bool_)
+        for place, digest in enumerate(digests):
+            if digest is None:
+                continue
+            count = self._accepted.get(digest, 0)
+            if count < self.documents_per_user:
+                self._accepted[digest] = count + 1
+                accepted[place] = True
+        return accepted
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all that `from_state` needs: raw data, to be kept secret.
+
+        ``digests`` has shape (n_users, 16), sorted so that it does not tell who came first.
+        """
+        digests = sorted(self._accepted)
+        return {
+            "documents_per_user": np.array(self.documents_per_user, dtype=np.int64),
+            "key": np.frombuffer(self._key, dtype=np.uint8).copy(),
+            "digests": np.frombuffer(b"".join(digests), dtype=np.uint8)
+            .reshape(-1, _DIGEST_BYTES)
+            .copy(),
+            "accepted": np.array([self._accepted[digest] for digest in digests], dtype=np.int64),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
+        """Go on exactly where `state` was taken.
+
+        Raises
+        ------
+        InvalidSettingError
+            If an array is missing or unknown, of another type or shape, or out of range.
+        """
+        arrays = {name: np.asarray(array) for name, array in state.items()}
+        found = {name: f"{array.dtype}{array.shape}" for name, array in arrays.items()}
+        users = len(arrays["digests"]) if np.ndim(arrays.get("digests", 0)) else 0
+        if found != {
+            "documents_per_user": "int64()",
+            "key": f"uint8({_KEY_BYTES},)",
+            "digests": f"uint8({users}, {_DIGEST_BYTES})",
+            "accepted": f"int64({users},)",
+        }:
+            raise _bad_state(found)
+        restored = cls(int(arrays["documents_per_user"]))
+        restored._key = arrays["key"].tobytes()
+        counts = arrays["accepted"].tolist()
+        digests = [row.tobytes() for row in arrays["digests"]]
+        in_order = digests == sorted(set(digests))
+        if not (in_order and all(1 <= n <= restored.documents_per_user for n in counts)):
+            raise _bad_state(found)
+        restored._accepted = dict(zip(digests, counts, strict=True))
+        return restored
+
+    def _digest(self, user: str | bytes | None) -> bytes | None:
+        if user is None or user == "" or user == b"":
+            return None
+        if isinstance(user, str):
+            # Half a surrogate pair is no text, but it is still one name and no other.
+            user = user.encode("utf-8", "surrogatepass")
+        elif not isinstance(user, bytes):
+            raise InvalidDocumentsError(
+                f"a user must be str, bytes or None, got type={type(user).__name__}; "
+                "convert names where the stream is read"
+            )
+        return hashlib.blake2b(user, digest_size=_DIGEST_BYTES, key=self._key).digest()
+
+
+def _bad_state(found: dict[str, str]) -> InvalidSettingError:
+    return InvalidSettingError(
+        "a saved state must hold the arrays that state() returned, sorted and within its limit, "
+        f"got arrays={found}; restore the checkpoint whole"
+    )

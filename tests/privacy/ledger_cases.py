@@ -1,0 +1,96 @@
+"""What the tests of the privacy ledger share: a scratch folder, a ledger, and whole releases."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamlda.privacy.accounting import cost
+from streamlda.privacy.events import Event, GaussianRelease
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
+from streamlda.privacy.ledger_reader import LedgerReader
+
+TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
+EVENT = GaussianRelease(10.0)
+PRICE = cost(EVENT).mu_squared
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: these tests kill processes, not the power."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        memory = tmp_path
+    scratch = Path(tempfile.mkdtemp(prefix="ledger-", dir=memory))
+    yield scratch
+    scratch.chmod(0o700)
+    shutil.rmtree(scratch)
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Iterator[Ledger]:
+    with Ledger.open(folder / "ledger", TERMS, create=True) as opened:
+        yield opened
+
+
+def cohort_of(ledger: LedgerReader, start: int, stop: int, name: str = "") -> Cohort:
+    documents = (DocumentRange("stream", start, stop),)
+    return Cohort(name or f"c{start}-{stop}", documents, ledger.generation)
+
+
+def release(
+    ledger: Ledger, start: int, stop: int, event: Event = EVENT, *, replay: bool = False
+) -> Intent:
+    intent = ledger.begin(cohort_of(ledger, start, stop), event, replay=replay)
+    publish(ledger, intent)
+    return intent
+
+
+def publish(ledger: Ledger, intent: Intent, name: str = "") -> Path:
+    temporary = ledger.path.parent / "temporary"
+    temporary.write_bytes(b"noise %d" % intent.number)
+    final = ledger.path.parent / (name or f"artifact-{intent.number}")
+    ledger.publish(intent, temporary, final)
+    return final
+
+
+def finished(folder: Path) -> Path:
+    """Return a closed ledger with two releases, one of them pending."""
+    with Ledger.open(folder / "ledger", TERMS, create=True) as ledger:
+        release(ledger, 0, 10)
+        ledger.begin(cohort_of(ledger, 0, 10), EVENT, replay=True)
+    return folder / "ledger"
+
+
+def crash_run(task: str, folder: Path, *numbers: int) -> Counter[str]:
+    """Run a task of `tests.privacy.ledger_crash`, and return what it counted."""
+    command = [sys.executable, "-m", "tests.privacy.ledger_crash", task, str(folder)]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [*command, *map(str, numbers)], cwd=root, capture_output=True, text=True, timeout=3000
+    )
+    assert done.returncode == 0, done.stderr
+    return Counter(json.loads(done.stdout))
+
+
+@contextmanager
+def reading_only(folder: Path) -> Iterator[None]:
+    """Act as a user who may read and not write; root may always write, so become another."""
+    for path in folder.iterdir():
+        path.chmod(0o444)
+    folder.chmod(0o555)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)

@@ -1,0 +1,364 @@
+"""Clip factors that hold in exact arithmetic, histograms of norms, and quantiles of noisy ones."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.clipping import (
+    NORM_ERROR,
+    ClipBounds,
+    NormHistogram,
+    QuantileTracker,
+    clip_factors,
+    private_quantile,
+)
+from streamlda.privacy.mechanism import JointGaussian
+from streamlda.privacy.noise import SeededNoise
+
+#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
+ALARM = 1e-5
+
+bounds = st.floats(1e-100, 1e100)
+norms_of_any_kind = st.lists(st.floats(), max_size=30)
+
+
+def least_computed(norm):
+    """Return the smallest double that a computed norm may be for a true one of `norm`."""
+    exact = Fraction(norm) * (1 - Fraction(NORM_ERROR))
+    found = float(exact)
+    return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
+
+
+def exceeds(factors, true_norms, bound):
+    """Return how many true norms are above the bound after scaling, in exact arithmetic."""
+    return sum(
+        Fraction(factor) * Fraction(norm) > Fraction(bound)
+        for factor, norm in zip(factors.tolist(), true_norms, strict=True)
+    )
+
+
+@given(bounds, st.lists(st.floats(1e-300, 1e300), max_size=20))
+def test_no_clipped_norm_exceeds_the_bound_although_norms_are_computed_too_small(bound, norms):
+    near = [bound * (1 + k * 2.0**-52) for k in (-4, -1, 0, 1, 4, 2**30, 2**32, 2**33)]
+    norms = norms + near
+    factors = clip_factors([least_computed(norm) for norm in norms], bound)
+    assert exceeds(factors, norms, bound) == 0
+    # And hardly less is left than may be.
+    left = factors * np.array(norms)
+    full = np.minimum(norms, bound)
+    kept = factors > 0
+    assert np.all(left[kept] >= full[kept] * (1 - 3 * NORM_ERROR))
+    assert kept[-len(near) :].all()
+
+
+def test_a_planted_factor_without_margin_exceeds_the_bound():
+    true = np.random.default_rng(0).lognormal(size=1000)
+    computed = [least_computed(norm) for norm in true]
+    assert exceeds(np.minimum(1, 0.5 / np.array(computed)), true, 0.5) > 500
+    assert exceeds(np.minimum(1, 0.5 / true), true, 0.5) > 100
+    assert exceeds(clip_factors(computed, 0.5), true, 0.5) == 0
+
+
+@given(norms_of_any_kind, bounds)
+def test_factors_never_raise_and_no_document_that_has_no_norm_contributes(norms, bound):
+    factors = clip_factors(norms, bound)
+    assert factors.shape == (len(norms),)
+    assert np.all((factors >= 0) & (factors <= 1))
+    for norm, factor in zip(norms, factors.tolist(), strict=True):
+        if not (math.isfinite(norm) and norm >= 0):
+            assert factor == 0
+        elif norm <= bound * 0.999:
+            assert factor == 1
+
+
+def test_factors_of_special_norms():
+    norms = [0.0, -0.0, math.nan, math.inf, -1.0, 5e-324, 1.0, 2.0, 1.7e308]
+    factors = clip_factors(norms, 1e-100)
+    assert factors[:6].tolist() == [1, 1, 0, 0, 0, 1]
+    assert factors[6:8] == pytest.approx([1e-100, 0.5e-100], rel=2e-6)
+    assert factors[8] == 0
+    # Quotients below 2.2e-308 are no doubles of full precision.
+    huge = np.geomspace(1e205, 1e225, 200).tolist()
+    assert exceeds(clip_factors([least_computed(x) for x in huge], 1e-100), huge, 1e-100) == 0
+    assert clip_factors([], 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 1e-101, "1"])
+def test_bounds_out_of_range_are_refused(bound):
+    with pytest.raises(InvalidSettingError, match="bound must be a number"):
+        clip_factors([1.0], bound)
+
+
+@given(norms_of_any_kind)
+def test_every_document_is_counted_once_in_the_bin_of_its_norm(norms):
+    histogram = NormHistogram(8.0, n_bins=5, ratio=2.0)
+    assert histogram.edges.tolist() == [0.5, 1, 2, 4, 8]
+    wanted = np.zeros(5)
+    for norm in norms:
+        wanted[next((i for i, edge in enumerate(histogram.edges) if norm <= edge), 4)] += 1
+        before = histogram.counts.copy()
+        histogram.add([norm])
+        step = histogram.counts - before
+        assert step.min() == 0
+        assert np.linalg.norm(step) == 1
+    assert np.array_equal(histogram.counts, wanted)
+    at_once = NormHistogram(8.0, n_bins=5, ratio=2.0)
+    at_once.add(norms)
+    assert np.array_equal(at_once.counts, wanted)
+
+
+@pytest.mark.parametrize("g", [1, 3])
+@pytest.mark.parametrize(("relation", "factor"), [("add-remove", 1), ("replace-one", math.sqrt(2))])
+def test_the_sensitivity_of_the_counts_is_attained(relation, factor, g):
+    here, there = NormHistogram(1.0), NormHistogram(1.0)
+    for histogram in (here, there):
+        histogram.add([0.1, 0.2, 0.02])
+    here.add([0.05] * g)
+    if relation == "replace-one":
+        there.add([0.9] * g)
+    block = here.block("norms", contributions=g)
+    mechanism = JointGaussian([block], 4.0, neighboring_relation=relation, n_max=100)
+    moved = np.linalg.norm(here.counts - there.counts) / block.l2_clip_norm
+    assert moved == pytest.approx(factor, rel=1e-15)
+    assert moved <= mechanism.l2_sensitivity <= moved * 1.01
+    # Planted: a block that forgets how many documents a user has.
+    if g > 1:
+        assert moved * g / here.block("norms").l2_clip_norm > mechanism.l2_sensitivity
+
+
+def test_merging_and_resuming_equal_one_histogram():
+    norms = np.random.default_rng(0).lognormal(-3, 1, size=300)
+    whole, left, right = (NormHistogram(1.0) for _ in range(3))
+    whole.add(norms)
+    left.add(norms[:100])
+    right = NormHistogram.from_state(right.state())
+    right.add(norms[100:])
+    left = NormHistogram.from_state(left.state())
+    left.merge(right)
+    assert np.array_equal(left.counts, whole.counts)
+    assert np.array_equal(left.edges, whole.edges)
+    with pytest.raises(InvalidSettingError, match="same edges"):
+        left.merge(NormHistogram(1.5))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(0.0,), (math.nan,), (1.0, 1), (1.0, 5.5), (1.0, 5000), (1.0, 5, 1.0), (1.0, 500, 2.0)],
+)
+def test_histogram_settings_out_of_range_are_refused(settings):
+    with pytest.raises(InvalidSettingError):
+        NormHistogram(*settings)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"counts": np.array([1.0, -1.0, 0.0])},
+        {"counts": np.array([1.0, 0.5, 0.0])},
+        {"counts": np.array([1.0, np.nan, 0.0])},
+        {"counts": np.zeros((3, 2))},
+        {"scale": np.ones(3)},
+        {"more": np.ones(3)},
+    ],
+)
+def test_a_damaged_histogram_is_refused(damage):
+    state = NormHistogram(1.0, 3).state()
+    assert NormHistogram.from_state(state).n_bins == 3
+    with pytest.raises(InvalidSettingError):
+        NormHistogram.from_state({**state, **damage})
+
+
+def quantile_of_positive_counts(counts, edges, q, stddev):
+    """Planted mistake: the noise of empty bins is taken for documents."""
+    below = np.cumsum(np.maximum(counts, 0))
+    return edges[np.searchsorted(below, q * below[-1])]
+
+
+def drawn_bounds(method, z, relative, n_draws=200):
+    """Return `n_draws` private bounds for the lognormal norms of 2,000 documents, in true ones."""
+    rng, noise = np.random.default_rng(1), SeededNoise(1)
+    found = []
+    for draw in range(n_draws):
+        sigma = (0.4, 0.7)[draw % 2]
+        median = 2.0 ** (-9.5 - rng.random())
+        histogram = NormHistogram(1.0)
+        histogram.add(rng.lognormal(math.log(median), sigma, 2000))
+        mechanism = JointGaussian([histogram.block("norms")], z, n_max=10_000)
+        noisy = mechanism.release({"norms": histogram.counts}, noise)["norms"]
+        bound = method(noisy, histogram.edges, 0.95, mechanism.stddevs["norms"])
+        law = stats.norm(math.log(median), sigma)
+        found.append(bound / math.exp(law.ppf(0.95)) if relative else law.cdf(math.log(bound)))
+    return np.array(found)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("z", "relative", "low", "high", "rate"),
+    [
+        # Rates of draws outside are bounds, above those measured with 2,000 other draws.
+        (4.2, False, 0.93, 0.98, 0.005),
+        (34, False, 0.90, 1.00, 0.03),
+        (34, True, 0.70, 3.00, 0.03),
+    ],
+)
+def test_private_bounds_are_near_the_quantile(z, relative, low, high, rate):
+    # False-alarm rate at most ALARM: binomial, if draws fall outside at the given rate.
+    most = stats.binom.isf(ALARM, 200, rate)
+    inside = drawn_bounds(private_quantile, z, relative)
+    assert np.sum((inside < low) | (inside > high)) <= most
+    if relative or z < 10:
+        naive = drawn_bounds(quantile_of_positive_counts, z, relative)
+        assert np.sum((naive < low) | (naive > high)) > 2 * most
+
+
+@pytest.mark.statistical
+def test_an_empty_stage_gives_the_largest_bound():
+    # One in 2,000 empty stages is taken for occupied: 400 of them have more than 6 such with
+    # probability below ALARM.
+    rng = np.random.default_rng(2)
+    edges = NormHistogram(4.0).edges
+    assert stats.binom.sf(6, 400, 1 / 1000) < ALARM
+    found = [private_quantile(rng.normal(0, 34, 49), edges, 0.95, 34) for _ in range(400)]
+    assert np.sum(np.array(found) != 4.0) <= 6
+    # And documents of one norm are seen: 400 of them at 34.
+    counts = np.where(np.arange(49) == 20, 400.0, 0.0)
+    seen = [private_quantile(counts + rng.normal(0, 34, 49), edges, 0.95, 34) for _ in range(400)]
+    assert np.sum(np.array(seen) == 4.0) <= 6
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=49, max_size=49),
+    st.floats(1e-6, 1 - 1e-6),
+    st.floats(0, 1e6),
+)
+def test_any_counts_give_a_bound_above_0_and_at_most_the_largest(counts, q, stddev):
+    bound = private_quantile(counts, NormHistogram(2.0).edges, q, stddev)
+    assert 0 < bound <= 2.0
+
+
+def test_without_noise_the_quantile_is_that_of_the_norms_within_a_bin():
+    norms = np.random.default_rng(3).lognormal(-3, 0.7, size=5000)
+    histogram = NormHistogram(1.0)
+    histogram.add(norms)
+    found = [
+        private_quantile(histogram.counts, histogram.edges, q, 0.0) for q in (0.1, 0.5, 0.9, 0.95)
+    ]
+    assert found == pytest.approx(np.quantile(norms, [0.1, 0.5, 0.9, 0.95]), rel=0.04)
+    zeros = NormHistogram(1.0)
+    zeros.add(np.zeros(10))
+    assert 0 < private_quantile(zeros.counts, zeros.edges, 0.5, 0.0) < zeros.edges[0]
+
+
+def test_documents_without_norm_and_far_clusters_do_not_hide_the_others():
+    # 1,200 documents of norm 0 and 800 around 0.05: the 0.95-quantile is that of the others.
+    rng = np.random.default_rng(4)
+    for z in (4.2, 20.0):
+        norms = np.concatenate([np.zeros(1200), rng.lognormal(-3, 0.5, size=800)])
+        histogram = NormHistogram(1.0)
+        histogram.add(norms)
+        noisy = histogram.counts + rng.normal(0, z, 49)
+        found = private_quantile(noisy, histogram.edges, 0.95, z)
+        assert 0.6 < found / np.quantile(norms, 0.95) < 2.5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ([1, 2, 3], [1, 2], 0.5, 1),
+        ([1], [1], 0.5, 1),
+        ([1, math.nan], [1, 2], 0.5, 1),
+        ([1, 2], [2, 1], 0.5, 1),
+        ([1, 2], [0, 1], 0.5, 1),
+        ([1, 2], [1, 2], 1.0, 1),
+        ([1, 2], [1, 2], 0.5, -1),
+    ],
+)
+def test_quantiles_of_anything_else_are_refused(arguments):
+    with pytest.raises(InvalidSettingError):
+        private_quantile(*arguments)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("start", [1e-3, 1.0])
+def test_a_tracker_comes_to_the_quantile_and_stays_there(start):
+    # Fractions of 2,000 with noise of stddev 34: the logarithm of the bound walks about that of the
+    # quantile with a standard deviation of 0.015 (20,000 other rounds), of which 0.1 is six.
+    rng, noise = np.random.default_rng(5), SeededNoise(5)
+    tracker = QuantileTracker(start, 0.95)
+    quantile = math.exp(-3 + 0.7 * 1.6449)
+    for _ in range(600):
+        below = np.sum(rng.lognormal(-3, 0.7, size=2000) <= tracker.bound)
+        noisy = below + int(noise.discrete_gaussian(34.0))
+        tracker = tracker.update(noisy / 2000)
+    assert abs(math.log(tracker.bound / quantile)) < 0.1
+    # A tracker of another quantile is told from it.
+    assert abs(math.log(math.exp(-3) / quantile)) > 0.6
+
+
+def test_one_step_of_a_tracker():
+    tracker = QuantileTracker(2.0, 0.5, 0.1)
+    assert tracker.update(0.75).bound == pytest.approx(2 * math.exp(-0.025))
+    assert tracker.update(0.5).bound == 2.0
+    assert tracker.update(-30.0).bound == pytest.approx(2 * math.exp(0.05))
+    assert tracker.update(30.0).bound == pytest.approx(2 * math.exp(-0.05))
+    assert tracker.bound == 2.0
+    assert QuantileTracker(1e100, 0.5, 10.0).update(0.0).bound == 1e100
+    with pytest.raises(InvalidSettingError, match="below_fraction"):
+        tracker.update(math.nan)
+    with pytest.raises(InvalidSettingError, match="rate"):
+        QuantileTracker(1.0, 0.5, 0.0)
+
+
+def contributions(tokens, whitening):
+    """Return p1, P2 W and P3(W, W, W) of a document: means over choices of different tokens."""
+    rows, words = whitening[tokens], np.eye(len(whitening))[tokens]
+    pairs = list(itertools.permutations(range(len(tokens)), 2))
+    triples = list(itertools.permutations(range(len(tokens)), 3))
+    return (
+        words.mean(axis=0),
+        np.mean([np.outer(words[i], rows[j]) for i, j in pairs], axis=0),
+        np.mean([np.einsum("i,j,k", rows[i], rows[j], rows[k]) for i, j, k in triples], axis=0),
+    )
+
+
+@pytest.mark.parametrize("scale", [0.3, 4.0])
+def test_worst_case_bounds_hold_for_all_documents_and_are_attained(scale):
+    rng = np.random.default_rng(6)
+    whitening = scale * rng.normal(size=(5, 3))
+    row_norms = np.linalg.norm(whitening, axis=1)
+    limits = ClipBounds.worst_case(row_norms.max())
+    assert limits.source == "worst-case"
+    limit = np.array([limits.first, limits.pair, limits.triple])
+    largest = np.zeros(3)
+    for tokens in [*rng.integers(5, size=(30, 4)), np.full(4, row_norms.argmax())]:
+        norms = np.array([np.linalg.norm(part) for part in contributions(tokens, whitening)])
+        assert np.all(norms <= limit * (1 + 1e-12))
+        largest = np.maximum(largest, norms)
+    assert largest == pytest.approx(limit, rel=1e-12)
+    # Planted: the bounds of an average row do not hold.
+    assert np.any(largest[1:] > np.mean(row_norms) ** np.array([1, 3]) * 1.05)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (0.0, 1.0, 1.0, "fixed"),
+        (1.0, -1.0, 1.0, "fixed"),
+        (1.0, 1.0, math.inf, "fixed"),
+        (1.0, 1.0, math.nan, "private-quantile"),
+        (1.0, 1.0, 1.0, "guess"),
+    ],
+)
+def test_clip_bounds_out_of_range_are_refused(arguments):
+    assert ClipBounds(0.2, 0.04, 0.01, "private-quantile").pair == 0.04
+    with pytest.raises(InvalidSettingError):
+        ClipBounds(*arguments)
+    with pytest.raises(InvalidSettingError, match="largest_row_norm"):
+        ClipBounds.worst_case(math.nan)

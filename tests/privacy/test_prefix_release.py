@@ -1,0 +1,455 @@
+"""Prefix sums under one spend: sensitivity over the horizon, noise, dense matrices, resuming."""
+
+import functools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.matrix_mechanism import (
+    BufferedToeplitz,
+    PrefixSums,
+    StrategyRows,
+    buffered_toeplitz,
+)
+from streamlda.privacy.mechanism import Block, JointGaussian
+from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
+
+#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
+ALARM = 1e-5
+
+RELATIONS = ["add-remove", "replace-one"]
+
+BLOCKS = [
+    Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
+    Block("pair", (4, 2), l2_clip_norm=0.04, weight=2.0, magnitude=66.0, sum_magnitude=4.0),
+]
+
+
+@functools.cache
+def strategy(horizon):
+    return buffered_toeplitz(horizon)
+
+
+def strategy_numbers(horizon):
+    return strategy(horizon).theta, strategy(horizon).omega
+
+
+def prefixes(parts=BLOCKS, z=1.0, horizon=12, n_max=1000, **options):
+    return PrefixRelease(parts, z, horizon=strategy(horizon), n_max=n_max, **options)
+
+
+def zeros(parts=BLOCKS):
+    return {block.name: np.zeros(block.shape) for block in parts}
+
+
+def silence(horizon):
+    return [zeros() for _ in range(horizon)]
+
+
+def document(sign=1.0, cell=0):
+    """Return a contribution at the clip norm of every block, each in one cell."""
+    added = zeros()
+    for block in BLOCKS:
+        least = 1.0 if block.nonnegative else sign
+        added[block.name].reshape(-1)[cell % block.cells] = least * block.l2_clip_norm
+    return added
+
+
+def put(stream, t, contribution):
+    """Return the stream with one more document in round t."""
+    changed = list(stream)
+    changed[t] = {name: changed[t][name] + contribution[name] for name in contribution}
+    return changed
+
+
+def run(release, stream, seed):
+    noise = SeededNoise(seed)
+    return [release.step(sums, noise) for sums in stream]
+
+
+def rows_of(release, outputs, name):
+    """Return the noisy rows behind published prefix sums: C times their differences."""
+    running = StrategyRows(release.strategy, outputs[0][name].shape)
+    steps = np.diff([np.zeros_like(outputs[0][name]), *[out[name] for out in outputs]], axis=0)
+    return np.array([running.step(step) for step in steps])
+
+
+def distance(here, there, release=prefixes):
+    """Return how far all noisy rows of two streams are apart, weighted, under the same noise."""
+    one, other = release(horizon=len(here)), release(horizon=len(there))
+    outputs, others = run(one, here, 5), run(other, there, 5)
+    square = 0.0
+    for block in one.mechanism.blocks:
+        moved = rows_of(one, outputs, block.name) - rows_of(one, others, block.name)
+        square += one.mechanism.shares[block.name] * np.sum((moved / block.l2_clip_norm) ** 2)
+    return math.sqrt(square)
+
+
+def neighbours(relation, stream, t):
+    """Return two streams as far apart as the relation allows by a document of round t."""
+    here = put(stream, t, document())
+    # The nonnegative block is orthogonal, the other one opposite.
+    other = {**document(-1.0), "first": document(cell=1)["first"]}
+    return here, stream if relation == "add-remove" else put(stream, t, other)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("t", [0, 5, 11])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_by_all_of_it(
+    relation, t, crowded
+):
+    stream = silence(12)
+    if crowded:
+        rng = np.random.default_rng(1)
+        for cell in rng.integers(8, size=100):
+            stream = put(stream, rng.integers(12), document(rng.choice([-1.0, 1.0]), int(cell)))
+    release = functools.partial(prefixes, neighboring_relation=relation)
+    found = distance(*neighbours(relation, stream, t), release)
+    bound = release().mechanism.l2_sensitivity
+    assert found <= bound * (1 + 1e-9)
+    column = np.linalg.norm(strategy(12).coefficients()[: 12 - t])
+    assert found == pytest.approx(bound * column / strategy(12).sensitivity, rel=0.01)
+    assert (found >= 0.99 * bound) == (t == 0)
+
+
+def test_what_breaks_the_sensitivity_is_seen():
+    stream = silence(12)
+    here, there = neighbours("add-remove", stream, 0)
+    found = distance(here, there)
+    forgotten = JointGaussian(BLOCKS, 1.0, n_max=1000, releases=12).l2_sensitivity
+    assert found > 1.3 * forgotten
+    twice = distance(put(here, 1, document()), there)
+    assert twice > 1.5 * prefixes().mechanism.l2_sensitivity
+
+
+def test_the_recurrence_of_the_rows_rounds_as_often_as_is_counted():
+    """Against exact fractions: within 2 H + 16 roundings of each document, and not within 3."""
+    horizon = 150
+    factors = [(Fraction(t), Fraction(w)) for t, w in zip(*strategy_numbers(horizon), strict=True)]
+    exact = [Fraction(1)]
+    exact += [sum(w * t**i for t, w in factors) for i in range(horizon - 1)]
+    rng = np.random.default_rng(2)
+    values = rng.random(50)
+    running = StrategyRows(strategy(horizon), (50,))
+    stream = [values, *[np.zeros(50)] * (horizon - 1)]
+    worst = 0.0
+    for c, x in zip(exact, stream, strict=True):
+        row = running.step(x)
+        errors = [
+            abs(Fraction(r) / (c * Fraction(v)) - 1) for r, v in zip(row, values, strict=True)
+        ]
+        worst = max(worst, float(max(errors)))
+    assert 3 < worst * 2.0**53 < 2 * horizon + 16
+
+
+@st.composite
+def streams(draw):
+    horizon = draw(st.integers(1, 5))
+    size = st.integers(0, 4)
+    kinds = st.tuples(st.sampled_from([1.0, -1.0, 1 / 3, 1e-300, 0.0]), st.integers(0, 7))
+    rounds = [draw(st.lists(kinds, max_size=draw(size))) for _ in range(horizon)]
+    return rounds, draw(st.integers(0, horizon - 1)), draw(kinds), draw(kinds)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@given(drawn=streams())
+def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
+    def scaled(scale, cell):
+        sign = document(math.copysign(1.0, scale), cell)
+        return {name: part * abs(scale) for name, part in sign.items()}
+
+    rounds, t, one, other = drawn
+    stream = silence(len(rounds))
+    for place, documents in enumerate(rounds):
+        for kind in documents:
+            stream = put(stream, place, scaled(*kind))
+    here = put(stream, t, scaled(*one))
+    there = stream if relation == "add-remove" else put(stream, t, scaled(*other))
+    release = functools.partial(prefixes, neighboring_relation=relation, n_max=30)
+    bound = release(horizon=len(rounds)).mechanism.l2_sensitivity
+    assert distance(here, there, release) <= bound * (1 + 1e-9)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
+    """Measure mu of the worst pair from the noise really drawn over all rows, block by block.
+
+    A strategy sensitivity that is forgotten, or noise of another scale in a row, puts mu far
+    outside. One standard error is 0.28 %, so that a right one fails once in 10^7.
+    """
+    parts = [Block("first", (2000,), 0.2), Block("pair", (1000, 2), 0.04, weight=3.0)]
+    release = prefixes(parts, 2.5, 20, neighboring_relation=relation)
+    outputs = run(release, [zeros(parts) for _ in range(20)], 21)
+    # One stream holds a document in round 1; the other holds its opposite or nothing.
+    factor = 1 if relation == "add-remove" else 2
+    square = 0.0
+    for block in parts:
+        noise = rows_of(release, outputs, block.name)
+        running = StrategyRows(release.strategy, ())
+        stream = [factor * block.l2_clip_norm, *[0.0] * 19]
+        moved = [running.step(np.array(value)) for value in stream]
+        square += np.sum(np.square(moved)) / np.mean(noise**2)
+    assert math.sqrt(square) == pytest.approx(1 / 2.5, rel=0.015)
+    assert release.event == GaussianRelease(2.5)
+
+
+def variance_p_value(values, sigma):
+    upper = stats.chi2.sf(np.sum((values / sigma) ** 2), values.size)
+    return 2 * min(upper, 1 - upper)
+
+
+@pytest.mark.statistical
+def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
+    """Each of the six checks of the right scale gives a false alarm once in 10^5."""
+    parts = [Block("first", (5000,), 0.2, weight=0.1), Block("pair", (2500, 2), 0.04)]
+    release = prefixes(parts, 3.0, 40)
+    rng = np.random.default_rng(3)
+    stream = [
+        {block.name: rng.random(block.shape) / 1000 for block in parts}
+        for _ in range(release.horizon)
+    ]
+    outputs = run(release, stream, 22)
+    for t in (1, 20, 40):
+        for block in parts:
+            exact = np.sum([sums[block.name] for sums in stream[:t]], axis=0)
+            noise = outputs[t - 1][block.name] - exact
+            sigma = release.stddevs(t)[block.name]
+            assert variance_p_value(noise, sigma) > ALARM
+            assert variance_p_value(noise, sigma * 2 / 3) < ALARM
+            assert variance_p_value(noise, sigma * 3 / 2) < ALARM
+            assert stats.kstest(noise.reshape(-1) / sigma, "norm").pvalue > ALARM
+
+
+@pytest.mark.parametrize(("horizon", "figure"), [(10, "1.8"), (100, "2.5"), (1000, "3.3")])
+def test_noise_in_units_of_a_single_release(horizon, figure):
+    release = PrefixRelease(BLOCKS, 2.0, horizon=horizon, n_max=1000)
+    single = JointGaussian(BLOCKS, 2.0, n_max=1000)
+    last, first = release.stddevs(horizon), release.stddevs(1)
+    for name, sigma in single.stddevs.items():
+        assert f"{last[name] / sigma:.1f}" == figure
+        assert first[name] / sigma == pytest.approx(release.strategy.sensitivity, rel=1e-3)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 12])
+def test_equals_the_dense_matrices_and_the_same_noise(horizon):
+    release = prefixes(horizon=horizon)
+    rng = np.random.default_rng(4)
+    stream = [{name: rng.random(part.shape) for name, part in zeros().items()}] * horizon
+    outputs = run(release, stream, 23)
+    again = SeededNoise(23)
+    drawn = {block.name: [] for block in BLOCKS}
+    for _ in range(horizon):
+        for block in BLOCKS:
+            step, sigma = release.mechanism.steps[block.name], release.mechanism.stddevs[block.name]
+            drawn[block.name].append(again.discrete_gaussian(sigma / step, block.shape) * step)
+    coefficients = strategy(horizon).coefficients()
+    c = sum(np.diag(np.full(horizon - i, c_i), -i) for i, c_i in enumerate(coefficients))
+    b = np.linalg.solve(c.T, np.tri(horizon).T).T
+    for name in drawn:
+        x = np.array([sums[name] for sums in stream])
+        wanted = np.tensordot(np.tri(horizon), x, 1) + np.tensordot(b, np.array(drawn[name]), 1)
+        np.testing.assert_allclose([out[name] for out in outputs], wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.statistical
+def test_with_next_to_no_noise_the_prefix_sums_are_exact():
+    """Seven standard deviations are passed by one of 1,200 values once in 10^8."""
+    release = prefixes(z=1e-3, horizon=100, n_max=300_000)
+    rng = np.random.default_rng(5)
+    total = zeros()
+    noise = SeededNoise(24)
+    for t in range(100):
+        sums = {block.name: rng.random(block.shape) * 1000 * block.l2_clip_norm for block in BLOCKS}
+        released = release.step(sums, noise)
+        for name, sigma in release.stddevs(t + 1).items():
+            total[name] += sums[name]
+            assert np.abs(released[name] - total[name]).max() < 7 * sigma
+            assert np.linalg.norm(total[name]) > 1e4 * sigma
+
+
+@pytest.mark.parametrize("source", [SeededNoise(25), SecureNoise()])
+def test_what_is_private_is_made_of_noisy_rows_alone(source: Noise):
+    release = prefixes(horizon=12)
+    stream = [document(cell=cell) for cell in range(5)]
+    released = [release.step(sums, source) for sums in stream]
+    state = release.state()
+    for block in BLOCKS:
+        name = block.name
+        again, raw = (
+            PrefixSums(release.strategy, block.shape),
+            StrategyRows(release.strategy, block.shape),
+        )
+        for row, sums in zip(rows_of(release, released, name), stream, strict=True):
+            again.step(row)
+            raw.step(sums[name])
+        private = {**again.state(), "stddev": release.mechanism.stddevs[name]}
+        found = {
+            key.removeprefix(f"{name}/"): array
+            for key, array in state.private.items()
+            if key.startswith(name)
+        }
+        assert found.keys() == private.keys()
+        for key, array in private.items():
+            np.testing.assert_allclose(found[key], array, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(found["total"], released[-1][name])
+        np.testing.assert_array_equal(state.secret[f"{name}/buffers"], raw.state()["buffers"])
+
+
+def restore(state, parts=BLOCKS, z=1.0, **options):
+    return PrefixRelease.from_state(state, parts, z, **{"n_max": 1000, **options})
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 7, 12])
+def test_resume_goes_on_to_the_last_bit(rounds):
+    stream = [document(cell=cell) for cell in range(12)]
+    wanted = run(prefixes(), stream, 26)
+    part, noise = prefixes(), SeededNoise(26)
+    for sums in stream[:rounds]:
+        part.step(sums, noise)
+    saved = part.state()
+    if rounds < 12:
+        part.step(stream[0], SeededNoise(0))
+    resumed = restore(saved)
+    for array in [*saved.secret.values(), *saved.private.values()]:
+        array.fill(0)
+    assert resumed.rounds == rounds
+    assert resumed.horizon == 12
+    assert resumed.strategy == strategy(12)
+    for sums, out in zip(stream[rounds:], wanted[rounds:], strict=True):
+        released = resumed.step(sums, noise)
+        for name in out:
+            np.testing.assert_array_equal(released[name], out[name])
+    with pytest.raises(InvalidSettingError, match="horizon=12 rounds=13; start a new"):
+        resumed.step(stream[0], noise)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"z": 1.001},
+        {"neighboring_relation": "replace-one"},
+        {"n_max": 300_000},
+        {"parts": BLOCKS[:1]},
+        {"parts": [*BLOCKS, Block("more", (2,), 1.0)]},
+        {"parts": [BLOCKS[0], Block("pair", (4, 2), 0.05, weight=2.0)]},
+        {"parts": [BLOCKS[0], Block("pair", (2, 4), 0.04, weight=2.0)]},
+        {"parts": []},
+    ],
+)
+def test_other_settings_are_refused(settings):
+    release = prefixes()
+    run(release, [document()] * 3, 27)
+    with pytest.raises(InvalidSettingError, match="a saved state must"):
+        restore(release.state(), **settings)
+
+
+@pytest.mark.parametrize("part", ["secret", "private"])
+@pytest.mark.parametrize("change", ["round", "missing", "extra", "foreign", "shape", "strategy"])
+def test_a_state_that_does_not_fit_is_refused(part, change):
+    release = prefixes()
+    run(release, [document()] * 3, 28)
+    state = release.state()
+    arrays = getattr(state, part)
+    if change == "round":
+        arrays["pair/rounds"] = np.array(2)
+    elif change == "missing":
+        del arrays["pair/buffers"]
+    elif change == "extra":
+        arrays["pair/more"] = np.zeros(2)
+    elif change == "foreign":
+        arrays["rounds"] = np.zeros(2)
+    elif change == "shape":
+        arrays["pair/buffers"] = np.zeros((1, 2, 4))
+    else:
+        arrays["pair/theta"] = arrays["pair/theta"] * 0.99
+    with pytest.raises(InvalidSettingError, match="a saved state must"):
+        restore(state)
+
+
+@pytest.mark.parametrize("stddev", [np.array(math.nan), np.array([1.0]), None])
+def test_a_state_without_its_noise_is_refused(stddev):
+    state = prefixes().state()
+    del state.private["pair/stddev"]
+    if stddev is not None:
+        state.private["pair/stddev"] = stddev
+    with pytest.raises(InvalidSettingError, match="other noise for block=pair"):
+        restore(state)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"pair": np.zeros((2, 4))}, InvalidSettingError),
+        ({"more": np.zeros(2)}, InvalidSettingError),
+        ({"pair": np.full((4, 2), math.nan)}, InvalidDocumentsError),
+        ({"pair": np.full((4, 2), 1e9)}, InvalidDocumentsError),
+        ({"first": np.full(4, -1.0)}, InvalidDocumentsError),
+    ],
+)
+def test_a_wrong_round_is_refused_and_changes_nothing(wrong, error):
+    release, other = prefixes(), prefixes()
+    noise, again = SeededNoise(29), SeededNoise(29)
+    release.step(document(), noise)
+    with pytest.raises(error):
+        release.step({**document(), **wrong}, noise)
+    other.step(document(), again)
+    one, same = release.step(document(), noise), other.step(document(), again)
+    assert all(np.array_equal(one[name], same[name]) for name in one)
+    assert release.rounds == 2
+
+
+def test_nothing_goes_on_after_a_step_that_broke_off():
+    release = prefixes(n_max=3)
+    noise = SeededNoise(30)
+    largest = {name: 3 * part for name, part in document().items()}
+    release.step(largest, noise)
+    # Each round could be one of three documents, both together cannot.
+    with pytest.raises(InvalidDocumentsError, match="a sum must be finite"):
+        release.step(largest, noise)
+    assert release.rounds == 1
+    with pytest.raises(InvalidSettingError, match="a step must be finished"):
+        release.step(zeros(), noise)
+    with pytest.raises(InvalidSettingError, match="a step must be finished"):
+        release.state()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": 0}, "horizon must be a whole number"),
+        ({"horizon": 10, "n_buffers": 9}, "n_buffers must be a whole number"),
+        ({"horizon": BufferedToeplitz((), (), 3), "n_buffers": 0}, "n_buffers must be left out"),
+        ({"horizon": 10, "n_max": 0}, "n_max must lie in"),
+        ({"horizon": 10, "n_max": 10**8}, "rounding must cost at most 1 %"),
+        ({"horizon": 10, "n_max": 10**8, "term_roundings": 9, "roundings": 9}, "fewer than 2"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        PrefixRelease(BLOCKS, 1e-3, **{"n_max": 10, **settings})
+
+
+@pytest.mark.parametrize("t", [0, 13, 1.5, True])
+def test_a_round_without_noise_has_no_standard_deviation(t):
+    with pytest.raises(InvalidSettingError, match="t must be"):
+        prefixes().stddevs(t)
+
+
+def test_a_single_number_and_buffers_by_choice():
+    part = [Block("documents", (), 1.0, nonnegative=True)]
+    release = PrefixRelease(part, 1e-3, horizon=4, n_max=100, n_buffers=0)
+    assert release.strategy.n_buffers == 0
+    outputs = run(release, [{"documents": np.array(7.0)}] * 4, 31)
+    assert [out["documents"].shape for out in outputs] == [()] * 4
+    np.testing.assert_allclose([out["documents"] for out in outputs], [7, 14, 21, 28], atol=0.02)
+    assert isinstance(release.state(), PrefixState)

@@ -1,0 +1,183 @@
+"""The privacy statement of an artefact: what it says, and which claims are refused."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.statement import (
+    VOCABULARIES,
+    Stage,
+    check_statement,
+    not_private,
+    private_statement,
+    seeded,
+    statement_lines,
+)
+
+Z = noise_multiplier(1.0, 1e-6)
+STAGES = (Stage("words", 0, 199, Z), Stage("moments", 200, 999, 1.5 * Z))
+KEYS = {
+    *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
+    *("neighboring_relation", "mode", "horizon", "mechanism", "noise", "noise_multiplier"),
+    *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
+}
+
+
+def claimed(**changes: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "stages": STAGES,
+        "clip_bounds": {"first": (1.0, "worst-case"), "pair": (0.03, "private-quantile")},
+        "vocabulary": "private selection",
+        "secure": True,
+        "ledger": "0123abcd",
+    }
+    return private_statement(**(settings | changes))
+
+
+def test_a_private_statement_is_plain_json_with_the_documented_keys() -> None:
+    statement = claimed()
+    assert set(statement) == KEYS
+    assert json.loads(json.dumps(statement, allow_nan=False)) == statement
+    assert statement["statement"] == "private"
+    assert statement["noise_multiplier"] == Z
+    assert statement["cohort"] == {"first": 0, "last": 999}
+    assert statement["stages"][1]["name"] == "moments"
+    assert statement["clip_bounds"]["pair"] == {"l2_clip_norm": 0.03, "source": "private-quantile"}
+    assert any("owner" in text for text in statement["excluded"])
+    check_statement(json.loads(json.dumps(statement)))
+    assert claimed(ledger=None)["ledger"] == "in memory"
+
+
+def test_a_private_statement_is_told_in_few_lines() -> None:
+    lines = statement_lines(claimed())
+    assert 6 <= len(lines) <= 10
+    assert all(len(line) <= 120 for line in lines)
+    told = {line[:12].strip(): line[12:] for line in lines}
+    assert told["privacy"] == "private: epsilon 1, delta 1e-06"
+    assert told["unit"] == "document, add-remove"
+    assert told["words"] == "private selection"
+    assert "first 1.000 (worst-case), pair 0.0300" in told["clip bounds"]
+    assert told["stages"].startswith("2 in places 0..999: words 0..199 (noise 4.22")
+    assert "timing" in told["not covered"]
+    users = claimed(
+        privacy_unit="user", documents_per_user=3, stages=[Stage("moments", 0, 9, 1.1 * Z)]
+    )
+    assert "user, add-remove, at most 3 documents in a stage" in "\n".join(statement_lines(users))
+    prefix = claimed(mode="prefix", horizon=1000, stages=[Stage("s", i, i, Z) for i in range(9)])
+    assert "1,000 snapshots at most" in "\n".join(statement_lines(prefix))
+    assert "6 more" in "\n".join(statement_lines(prefix))
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        (not_private(), "not private"),
+        (seeded(), "not private (seeded)"),
+        ({"statement": "none"}, "not private"),
+        ({}, "not private"),
+        ({"statement": "not private", "later": [1]}, "not private"),
+    ],
+)
+def test_what_promises_nothing_says_so_in_one_line(statement: dict[str, Any], wanted: str) -> None:
+    check_statement(statement)
+    assert statement_lines(statement) == [f"privacy     {wanted}"]
+
+
+def test_keys_of_a_later_version_are_passed_over() -> None:
+    later = {**claimed(), "sites": 3}
+    check_statement(later)
+    assert statement_lines(later) == statement_lines(claimed())
+    lines = statement_lines({"statement": "private as of 2031\x1b[2J", "epsilon": 1.0})
+    assert lines[0] == "privacy     not private"
+    assert "is not known" in lines[1]
+    assert "\x1b" not in lines[1]
+
+
+@pytest.mark.parametrize("key", sorted(KEYS - {"statement"}))
+def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
+    statement = claimed()
+    del statement[key]
+    with pytest.raises(InvalidSettingError, match=f"every key, got {key}="):
+        check_statement(statement)
+    lines = statement_lines(statement)
+    assert lines[0] == "privacy     not private"
+    assert key in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"secure": False}, "noise='seeded'"),
+        ({"vocabulary": "learned, not private"}, "vocabulary='learned"),
+        ({"vocabulary": "found"}, "vocabulary='found'"),
+        ({"epsilon": 0.0}, "epsilon must be above 0"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"delta": 1.0}, "delta must be between"),
+        ({"privacy_unit": "word"}, "privacy_unit"),
+        ({"documents_per_user": 3}, "documents_per_user=3"),
+        ({"privacy_unit": "user"}, "documents_per_user=None"),
+        ({"neighboring_relation": "near"}, "neighboring_relation"),
+        ({"mode": "tree"}, "mode"),
+        ({"mode": "prefix"}, "horizon"),
+        ({"horizon": 3}, "horizon"),
+        ({"clip_bounds": {}}, "clip_bounds"),
+        ({"clip_bounds": {"pair": (0.1, "these documents")}}, "clip_bounds"),
+        ({"clip_bounds": {"pair": (0.0, "fixed")}}, "l2_clip_norm"),
+        ({"ledger": "place/of/ledger"}, "ledger='a path'"),
+        ({"stages": ()}, "stages"),
+        ({"stages": (Stage("a", 5, 4, Z),)}, "stages"),
+        ({"stages": (Stage("a", 0, 2**63, Z),)}, "at least one place"),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(InvalidSettingError, match=match):
+        claimed(**changes)
+
+
+def test_noise_must_bear_out_epsilon() -> None:
+    """One stage just suffices, two on the same documents or of one user do not."""
+    one, again = Stage("a", 0, 9, Z), Stage("b", 9, 19, Z)
+    claimed(stages=[one])
+    claimed(stages=[one, Stage("b", 10, 19, Z)])
+    for changes in (
+        {"stages": [Stage("a", 0, 9, Z * (1 - 1e-9))]},
+        {"stages": [one], "epsilon": 1 - 1e-8},
+        {"stages": [one, again]},
+        {
+            "stages": [one, Stage("b", 10, 19, Z)],
+            "privacy_unit": "user",
+            "documents_per_user": 1,
+        },
+    ):
+        with pytest.raises(InvalidSettingError, match="bear out epsilon"):
+            claimed(**changes)
+    statement = claimed()
+    for key, value in (("noise_multiplier", 2 * Z), ("cohort", {"first": 0, "last": 10**6})):
+        with pytest.raises(InvalidSettingError, match=f"got {key}="):
+            check_statement({**statement, key: value})
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(KEYS)), values)
+def test_a_damaged_statement_is_never_an_error_to_look_at(key: str, value: Any) -> None:
+    lines = statement_lines({**claimed(), key: value})
+    assert 1 <= len(lines) <= 10
+    assert all(line.isprintable() for line in lines)
+
+
+def test_the_vocabularies_that_may_be_private() -> None:
+    for vocabulary in VOCABULARIES[:4]:
+        assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary
