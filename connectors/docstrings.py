@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from connectors.lines import decoder
+from connectors.lines import value_parser
 from connectors.records import Batch, RecordQueue, Skipped
 from streamlda.errors import SourceError
 from streamlda.source import Poll, Position, Progress
@@ -119,7 +119,7 @@ class DocstringSource:
                 continue
             records += [(_hash(f"{file.name}:{i}"), text) for i, text in enumerate(found)]
         records.sort(key=lambda pair: pair[0])
-        queue = RecordQueue(f"docstrings/{self._group}", decoder("utf-8"))
+        queue = RecordQueue(f"docstrings/{self._group}", value_parser())
         queue.put([record for _, record in records])
         queue.skip(self._start)
         return queue

@@ -10,9 +10,16 @@ from connectors.compressed import check_installed
 from connectors.lines import decoder
 from connectors.listing import Paths, find_files
 from connectors.readers import Reader, check_header, open_reader
-from connectors.records import MAX_DOCUMENT_BYTES, Batch, MissingColumn, ReadOptions, Rejected
+from connectors.records import (
+    MAX_DOCUMENT_BYTES,
+    Batch,
+    MissingColumn,
+    ReadOptions,
+    Rejected,
+    check_has_fields,
+)
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Position, Progress, Reject
+from streamlda.source import Poll, Position, Progress
 
 
 class FileSource:
@@ -34,6 +41,10 @@ class FileSource:
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
+    user_field : str, optional
+        Key or column of the user whose document it is, text or a whole number, named like
+        `text_field`. Where it is missing, empty or something else, the user is None and the
+        document is kept. Without it the source says nothing about users.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
@@ -55,7 +66,7 @@ class FileSource:
     Notes
     -----
     Blank lines are no records in any format: they are passed over uncounted, but lines are
-    numbered with them. An empty field is an empty document.
+    numbered with them, and they leave a gap in a poll. An empty field is an empty document.
 
     Before compressed data breaks off, everything whole is delivered; then there is one reject,
     and the next file is read. Resuming in a compressed file decompresses it up to the position.
@@ -68,6 +79,7 @@ class FileSource:
         *,
         format: str = "auto",
         text_field: str = "text",
+        user_field: str | None = None,
         compression: str | None = "infer",
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
@@ -78,8 +90,10 @@ class FileSource:
                 f"got max_document_bytes={max_document_bytes}"
             )
         decoder(encoding)
-        self._options = ReadOptions(text_field, encoding, max_document_bytes)
+        self._options = ReadOptions(text_field, encoding, max_document_bytes, user_field)
         self._files = find_files(paths, format, compression)
+        for file in self._files:
+            check_has_fields(file.format, user_field)
         self._check_files()
         listed = [(file.name, file.format, file.compression) for file in self._files]
         self._digest = hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
@@ -117,8 +131,8 @@ class FileSource:
         Parameters
         ----------
         max_documents : int
-            Most documents, and most rejects, to return. A poll also ends after
-            ``connectors.records.MAX_POLL_BYTES`` of records.
+            Most records to take: documents, rejects and blank lines together. A poll also ends
+            after ``connectors.records.MAX_POLL_BYTES`` of documents.
         timeout_seconds : float, default 1.0
             Time after which no further block is read. One block is read in any case.
 
@@ -137,7 +151,8 @@ class FileSource:
             self._leave_file(self._index + 1)
             if batch.full or batch.late:
                 break
-        return batch.poll(exhausted=self._index == len(self._files))
+        ended = self._index == len(self._files)
+        return batch.poll(exhausted=ended, users=self._options.user_field is not None)
 
     def _read_file(self, batch: Batch) -> bool:
         """Add documents of the current file; return whether it has ended."""
@@ -147,7 +162,7 @@ class FileSource:
                 self._reader = open_reader(file, self._options, self._record, self._offset)
             return self._reader.take(batch)
         except Rejected as rejected:
-            batch.rejects.append(Reject(file.name, self._record + 1, rejected.reason))
+            batch.reject(file.name, self._record + 1, rejected.reason)
             return True
         except OSError as error:
             at = self.position()

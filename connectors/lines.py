@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from connectors.records import Parser, Record, Rejected, Skipped
+from connectors.records import Document, Parser, Record, Rejected, Skipped, user_name
 from streamlda.errors import InvalidSettingError
 
 
@@ -165,18 +165,28 @@ def decoder(encoding: str) -> Callable[[bytes], str]:
     return decode
 
 
-def text_parser(encoding: str = "utf-8") -> Parser:
-    """Return the parser of plain text, one document a line."""
-    decode = decoder(encoding)
+def value_parser() -> Parser:
+    """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
+    decode = decoder("utf-8")
 
-    def parse(line: bytes) -> str | None:
-        text = decode(line[:-1] if line.endswith(b"\r") else line)
-        return None if not text or text.isspace() else text
+    def parse(value: bytes) -> Document | None:
+        return decode(value), None
 
     return parse
 
 
-def json_parser(text_field: str, encoding: str = "utf-8") -> Parser:
+def text_parser(encoding: str = "utf-8") -> Parser:
+    """Return the parser of plain text, one document a line."""
+    decode = decoder(encoding)
+
+    def parse(line: bytes) -> Document | None:
+        text = decode(line[:-1] if line.endswith(b"\r") else line)
+        return None if not text or text.isspace() else (text, None)
+
+    return parse
+
+
+def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None = None) -> Parser:
     """Return the parser of JSON Lines.
 
     Parameters
@@ -185,12 +195,15 @@ def json_parser(text_field: str, encoding: str = "utf-8") -> Parser:
         Key of the text. A dot goes down into an object unless the whole name is a key.
     encoding : str
         As in `decoder`.
+    user_field : str or None
+        Key of the user, as `text_field`.
     """
     decode = decoder(encoding)
     path = text_field.split(".")
+    user_path = None if user_field is None else user_field.split(".")
     utf8 = codecs.lookup(encoding).name == "utf-8"
 
-    def parse(line: bytes) -> str | None:
+    def parse(line: bytes) -> Document | None:
         try:
             record = orjson.loads(line if utf8 else decode(line))
         except orjson.JSONDecodeError as error:
@@ -199,17 +212,20 @@ def json_parser(text_field: str, encoding: str = "utf-8") -> Parser:
             raise Rejected("not-json") from error
         if type(record) is not dict:
             raise Rejected("not-an-object")
-        text = record.get(text_field)
-        if text is None and len(path) > 1:
-            text = _follow(record, path)
+        text = _value(record, text_field, path)
         if type(text) is not str:
             raise Rejected("missing-field" if text is None else "not-text")
-        return text
+        if user_field is None or user_path is None:
+            return text, None
+        return text, user_name(_value(record, user_field, user_path))
 
     return parse
 
 
-def _follow(record: Any, path: Sequence[str]) -> Any:
+def _value(record: Any, name: str, path: Sequence[str]) -> Any:
+    value = record.get(name)
+    if value is not None or len(path) == 1:
+        return value
     for key in path:
         record = record.get(key) if type(record) is dict else None
     return record
@@ -250,7 +266,13 @@ def _csv_pattern(delimiter: str) -> re.Pattern[str]:
     )
 
 
-def csv_parser(column: int, n_columns: int, delimiter: str, encoding: str = "utf-8") -> Parser:
+def csv_parser(
+    column: int,
+    n_columns: int,
+    delimiter: str,
+    encoding: str = "utf-8",
+    user_column: int | None = None,
+) -> Parser:
     """Return the parser of CSV records.
 
     Parameters
@@ -263,16 +285,18 @@ def csv_parser(column: int, n_columns: int, delimiter: str, encoding: str = "utf
         One ASCII character.
     encoding : str
         As in `decoder`.
+    user_column : int or None
+        Which field holds the user, from 0.
     """
     decode = decoder(encoding)
 
-    def parse(record: bytes) -> str | None:
+    def parse(record: bytes) -> Document | None:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
         if not line.strip(" "):
             return None
         fields = csv_fields(line, delimiter)
         if len(fields) != n_columns:
             raise Rejected("broken-csv")
-        return fields[column]
+        return fields[column], None if user_column is None else user_name(fields[user_column])
 
     return parse

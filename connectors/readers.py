@@ -28,7 +28,6 @@ from connectors.records import (
     Splitter,
 )
 from streamlda.errors import SourceError
-from streamlda.source import Reject
 
 
 class Reader(Protocol):
@@ -97,11 +96,14 @@ class CsvHeader(NamedTuple):
         Fields in all.
     end : int
         Where the records start, in bytes.
+    user_column : int or None
+        Field of the user, if there is one.
     """
 
     column: int
     n_columns: int
     end: int
+    user_column: int | None = None
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
@@ -142,7 +144,9 @@ def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) ->
     columns = csv_fields(line, file.delimiter)
     if options.text_field not in columns:
         raise MissingColumn("missing-column", columns)
-    return CsvHeader(columns.index(options.text_field), len(columns), end)
+    user = options.user_field
+    user_column = columns.index(user) if user in columns else None
+    return CsvHeader(columns.index(options.text_field), len(columns), end, user_column)
 
 
 class LineReader:
@@ -161,12 +165,17 @@ class LineReader:
         if file.format == "csv":
             # Without a header there are only blank lines, which any columns fit.
             header = read_csv_header(file, options) or CsvHeader(0, 1, 0)
-            column, n_columns, end = header
             splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
-            parse = csv_parser(column, n_columns, file.delimiter, options.encoding)
-            offset = max(offset, end)
+            parse = csv_parser(
+                header.column,
+                header.n_columns,
+                file.delimiter,
+                options.encoding,
+                header.user_column,
+            )
+            offset = max(offset, header.end)
         elif file.format == "jsonl":
-            parse = json_parser(options.text_field, options.encoding)
+            parse = json_parser(options.text_field, options.encoding, options.user_field)
         else:
             parse = text_parser(options.encoding)
         self._records = RecordStream(file.name, splitter, parse, record, offset)
@@ -200,8 +209,7 @@ class LineReader:
             except BrokenCompression:
                 self._ended = True
                 self._check_reached(self._behind)
-                reject = Reject(self._file.name, self.record + 1, "broken-compression")
-                batch.rejects.append(reject)
+                batch.reject(self._file.name, self.record + 1, "broken-compression")
 
     def _fill(self) -> None:
         block = self._blocks.read()

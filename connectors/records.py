@@ -78,8 +78,11 @@ class Skipped(NamedTuple):
 #: What a splitter hands on: the bytes of a record without its line end, or why there are none.
 Record = bytes | Skipped
 
+#: The text of a record, and whose it is, or None where that is not known.
+Document = tuple[str, str | None]
+
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
-Parser = Callable[[bytes], str | None]
+Parser = Callable[[bytes], Document | None]
 
 
 class Splitter(Protocol):
@@ -103,11 +106,38 @@ class ReadOptions(NamedTuple):
         Of text, JSON Lines and CSV.
     max_document_bytes : int
         Longest record.
+    user_field : str or None
+        Key or column of the user.
     """
 
     text_field: str
     encoding: str
     max_document_bytes: int
+    user_field: str | None = None
+
+
+def user_name(value: object) -> str | None:
+    """Return the name of a user: text or a whole number, so that 7 and "7" are the same user.
+
+    None for an empty name and for anything else, bytes that are not UTF-8 among it.
+    """
+    if type(value) is int:
+        return str(value)
+    if type(value) is bytes:
+        try:
+            return value.decode() or None
+        except UnicodeDecodeError:
+            return None
+    return value or None if type(value) is str else None
+
+
+def check_has_fields(format: str, user_field: str | None) -> None:
+    """Raise `InvalidSettingError` if users are asked for in a format without fields."""
+    if format == "text" and user_field is not None:
+        raise InvalidSettingError(
+            "users can only be read from a format with fields, got format='text' "
+            f"user_field={user_field!r}; name another format, or leave user_field out"
+        )
 
 
 class Batch:
@@ -116,7 +146,7 @@ class Batch:
     Parameters
     ----------
     max_documents : int
-        Most documents, and most rejects, of the poll.
+        Most records of the poll: documents, rejects and blank lines together.
     timeout_seconds : float
         Time from now on that the poll may take.
 
@@ -139,17 +169,27 @@ class Batch:
         self.deadline = monotonic() + timeout_seconds
         self.texts: list[str] = []
         self.places: list[Place] = []
+        self.users: list[str | None] = []
         self.rejects: list[Reject] = []
+        self.gaps: list[int] = []
         self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
 
+    def reject(self, location: str, record: int, reason: str) -> None:
+        """Add a record that is passed over."""
+        self.rejects.append(Reject(location, record, reason))
+        self.gaps.append(len(self.texts))
+
+    def blank(self) -> None:
+        """Add a blank line."""
+        self.gaps.append(len(self.texts))
+
     @property
     def full(self) -> bool:
         """Whether nothing more fits."""
-        limit = self.max_documents
         return (
-            len(self.texts) >= limit or len(self.rejects) >= limit or self.bytes >= MAX_POLL_BYTES
+            len(self.texts) + len(self.gaps) >= self.max_documents or self.bytes >= MAX_POLL_BYTES
         )
 
     @property
@@ -160,11 +200,12 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Whether nothing at all was gathered."""
-        return not self.texts and not self.rejects
+        return not self.texts and not self.gaps
 
-    def poll(self, *, exhausted: bool) -> Poll:
-        """Return what was gathered."""
-        return Poll(self.texts, self.rejects, exhausted, self.places)
+    def poll(self, *, exhausted: bool, users: bool = False) -> Poll:
+        """Return what was gathered, with `users` if the source knows about them."""
+        named = self.users if users else []
+        return Poll(self.texts, self.rejects, exhausted, self.places, named, self.gaps)
 
 
 class RecordQueue:
@@ -175,7 +216,7 @@ class RecordQueue:
     location : str
         Named in rejects.
     parse : callable
-        Turns a record into its text.
+        Turns a record into its text and user.
     record : int
         Records handed out earlier.
     """
@@ -186,11 +227,15 @@ class RecordQueue:
         self.consumed = 0
         self._parse = parse
         self._pending: Sequence[Record] = ()
+        self._users: Sequence[str | None] | None = None
         self._next = 0
 
-    def put(self, records: Sequence[Record]) -> None:
-        """Queue `records`; the ones queued before must have been taken."""
-        self._pending, self._next = records, 0
+    def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
+        """Queue `records`; the ones queued before must have been taken.
+
+        Their users stand in the records themselves, or in `users`, one for each record.
+        """
+        self._pending, self._users, self._next = records, users, 0
 
     def take(self, batch: Batch) -> None:
         """Move documents into `batch` until it is full or nothing is queued.
@@ -204,21 +249,25 @@ class RecordQueue:
             self.record += 1
             if isinstance(record, Skipped):
                 self.consumed += record.size + 1
-                batch.rejects.append(Reject(self.location, self.record, record.reason))
+                batch.reject(self.location, self.record, record.reason)
                 continue
             self.consumed += len(record) + 1
             try:
-                text = self._parse(record)
+                document = self._parse(record)
             except Rejected as rejected:
-                batch.rejects.append(Reject(self.location, self.record, rejected.reason))
+                batch.reject(self.location, self.record, rejected.reason)
                 continue
-            if text is not None:
-                batch.texts.append(text)
-                batch.places.append(Place(self.location, self.record))
-                batch.bytes += len(record)
+            if document is None:
+                batch.blank()
+                continue
+            text, user = document
+            batch.texts.append(text)
+            batch.places.append(Place(self.location, self.record))
+            batch.users.append(user if self._users is None else self._users[i - 1])
+            batch.bytes += len(record)
         self._next = i
         if i == end:
-            self._pending, self._next = (), 0
+            self._pending, self._users, self._next = (), None, 0
 
     def skip(self, n_records: int) -> None:
         """Pass over up to `n_records` of the queued records, unread; none if it is negative."""

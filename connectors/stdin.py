@@ -9,7 +9,13 @@ from time import monotonic
 from typing import IO
 
 from connectors.lines import LineSplitter, json_parser, text_parser
-from connectors.records import MAX_DOCUMENT_BYTES, Batch, Parser, RecordStream
+from connectors.records import (
+    MAX_DOCUMENT_BYTES,
+    Batch,
+    Parser,
+    RecordStream,
+    check_has_fields,
+)
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.source import Poll, Position, Progress
 
@@ -30,7 +36,7 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
-    text_field, encoding, max_document_bytes
+    text_field, user_field, encoding, max_document_bytes
         As in `connectors.files.FileSource`.
 
     Raises
@@ -52,14 +58,16 @@ class StdinSource:
         *,
         format: str = "text",
         text_field: str = "text",
+        user_field: str | None = None,
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         parse: Parser
         if format == "text":
+            check_has_fields(format, user_field)
             parse = text_parser(encoding)
         elif format == "jsonl":
-            parse = json_parser(text_field, encoding)
+            parse = json_parser(text_field, encoding, user_field)
         else:
             raise InvalidSettingError(
                 f"format must be one of text, jsonl, got format={format!r}; "
@@ -84,6 +92,7 @@ class StdinSource:
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
         self._read = 0
         self._records = RecordStream("stdin", LineSplitter(max_document_bytes), parse)
+        self._has_users = user_field is not None
         self._target = 0
         self._ended = False
         self._closed = False
@@ -120,7 +129,7 @@ class StdinSource:
                 f"records={self._records.record} and a position after record={self._target}; "
                 "send the same input again, or start anew"
             )
-        return batch.poll(exhausted=ended)
+        return batch.poll(exhausted=ended, users=self._has_users)
 
     def _ready(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""

@@ -2,20 +2,25 @@
 
 Documents are encoded in blocks that depend on the documents alone, never on how fast they came:
 equal streams give equal models, through a file or through a slow pipe.
+
+A private engine counts *places*: with ``blanks=True`` it is given a row for every record of the
+stream, an empty one where there is no document, so that the row of a document depends only on how
+many records came before it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from time import perf_counter
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from streamlda.analysis import TextAnalyzer
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.engine import Engine
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.source import Place, Poll, Reject, Source
 from streamlda.vocabulary import Vocabulary
@@ -34,9 +39,50 @@ POLL_SECONDS = 0.5
 SHORT = "short"
 
 
+class Learner(Protocol):
+    """What an ingestion asks of the engine that it feeds."""
+
+    @property
+    def documents_seen(self) -> int:
+        """Documents it can learn from. Not asked with ``blanks=True``."""
+
+    def add(self, batch: DocumentBatch, /) -> None:
+        """Learn from a batch."""
+
+
+class UserLearner(Learner, Protocol):
+    """A learner that is told whose the documents are."""
+
+    def add(self, batch: DocumentBatch, users: Sequence[str | None] | None = None, /) -> None:
+        """Learn from a batch.
+
+        Parameters
+        ----------
+        batch : DocumentBatch of n rows
+        users : sequence of n str or None, optional
+            None for blanks and where the user is not known. Without it that holds of all rows:
+            so come those before the first document.
+        """
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from streamlda.engine import Engine
+
+    LearnerT = TypeVar("LearnerT", bound=Learner, default=Engine)
+else:
+    from typing import TypeVar
+
+    LearnerT = TypeVar("LearnerT", bound=Learner)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsToLearn:
-    """Which words to take from the first documents of a stream.
+    """Which words to take from the first documents of a stream. Not private.
+
+    How many documents they are learned from depends on their lengths. A private choice of words
+    is a release of its own, of a stage with a number of places that was fixed in advance.
 
     Parameters
     ----------
@@ -94,6 +140,8 @@ class Counts:
         Those of them outside the vocabulary.
     rejects : Counter of str
         Records that the source passed over, by reason.
+    blanks : int
+        Rows without a document, for rejects and blank lines; 0 unless they were asked for.
     """
 
     documents: int = 0
@@ -101,6 +149,12 @@ class Counts:
     tokens: int = 0
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
+    blanks: int = 0
+
+    @property
+    def places(self) -> int:
+        """Rows read: documents and blanks."""
+        return self.documents + self.blanks
 
     @property
     def unseen_share(self) -> float:
@@ -109,19 +163,20 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Generic[LearnerT]):
     """What an ingestion brought.
 
     Attributes
     ----------
     vocabulary : Vocabulary
         Given, or learned on the way.
-    engine : Engine
-        Ready for `Engine.snapshot`, and for more documents.
+    engine : Learner
+        The engine that was made; ready for a snapshot, and for more documents.
     counts : Counts
         What was met.
     vocabulary_documents : int
-        Documents that the words were learned from; 0 for a given vocabulary.
+        Documents (with blanks: places) that the words were learned from; 0 for a given
+        vocabulary.
     seconds : float
         Wall-clock time of the run.
     stopped : bool
@@ -131,7 +186,7 @@ class Ingested:
     """
 
     vocabulary: Vocabulary
-    engine: Engine
+    engine: LearnerT
     counts: Counts
     vocabulary_documents: int
     seconds: float
@@ -139,7 +194,7 @@ class Ingested:
     failure: SourceError | None = None
 
 
-class Ingestion:
+class Ingestion(Generic[LearnerT]):
     """Feeds an engine from a source, once: make it, `run` it, and perhaps `stop` it.
 
     Memory: the engine, the first documents while the words are learned, and a block. Reading and
@@ -153,15 +208,21 @@ class Ingestion:
     vocabulary : Vocabulary or WordsToLearn
         The words, or how to choose them. The documents they are learned from are learned from
         like all others.
-    make_engine : callable from Vocabulary to Engine
-        Called once, when the words are known.
+    make_engine : callable from Vocabulary to Learner
+        Called once, when the words are known. If the source says whose the documents are, the
+        engine must be a `UserLearner`; if not, its `add` is called with a batch alone.
     max_documents : int, optional
-        Documents after which to stop reading.
+        Documents after which to stop reading; with `blanks` it counts records, whatever they say.
     on_progress : callable of Counts, optional
         Called after every poll.
     on_reject : callable of Reject, optional
         Called for every record that the source passed over, and with the reason ``"short"`` for
         every short document, once it is encoded.
+    blanks : bool, default False
+        Whether every reject and every blank line becomes an empty row at its own place, so that
+        replacing a record leaves all others at their rows. Blocks are still cut by characters:
+        what counts is the number of a row in the stream, not in its batch. A private choice of
+        words needs a number of places fixed in advance: see `WordsToLearn`.
 
     Attributes
     ----------
@@ -178,11 +239,12 @@ class Ingestion:
         self,
         source: Source,
         vocabulary: Vocabulary | WordsToLearn,
-        make_engine: Callable[[Vocabulary], Engine],
+        make_engine: Callable[[Vocabulary], LearnerT],
         *,
         max_documents: int | None = None,
         on_progress: Callable[[Counts], None] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
+        blanks: bool = False,
     ) -> None:
         if max_documents is not None and max_documents < 1:
             raise InvalidSettingError(
@@ -194,10 +256,12 @@ class Ingestion:
         self._max_documents = max_documents
         self._on_progress = on_progress or (lambda counts: None)
         self._on_reject = on_reject or (lambda reject: None)
+        self._blanks = blanks
+        self._has_users = False
         self._words = None if isinstance(vocabulary, Vocabulary) else vocabulary
         self._vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else None
         self._learned_from = 0
-        self._engine: Engine | None = None
+        self._engine: LearnerT | None = None
         self._held = _Held()
         self._stop = False
 
@@ -205,17 +269,22 @@ class Ingestion:
         """Ask `run` to finish what it has read and return; safe in a signal handler."""
         self._stop = True
 
-    def run(self) -> Ingested:
+    def run(self) -> Ingested[LearnerT]:
         """Read until the source ends, `max_documents` are read or `stop` is called.
+
+        With `blanks`, nothing is raised or left out because of what documents say: whether there
+        is enough to learn from is for the engine to tell, privately.
 
         Raises
         ------
         InsufficientDataError
-            If no document came, or all were short; the message counts what came instead.
+            If no document came, or all were short; the message counts what came instead. With
+            `blanks`, only if no record came.
         VocabularyError, InvalidSettingError
             If no vocabulary can be learned, or the engine cannot be made for it.
         SourceError
-            If the source fails before anything was learned; later failures are returned.
+            If the source fails before anything was learned; later failures are returned. A poll
+            that `Poll.check` refuses is a failure too.
         """
         start = perf_counter()
         if self._vocabulary is not None:
@@ -228,17 +297,22 @@ class Ingestion:
             except SourceError as error:
                 failure = error
             self._on_progress(self.counts)
-        if self._held.texts:
+        if self._held.rows:
             self._flush()
-        if failure and (self._engine is None or self._engine.documents_seen == 0):
+        engine = self._engine
+        # What a private engine could learn from is not for anybody to see, in an error either.
+        learned = engine is not None and (
+            self.counts.places > 0 if self._blanks else engine.documents_seen > 0
+        )
+        if failure and not learned:
             raise failure
-        if self._engine is None or self._vocabulary is None or self.counts.documents == 0:
+        if engine is None or self._vocabulary is None or self.counts.places == 0:
             raise self._insufficient("no document came")
-        if self._engine.documents_seen == 0:
+        if not learned:
             raise self._insufficient(f"every document has fewer than {MIN_TOKENS} known words")
         return Ingested(
             vocabulary=self._vocabulary,
-            engine=self._engine,
+            engine=engine,
             counts=self.counts,
             vocabulary_documents=self._learned_from,
             seconds=perf_counter() - start,
@@ -249,17 +323,32 @@ class Ingestion:
     def _poll(self) -> bool:
         """Take what is there; return whether it was the last."""
         limit = self._max_documents
-        left = BLOCK_DOCUMENTS if limit is None else limit - self.counts.documents
-        poll = self._source.poll(min(left, BLOCK_DOCUMENTS), POLL_SECONDS)
+        left = BLOCK_DOCUMENTS if limit is None else limit - self.counts.places
+        asked = min(left, BLOCK_DOCUMENTS)
+        poll = self._source.poll(asked, POLL_SECONDS)
+        poll.check(asked if self._blanks else None)
+        self._has_users = self._has_users or bool(poll.users)
         for reject in poll.rejects:
             self.counts.rejects[reject.reason] += 1
             self._on_reject(reject)
-        for text, place in zip(poll.texts, places(poll, self.counts.documents), strict=True):
-            self._held.add(text, place)
+        for row in self._rows(poll):
+            self._held.add(row)
             if self._held_enough():
                 self._flush()
         self.counts.documents += len(poll.texts)
-        return poll.exhausted or self.counts.documents == limit
+        self.counts.blanks += len(poll.gaps) if self._blanks else 0
+        return poll.exhausted or self.counts.places == limit
+
+    def _rows(self, poll: Poll) -> Iterator[_Row]:
+        """Yield the documents of a poll and, if asked for, a blank wherever there is none."""
+        users = poll.users or [None] * len(poll.texts)
+        where = places(poll, self.counts.documents)
+        documents = map(_Row, poll.texts, where, users)
+        if self._blanks:
+            for before, gap in pairwise([0, *poll.gaps]):
+                yield from islice(documents, gap - before)
+                yield _BLANK
+        yield from documents
 
     def _held_enough(self) -> bool:
         if self._vocabulary is None and self._words is not None:
@@ -271,28 +360,33 @@ class Ingestion:
         held, self._held = self._held, _Held()
         if self._vocabulary is None:
             assert self._words is not None
-            self._vocabulary = self._words.learn(held.texts)
-            self._learned_from = len(held.texts)
+            self._vocabulary = self._words.learn([row.text for row in held.rows])
+            self._learned_from = len(held.rows)
             self._engine = self._make_engine(self._vocabulary)
-        assert self._engine is not None
         block = _Held()
-        for text, place in zip(held.texts, held.places, strict=True):
-            block.add(text, place)
+        for row in held.rows:
+            block.add(row)
             if block.has(BLOCK_DOCUMENTS, BLOCK_CHARACTERS):
-                self._engine.add(self._encode(block, self._vocabulary))
+                self._learn(block, self._vocabulary)
                 block = _Held()
-        if block.texts:
-            self._engine.add(self._encode(block, self._vocabulary))
+        if block.rows:
+            self._learn(block, self._vocabulary)
 
-    def _encode(self, block: _Held, vocabulary: Vocabulary) -> DocumentBatch:
-        encoded = vocabulary.encode(block.texts)
+    def _learn(self, block: _Held, vocabulary: Vocabulary) -> None:
+        encoded = vocabulary.encode([row.text for row in block.rows])
         self.counts.tokens += encoded.tokens
         self.counts.unseen_tokens += encoded.unseen_tokens
-        short = np.flatnonzero(~encoded.batch.usable).tolist()
-        self.counts.short += len(short)
-        for i in short:
-            self._on_reject(Reject(*block.places[i], SHORT))
-        return encoded.batch
+        for i in np.flatnonzero(~encoded.batch.usable).tolist():
+            place = block.rows[i].place
+            if place is not None:
+                self.counts.short += 1
+                self._on_reject(Reject(*place, SHORT))
+        assert self._engine is not None
+        if self._has_users:
+            users = [row.user for row in block.rows]
+            cast(UserLearner, self._engine).add(encoded.batch, users)
+        else:
+            self._engine.add(encoded.batch)
 
     def _insufficient(self, what: str) -> InsufficientDataError:
         counts = self.counts
@@ -305,21 +399,30 @@ class Ingestion:
         )
 
 
+class _Row(NamedTuple):
+    """A text, where it stands, and whose it is; a blank stands nowhere."""
+
+    text: str
+    place: Place | None
+    user: str | None
+
+
+_BLANK = _Row("", None, None)
+
+
 class _Held:
-    """Documents that wait for more, and where they stand."""
+    """Rows that wait for more."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.places: list[Place] = []
+        self.rows: list[_Row] = []
         self.characters = 0
 
-    def add(self, text: str, place: Place) -> None:
-        self.texts.append(text)
-        self.places.append(place)
-        self.characters += len(text)
+    def add(self, row: _Row) -> None:
+        self.rows.append(row)
+        self.characters += len(row.text)
 
     def has(self, documents: int, characters: int) -> bool:
-        return len(self.texts) >= documents or self.characters >= characters
+        return len(self.rows) >= documents or self.characters >= characters
 
 
 def places(poll: Poll, documents_before: int) -> Sequence[Place]:

@@ -150,13 +150,16 @@ class Moments:
         for array in self._sums().values():
             array.fill(0.0)
 
-    def add(self, batch: DocumentBatch) -> None:
+    def add(self, batch: DocumentBatch, factors: Array | None = None) -> None:
         """Add the documents of a batch.
 
         Parameters
         ----------
         batch : DocumentBatch
             Documents over the d words of the map.
+        factors : ndarray of shape (n_documents, 3), optional
+            By which the first, pair and triple statistic of each document are scaled (clipping);
+            the documents count as whole ones all the same.
 
         Raises
         ------
@@ -169,17 +172,14 @@ class Moments:
                 f"n_features={batch.n_features} expected={len(self.whitening)}"
             )
         for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
-            self._add_block(batch.rows(start, start + BLOCK_DOCUMENTS))
+            rows = slice(start, start + BLOCK_DOCUMENTS)
+            block = batch.rows(rows.start, rows.stop)
+            weights = document_weights(block)
+            self._add_block(block, weights if factors is None else weights * factors[rows])
 
-    def _add_block(self, block: DocumentBatch) -> None:
-        weights = document_weights(block)
-        by_word = (
-            np.empty(len(block.counts)),
-            np.empty(len(block.counts), dtype=np.int32),
-            np.empty(block.n_features + 1, dtype=np.int64),
-        )
+    def _add_block(self, block: DocumentBatch, weights: Array) -> None:
         rows = block.counts, block.word_ids, block.row_pointers
-        association.group_by_word(*rows, *by_word)
+        by_word = grouped_by_word(block)
         association.associate_words(*by_word, weights, self.word_totals)
         projections = np.empty((block.n_documents, self.whitening.shape[1]))
         association.project(*rows, self.whitening, projections)
@@ -250,6 +250,10 @@ class Moments:
         Time O(d t^3), once a round.
         """
         self._require(1)
+        return self.triple_sum() / self.documents
+
+    def triple_sum(self) -> Array:
+        """Return the sum behind `triple_moment`."""
         W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
@@ -264,7 +268,7 @@ class Moments:
             list(pool.map(contract, range(self.triple_columns)))
         for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
             total -= repeated.transpose(order)
-        return total / self.documents
+        return total
 
     def half_differences(self) -> tuple[Array, Array]:
         """Return the sampling noise of ``W' G`` and of T, shapes (t, t) and (t, t, t).
@@ -356,6 +360,19 @@ def document_weights(batch: DocumentBatch) -> Array:
     weights[:, _PAIR] = weights[:, _FIRST] / (lengths - 1.0)
     weights[:, _TRIPLE] = weights[:, _PAIR] / (lengths - 2.0)
     return weights
+
+
+def grouped_by_word(
+    batch: DocumentBatch,
+) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
+    """Return counts, documents and pointers of a batch regrouped by word; time O(nnz + d)."""
+    by_word = (
+        np.empty(len(batch.counts)),
+        np.empty(len(batch.counts), dtype=np.int32),
+        np.empty(batch.n_features + 1, dtype=np.int64),
+    )
+    association.group_by_word(batch.counts, batch.word_ids, batch.row_pointers, *by_word)
+    return by_word
 
 
 def fill_symmetric(packed: Array) -> Array:

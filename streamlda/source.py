@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from streamlda.errors import SourceError
@@ -62,17 +63,52 @@ class Poll:
     texts : list of str
         Documents in stream order; empty when nothing is there yet.
     rejects : list of Reject
-        Records passed over in this poll.
+        Records passed over in this poll, in stream order.
     exhausted : bool
         True when the source has ended and later polls will bring nothing.
     places : list of Place
         Where each text stands, in the order of the texts; empty if the source does not say.
+    users : list of str or None
+        Whose each text is, in the order of the texts, None where that is not known; empty if the
+        source does not say. Never to be logged.
+    gaps : list of int
+        For each record of the poll that brought no text (a reject or a blank line), in stream
+        order, how many texts of this poll stand before it. So texts and gaps together are all
+        records of the poll, and a document can be numbered by the records before it, whatever
+        they say. At least as long as `rejects`.
     """
 
     texts: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     exhausted: bool = False
     places: list[Place] = field(default_factory=list)
+    users: list[str | None] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+
+    def check(self, max_records: int | None = None) -> None:
+        """Raise `SourceError` if the poll breaks the rules above; the message names no user.
+
+        Parameters
+        ----------
+        max_records : int, optional
+            Records that were asked for. Without it `gaps` are not looked at.
+        """
+        n_texts, n_gaps = len(self.texts), len(self.gaps)
+        if len(self.users) not in (0, n_texts):
+            raise SourceError(
+                "a poll must name the users of all its texts or of none, got "
+                f"users={len(self.users)} texts={n_texts}; correct the connector"
+            )
+        if max_records is None:
+            return
+        ordered = all(a <= b for a, b in pairwise([0, *self.gaps, n_texts]))
+        if not ordered or n_gaps < len(self.rejects) or n_texts + n_gaps > max_records:
+            raise SourceError(
+                "a poll must say in order where its records without a text stand, and bring no "
+                f"more records than it was asked for, got texts={n_texts} gaps={n_gaps} "
+                f"ordered={ordered} rejects={len(self.rejects)} max_documents={max_records}; "
+                "read with a connector that counts every record"
+            )
 
 
 class Progress(NamedTuple):
@@ -105,7 +141,10 @@ class Source(Protocol):
     """
 
     def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return at most `max_documents` documents, waiting at most `timeout_seconds` for one."""
+        """Return what comes next, waiting at most `timeout_seconds` for a document.
+
+        At most `max_documents` records: documents, rejects and blank lines together.
+        """
 
     def position(self) -> Position:
         """Return where the next poll will go on."""

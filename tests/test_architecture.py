@@ -23,7 +23,7 @@ ROOMS = [
     {"vocabulary", "kernels"},
     {"moments", "whitening", "decomposition", "inference", "simulate", "privacy"},
     {"topics", "model", "evaluation", "coherence", "refinement"},
-    {"engine", "ingest", "checkpoint"},
+    {"engine", "ingest", "checkpoint", "release"},
     {"estimator", "service", "scaleout", "sites", "testing"},
     {"__init__"},
     {"cli", "demo"},

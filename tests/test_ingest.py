@@ -1,9 +1,14 @@
 """The driver between a source and the engine."""
 
+from dataclasses import replace
+
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from streamlda import ingest
+from streamlda.cli.sources import open_sources, source_options, user_option
 from streamlda.engine import Engine, EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
@@ -31,7 +36,7 @@ class Scripted:
         poll = self.polls.pop(0)
         if isinstance(poll, Exception):
             raise poll
-        return Poll(poll.texts, poll.rejects, not self.polls, poll.places)
+        return replace(poll, exhausted=not self.polls)
 
     def progress(self):
         return Progress(0, None, "documents")
@@ -231,3 +236,116 @@ def test_settings_out_of_range_are_refused():
         Ingestion(Scripted(), Vocabulary.given(WORDS), given_engine, max_documents=0)
     with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
         WordsToLearn(documents=0)
+
+
+class Noting:
+    """A learner that notes the rows it is given and their users, None where no users came."""
+
+    documents_seen = 0
+
+    def __init__(self, vocabulary):
+        self.lengths, self.users = [], []
+
+    def add(self, batch, users=None):
+        self.lengths += batch.lengths.tolist()
+        self.users.append(users)
+
+
+def test_blanks_stand_where_records_without_a_text_stood():
+    rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 6, "not-json")]
+    source = Scripted(
+        Poll([], gaps=[0]),
+        Poll(["apple bread dates", "apple"], rejects, gaps=[0, 1, 2, 2]),
+        Poll(["bread " * 4], [Reject("b.txt", 1, "too-long")], gaps=[0]),
+    )
+    seen = []
+    found = Ingestion(
+        source, Vocabulary.given(WORDS), Noting, blanks=True, on_reject=seen.append
+    ).run()
+    assert found.engine.lengths == [0, 0, 3, 0, 1, 0, 0, 0, 4]
+    assert found.engine.users == [None]
+    counts = found.counts
+    assert (counts.documents, counts.short, counts.blanks, counts.places) == (3, 1, 6, 9)
+    assert counts.rejects == {"not-utf8": 1, "not-json": 1, "too-long": 1}
+    # Each reject once, and of the rows only the document that is short.
+    assert seen == [*rejects, Reject("b.txt", 1, "too-long"), Reject("stream", 2, "short")]
+
+
+def test_words_are_learned_from_places_and_the_rows_stay_in_order():
+    texts = ["apple bread cheese"] * 6
+    polls = [Poll(texts[:3], gaps=[0, 3]), Poll(texts[3:], gaps=[1])]
+    to_learn = WordsToLearn(documents=4, max_document_frequency=1.0)
+    found = Ingestion(Scripted(*polls), to_learn, Noting, blanks=True).run()
+    assert found.vocabulary_documents == 4
+    assert found.engine.lengths == [0, 3, 3, 3, 0, 3, 0, 3, 3]
+
+
+def test_users_come_with_the_rows_once_the_source_says_whose_they_are(monkeypatch):
+    monkeypatch.setattr(ingest, "BLOCK_DOCUMENTS", 2)
+    source = Scripted(
+        Poll([], gaps=[0, 0]),
+        Poll(["apple bread dates"], users=["ann"], gaps=[1]),
+        Poll(["apple bread dates"] * 2, users=[None, "7"]),
+        Poll(["bread"], users=[None], gaps=[1]),
+    )
+    found = Ingestion(source, Vocabulary.given(WORDS), Noting, blanks=True).run()
+    assert found.failure is None
+    assert found.engine.users == [None, ["ann", None], [None, "7"], [None, None]]
+
+
+def test_an_engine_for_a_batch_alone_is_refused_users():
+    source = Scripted(Poll(["apple bread dates"], users=["ann"]))
+    with pytest.raises(TypeError) as caught:
+        Ingestion(source, Vocabulary.given(WORDS), given_engine).run()
+    assert "ann" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("poll", "message"),
+    [
+        (Poll(["apple"], [Reject("a", 1, "not-json")]), "texts=1 gaps=0 ordered=True rejects=1"),
+        (Poll(["apple"], gaps=[1, 0]), "ordered=False"),
+        (Poll(["apple"], gaps=[2]), "ordered=False"),
+        (Poll(["apple"], gaps=[-1]), "ordered=False"),
+        (Poll(["apple"] * 3, gaps=[0]), "texts=3 gaps=1 ordered=True rejects=0 max_documents=3"),
+        (Poll(["apple"] * 2, users=["ann"]), "users=1 texts=2"),
+    ],
+)
+def test_a_poll_that_cannot_be_placed_ends_a_private_run(poll, message):
+    options = {"blanks": True, "max_documents": 3}
+    with pytest.raises(SourceError) as caught:
+        Ingestion(Scripted(poll), Vocabulary.given(WORDS), Noting, **options).run()
+    assert message in str(caught.value)
+    assert "ann" not in str(caught.value)
+    assert "apple" not in str(caught.value)
+
+
+def test_with_blanks_no_error_tells_what_documents_say():
+    polls = [Poll(["apple"], gaps=[0]), SourceError("gone")]
+    found = Ingestion(Scripted(*polls), Vocabulary.given(WORDS), Noting, blanks=True).run()
+    assert found.engine.lengths == [0, 1]
+    assert str(found.failure) == "gone"
+    with pytest.raises(InsufficientDataError, match="no document came"):
+        Ingestion(Scripted(Poll()), Vocabulary.given(WORDS), Noting, blanks=True).run()
+    with pytest.raises(SourceError, match="gone"):
+        Ingestion(Scripted(SourceError("gone")), Vocabulary.given(WORDS), Noting, blanks=True).run()
+
+
+@click.command()
+@source_options
+@user_option
+def users(sources, file_format, text_field, compression, max_documents, user_field):
+    """Print the users of a poll."""
+    source = open_sources(sources, file_format, text_field, compression, user_field)
+    click.echo(source.poll(9).users)
+    source.close()
+
+
+def test_the_option_names_the_field_of_the_users(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one", "by": {"id": 7}}\n{"text": "two"}\n')
+    for options, wanted in ([], "[]"), (["--user-field", "by.id"], "['7', None]"):
+        assert CliRunner().invoke(users, [str(path), *options]).stdout == f"{wanted}\n"
+    refused = CliRunner().invoke(users, [str(path), "--format", "text", "--user-field", "x"])
+    assert isinstance(refused.exception, InvalidSettingError)
+    assert "format with fields" in str(refused.exception)

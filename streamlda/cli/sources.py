@@ -57,14 +57,33 @@ def source_options(command: Command) -> Command:
     return command
 
 
+def user_option(command: Command) -> Command:
+    """Add the option of reading users to a command that has a use for them."""
+    return click.option(
+        "--user-field",
+        metavar="NAME",
+        help="Key or column of the user whose document it is, text or a whole number; a.b goes "
+        "down. [default: users are not read]",
+    )(command)
+
+
 def open_sources(
-    sources: Sequence[str], file_format: str, text_field: str, compression: str
+    sources: Sequence[str],
+    file_format: str,
+    text_field: str,
+    compression: str,
+    user_field: str | None = None,
 ) -> Source:
     """Open files, directories, globs and URLs, or standard input for ``-``."""
     if "-" not in sources:
         stored = None if compression == "none" else compression
         return open_source(
-            "files", list(sources), format=file_format, text_field=text_field, compression=stored
+            "files",
+            list(sources),
+            format=file_format,
+            text_field=text_field,
+            user_field=user_field,
+            compression=stored,
         )
     if len(sources) > 1:
         raise click.UsageError("standard input (-) must be the only SOURCE")
@@ -74,7 +93,7 @@ def open_sources(
             "decompress it first: gzip -dc FILE | streamlda ... -"
         )
     stdin_format = "text" if file_format == "auto" else file_format
-    return open_source("stdin", format=stdin_format, text_field=text_field)
+    return open_source("stdin", format=stdin_format, text_field=text_field, user_field=user_field)
 
 
 def read_blocks(

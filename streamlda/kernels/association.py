@@ -169,6 +169,43 @@ def associate_projections(
 
 
 @kernel(
+    types.void(F64_1D, I32_1D, I64_1D, F64_1D, I32_1D, I64_1D, F64_1D, OUT_F64_2D), parallel=True
+)
+def associate_pairs(
+    word_counts: NDArray[np.float64],
+    documents: NDArray[np.int32],
+    word_pointers: NDArray[np.int64],
+    counts: NDArray[np.float64],
+    word_ids: NDArray[np.int32],
+    row_pointers: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    totals: NDArray[np.float64],
+) -> None:
+    """Add c c' of each document, weighted, above and on the diagonal.
+
+    Equivalent to ``totals += np.triu(csr.T @ diag(weights) @ csr)``: the pair statistic without a
+    map, for vocabularies small enough. Time O(sum of nnz^2 over documents), parallel over words.
+
+    Parameters
+    ----------
+    word_counts, documents, word_pointers : arrays from `group_by_word`
+    counts, word_ids, row_pointers : arrays of a `DocumentBatch`
+    weights : ndarray of shape (n_documents,)
+    totals : ndarray of shape (d, d), output
+        Added to; entries below the diagonal are left alone.
+    """
+    n_words = len(word_pointers) - 1
+    for task in numba.prange(_TASKS):
+        for word in range(task, n_words, _TASKS):
+            for entry in range(word_pointers[word], word_pointers[word + 1]):
+                n = documents[entry]
+                weight = word_counts[entry] * weights[n]
+                for other in range(row_pointers[n], row_pointers[n + 1]):
+                    if word_ids[other] >= word:
+                        totals[word, word_ids[other]] += weight * counts[other]
+
+
+@kernel(
     types.void(F64_1D, I32_1D, I64_1D, F64_2D, F64_2D, F64_2D, F64_1D, OUT_F64_2D), parallel=True
 )
 def associate_triples(

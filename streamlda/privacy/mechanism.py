@@ -85,6 +85,8 @@ from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
+#: Whole steps of the grid.
+Counts = NDArray[np.int64]
 
 #: Roundings behind one document's term, before it is added to a sum over documents: a projection
 #: of a million distinct words, and all else that goes into it.
@@ -192,6 +194,11 @@ class JointGaussian:
         vouches for no more, and that they are made from rounds of different documents.
     strategy_sensitivity : float, default 1
         S, the largest norm of a column of the strategy: `BufferedToeplitz.sensitivity`.
+    group_max : int, optional
+        Most contributions in one floating-point sum, when sums go through `to_grid` in groups.
+    groups_touched : int, default 1
+        Most groups that hold contributions of one unit: 1 for documents, the bound on documents
+        of a user for users.
 
     Raises
     ------
@@ -232,6 +239,8 @@ class JointGaussian:
         roundings: int | None = None,
         releases: int = 1,
         strategy_sensitivity: float = 1.0,
+        group_max: int | None = None,
+        groups_touched: int = 1,
     ) -> None:
         self.blocks = tuple(blocks)
         self.noise_multiplier = float(noise_multiplier)
@@ -242,8 +251,13 @@ class JointGaussian:
         _check_blocks(self.blocks)
         _in_range("noise_multiplier", self.noise_multiplier, 1e-3, 1e9)
         _in_range("n_max", self.n_max, 1, 2**53)
+        self.group_max = None if group_max is None else int(group_max)
+        self._touched = int(groups_touched)
+        summed = self.n_max if self.group_max is None else self.group_max
+        _in_range("group_max", summed, 1, self.n_max)
+        _in_range("groups_touched", self._touched, 1, 1 if self.group_max is None else 2**20)
         _in_range("term_roundings", term_roundings, 1, 2**50)
-        roundings = self.n_max + MERGE_ROUNDINGS if roundings is None else roundings
+        roundings = summed + MERGE_ROUNDINGS if roundings is None else roundings
         _in_range("roundings", roundings, 1, 2**53 + MERGE_ROUNDINGS)
         _in_range("releases", releases, 1, 2**30)
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
@@ -257,8 +271,7 @@ class JointGaussian:
             )
         total = math.fsum(block.weight for block in self.blocks)
         self.shares = {block.name: block.weight / total for block in self.blocks}
-        error = self._summation_error(term_roundings, roundings)
-        self._set_grid(self._exact_sensitivity(), error)
+        self._set_grid(self._exact_sensitivity(), summed * self._error(term_roundings, roundings))
         values = self.releases * sum(block.cells for block in self.blocks)
         self.tv_distance_bound = 2 * Noise.tv_distance_bound * values
 
@@ -289,21 +302,47 @@ class JointGaussian:
             negative where it was said not to be. No noise has been drawn then. That it was raised
             depends on the documents, so it must not happen in a correct program.
         """
-        aggregates = self._aggregates(sums)
-        released: dict[str, Array] = {}
-        for block in self.blocks:
-            step = self.steps[block.name]
-            drawn = noise.discrete_gaussian(self.stddevs[block.name] / step, block.shape)
-            noisy = (aggregates.pop(block.name) + drawn).astype(np.float64)
-            released[block.name] = noisy * step
-        return released
+        return self.release_grid(self._aggregates(sums, self.n_max), noise)
+
+    def to_grid(self, sums: Mapping[str, Array]) -> dict[str, Counts]:
+        """Return the sums of one group in whole steps of the grid, to be added as integers.
+
+        Raises
+        ------
+        InvalidSettingError, InvalidDocumentsError
+            As `release`, with group_max in place of n_max.
+        """
+        return self._aggregates(sums, self.group_max or self.n_max)
+
+    def noise_on_grid(self, noise: Noise) -> dict[str, Counts]:
+        """Draw the noise of one release, in whole steps of the grid."""
+        return {
+            block.name: noise.discrete_gaussian(
+                self.stddevs[block.name] / self.steps[block.name], block.shape
+            )
+            for block in self.blocks
+        }
+
+    def from_grid(self, aggregates: Mapping[str, Counts]) -> dict[str, Array]:
+        """Return whole steps of the grid in the blocks' own units, rounded to doubles."""
+        return {
+            block.name: aggregates[block.name].astype(np.float64) * self.steps[block.name]
+            for block in self.blocks
+        }
+
+    def release_grid(self, aggregates: Mapping[str, Counts], noise: Noise) -> dict[str, Array]:
+        """Return sums that are on the grid already, with noise; see `release` and `to_grid`."""
+        drawn = self.noise_on_grid(noise)
+        for name in drawn:
+            drawn[name] += aggregates[name]
+        return self.from_grid(drawn)
 
     def check(self, sums: Mapping[str, Array]) -> None:
         """Raise what `release` would raise for these sums; no noise is drawn."""
-        self._aggregates(sums)
+        self._aggregates(sums, self.n_max)
 
-    def _aggregates(self, sums: Mapping[str, Array]) -> dict[str, NDArray[np.int64]]:
-        """Return the sums in whole steps of the grid."""
+    def _aggregates(self, sums: Mapping[str, Array], n: int) -> dict[str, Counts]:
+        """Return the sums of at most n contributions in whole steps of the grid."""
         found = {name: np.shape(array) for name, array in sums.items()}
         expected = {block.name: block.shape for block in self.blocks}
         if found != expected:
@@ -311,18 +350,18 @@ class JointGaussian:
                 f"sums must be those of the blocks, got shapes={found} expected={expected}; "
                 "release each round with the mechanism that was made for it"
             )
-        return {block.name: self._aggregate(block, sums[block.name]) for block in self.blocks}
+        return {block.name: self._aggregate(block, sums[block.name], n) for block in self.blocks}
 
-    def _aggregate(self, block: Block, values: Array) -> NDArray[np.int64]:
+    def _aggregate(self, block: Block, values: Array, n: int) -> Counts:
         """Return a sum in steps of the grid, rounded to whole numbers."""
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.linalg.norm(values.reshape(-1) / block.l2_clip_norm))
         # Written so that NaN fails too. The message must not tell the sum.
-        if not norm <= self.n_max * (1 + MAX_INCREASE):
+        if not norm <= n * (1 + MAX_INCREASE):
             raise InvalidDocumentsError(
                 "a sum must be finite and of norm at most n_max * l2_clip_norm, got another: "
-                f"block={block.name} n_max={self.n_max} l2_clip_norm={block.l2_clip_norm}; "
+                f"block={block.name} n_max={n} l2_clip_norm={block.l2_clip_norm}; "
                 "clip every contribution and drop those that are not finite"
             )
         if block.nonnegative and values.min() < 0:
@@ -340,9 +379,9 @@ class JointGaussian:
             sum((2 if b.nonnegative else 4) * self.shares[b.name] for b in self.blocks)
         )
 
-    def _summation_error(self, term_roundings: int, roundings: int) -> float:
-        """Return E, a bound on the norm of the rounding error of one sum, weighted."""
-        if self.releases > 1:
+    def _error(self, term_roundings: int, roundings: int) -> float:
+        """Return E / n, a bound on the norm of one document's rounding errors, weighted."""
+        if self.releases > 1 and self.group_max is None:
             roundings += _STEP_ROUNDINGS * self.releases + _ROW_ROUNDINGS
         term, chain = _gamma(term_roundings), _gamma(roundings)
         square = 0.0
@@ -350,13 +389,14 @@ class JointGaussian:
             added = block.magnitude if block.sum_magnitude is None else block.sum_magnitude
             error = term * block.magnitude + chain * (1 + term) * added
             square += self.shares[block.name] * error**2
-        return self.n_max * math.sqrt(square)
+        return math.sqrt(square)
 
     def _set_grid(self, exact: float, summation_error: float) -> None:
         """Choose steps, and from them the sensitivity and the standard deviations."""
         cells = self.releases * sum(block.cells for block in self.blocks)
         true = exact * self.strategy_sensitivity
-        widest = true * min(_GRID_INCREASE / math.sqrt(cells), self.noise_multiplier / _MIN_SIGMA)
+        finest = _GRID_INCREASE / (self._touched * math.sqrt(cells))
+        widest = true * min(finest, self.noise_multiplier / _MIN_SIGMA)
         scales = {b.name: b.l2_clip_norm / math.sqrt(self.shares[b.name]) for b in self.blocks}
         # frexp: the largest power of two that is not above.
         self.steps = {
@@ -365,9 +405,15 @@ class JointGaussian:
         grid = math.sqrt(
             sum(b.cells * (self.steps[b.name] / scales[b.name]) ** 2 for b in self.blocks)
         )
+        moved = exact + self._touched * (2 * summation_error + grid)
+        if self.releases > 1:
+            if self.group_max is None:
+                moved -= grid
+            else:
+                moved += 2 * self.n_max * 1.01 * _gamma(_STEP_ROUNDINGS * self.releases + 17)
+            moved = self.strategy_sensitivity * moved + math.sqrt(self.releases) * grid
         # The last factor pays for the roundings made here.
-        moved = true + 2 * self.strategy_sensitivity * summation_error
-        self.l2_sensitivity = (moved + math.sqrt(self.releases) * grid) * (1 + 2.0**-40)
+        self.l2_sensitivity = moved * (1 + 2.0**-40)
         if not self.l2_sensitivity <= true * (1 + MAX_INCREASE):
             raise InvalidSettingError(
                 "rounding must cost at most 1 % of the sensitivity, got "

@@ -83,8 +83,8 @@ class PrefixRelease:
     neighboring_relation : {"add-remove", "replace-one"}
     n_buffers : int, optional
         As for `buffered_toeplitz`; not beside a factorisation.
-    term_roundings, roundings : int, optional
-        As for `JointGaussian`; those of the rows are added here.
+    term_roundings, roundings, group_max : int, optional
+        As for `JointGaussian`; what the rows add is added here.
 
     Raises
     ------
@@ -109,6 +109,7 @@ class PrefixRelease:
         n_buffers: int | None = None,
         term_roundings: int = TERM_ROUNDINGS,
         roundings: int | None = None,
+        group_max: int | None = None,
     ) -> None:
         if isinstance(horizon, BufferedToeplitz):
             if n_buffers is not None:
@@ -126,6 +127,7 @@ class PrefixRelease:
             n_max=n_max,
             term_roundings=term_roundings,
             roundings=roundings,
+            group_max=group_max,
             releases=self.strategy.horizon,
             strategy_sensitivity=self.strategy.sensitivity,
         )
@@ -241,6 +243,7 @@ class PrefixRelease:
         neighboring_relation: str = "add-remove",
         term_roundings: int = TERM_ROUNDINGS,
         roundings: int | None = None,
+        group_max: int | None = None,
     ) -> PrefixRelease:
         """Go on, to the last bit, where `state` was taken, with the settings of then.
 
@@ -270,6 +273,7 @@ class PrefixRelease:
             neighboring_relation=neighboring_relation,
             term_roundings=term_roundings,
             roundings=roundings,
+            group_max=group_max,
         )
         for name, sigma in restored.mechanism.stddevs.items():
             shape = restored._sums[name].shape

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from time import monotonic
 
 import pytest
@@ -37,12 +38,18 @@ class Case:
         Its rejects.
     ends : bool
         Whether the source is exhausted after the last record.
+    blank_lines : int
+        Records that bring neither a document nor a reject.
+    users : list of str or None
+        Whose the documents are; empty if the source does not say.
     """
 
     make: Callable[[], Source]
     texts: list[str]
     rejects: list[Reject]
     ends: bool = True
+    blank_lines: int = 0
+    users: list[str | None] = field(default_factory=list)
 
 
 @dataclass
@@ -60,7 +67,7 @@ def read(case: Case, source: Source, max_documents: int, timeout_seconds: float 
     quiet_since = monotonic()
     while True:
         poll = source.poll(max_documents, timeout_seconds)
-        assert len(poll.texts) <= max_documents
+        assert len(poll.texts) + len(poll.gaps) <= max_documents
         seen.texts += poll.texts
         seen.rejects += poll.rejects
         seen.positions.append(source.position())
@@ -105,6 +112,42 @@ def check_places_number_the_documents(case: Case) -> None:
         assert all(place.record >= 1 for place in places)
         placed.append(places)
     assert placed[0] == placed[1]
+
+
+def check_gaps_number_every_record(case: Case) -> None:
+    """One record a poll shows the order of all; larger polls must tell the same by their gaps."""
+    streams = []
+    for max_documents in (1, 2, 5, 1000):
+        source, rows, ended = case.make(), [], False
+        n_texts = n_gaps = 0
+        while not ended and (case.ends or n_texts < len(case.texts)):
+            poll = source.poll(max_documents)
+            ended = poll.exhausted
+            poll.check(max_documents)
+            texts = iter(poll.texts)
+            for before, gap in pairwise([0, *poll.gaps]):
+                rows += [*islice(texts, gap - before), None]
+            rows += texts
+            n_texts += len(poll.texts)
+            n_gaps += len(poll.gaps)
+        source.close()
+        if case.ends:
+            assert n_gaps == len(case.rejects) + case.blank_lines
+        streams.append(rows[: len(rows) if case.ends else len(case.texts)])
+    assert all(stream == streams[0] for stream in streams)
+
+
+def check_users_are_those_of_the_documents(case: Case) -> None:
+    for max_documents in (1, 2, 1000):
+        source, users, texts, ended = case.make(), [], 0, False
+        while texts < len(case.texts) and not ended:
+            poll = source.poll(max_documents)
+            ended = poll.exhausted
+            assert len(poll.users) == (len(poll.texts) if case.users else 0)
+            texts += len(poll.texts)
+            users += poll.users
+        source.close()
+        assert users[: len(case.users)] == case.users
 
 
 def check_batch_size_changes_nothing(case: Case) -> None:
@@ -234,6 +277,8 @@ SOURCE_CHECKS: list[Callable[[Case], None]] = [
     check_is_a_source,
     check_brings_every_document_and_reject,
     check_places_number_the_documents,
+    check_gaps_number_every_record,
+    check_users_are_those_of_the_documents,
     check_batch_size_changes_nothing,
     check_short_timeout_loses_nothing,
     check_resumes_after_every_poll,

@@ -3,7 +3,7 @@
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Place, Poll, Progress
+from streamlda.source import Place, Poll, Progress, Reject
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -39,6 +39,49 @@ class ListSource:
 
     def close(self):
         self.closed = True
+
+
+class PickySource(ListSource):
+    """A right source that rejects what starts with t, and knows the users of the rest."""
+
+    def poll(self, max_documents, timeout_seconds=1.0):
+        first = self.at
+        records = super().poll(max_documents, timeout_seconds)
+        texts, rejects, gaps = [], [], []
+        for i, text in enumerate(records.texts):
+            if text.startswith("t"):
+                rejects.append(Reject("list", first + i + 1, "no-t"))
+                gaps.append(len(texts))
+            else:
+                texts.append(text)
+        return self.made(texts, rejects, records.exhausted, gaps)
+
+    def made(self, texts, rejects, exhausted, gaps):
+        return Poll(texts, rejects, exhausted, users=[text[0] for text in texts], gaps=gaps)
+
+
+class CountsNoGaps(PickySource):
+    def made(self, texts, rejects, exhausted, gaps):
+        return super().made(texts, rejects, exhausted, [])
+
+
+class PutsGapsFirst(PickySource):
+    def made(self, texts, rejects, exhausted, gaps):
+        return super().made(texts, rejects, exhausted, [0] * len(gaps))
+
+
+class CountsGapsTwice(PickySource):
+    def poll(self, max_documents, timeout_seconds=1.0):
+        return super().poll(max(1, max_documents // 2) if max_documents > 0 else 0, timeout_seconds)
+
+    def made(self, texts, rejects, exhausted, gaps):
+        return super().made(texts, rejects, exhausted, sorted(gaps * 2))
+
+
+class NamesUsersBackwards(PickySource):
+    def made(self, texts, rejects, exhausted, gaps):
+        users = [text[0] for text in reversed(texts)]
+        return Poll(texts, rejects, exhausted, users=users, gaps=gaps)
 
 
 class EndlessSource(ListSource):
@@ -111,16 +154,21 @@ class NeedsTime(ListSource):
 
 def failures(kind):
     texts = ["one", "two", "three", "four", "five"]
+    case = Case(lambda: kind(texts), texts, [], kind.ends)
+    if issubclass(kind, PickySource):
+        rejects = [Reject("list", 2, "no-t"), Reject("list", 3, "no-t")]
+        texts_left = ["one", "four", "five"]
+        case = Case(lambda: kind(texts), texts_left, rejects, users=["o", "f", "f"])
     failed = []
     for check in SOURCE_CHECKS:
         try:
-            check(Case(lambda: kind(texts), texts, [], kind.ends))
-        except (AssertionError, pytest.fail.Exception):
+            check(case)
+        except (AssertionError, SourceError, pytest.fail.Exception):
             failed.append(check.__name__)
     return failed
 
 
-@pytest.mark.parametrize("kind", [ListSource, EndlessSource])
+@pytest.mark.parametrize("kind", [ListSource, PickySource, EndlessSource])
 def test_checks_accept_a_right_source(kind):
     assert failures(kind) == []
 
@@ -130,6 +178,10 @@ def test_checks_accept_a_right_source(kind):
     [
         (DropsAtBatchEnds, "check_batch_size_changes_nothing"),
         (NumbersEachPollAnew, "check_places_number_the_documents"),
+        (CountsNoGaps, "check_gaps_number_every_record"),
+        (PutsGapsFirst, "check_gaps_number_every_record"),
+        (CountsGapsTwice, "check_gaps_number_every_record"),
+        (NamesUsersBackwards, "check_users_are_those_of_the_documents"),
         (IgnoresMaximum, "check_batch_size_changes_nothing"),
         (ResumesOneBack, "check_resumes_after_every_poll"),
         (SharesItsPosition, "check_position_survives_json"),

@@ -55,7 +55,7 @@ def test_urls_of_other_file_systems_are_read():
     memory.pipe("/streamlda-test/a.jsonl.gz", gzip.compress(b'{"text": "one"}\n{'))
     memory.pipe("/streamlda-test/b.txt", b"two\nthree")
     source = FileSource("memory://streamlda-test/*")
-    poll = source.poll(2)
+    poll = source.poll(3)
     assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
     again = FileSource("memory://streamlda-test")
     again.seek(source.position())
@@ -99,6 +99,7 @@ def test_no_path_and_twice_the_same_are_errors(tmp_path):
         ({"encoding": "rot13"}, "encoding='rot13'"),
         ({"encoding": "no-such"}, "encoding='no-such'"),
         ({"max_document_bytes": 0}, "max_document_bytes=0"),
+        ({"user_field": "id"}, "format with fields, got format='text' user_field='id'"),
         ({"format": "parquet", "compression": "gzip"}, "compressed as a whole"),
     ],
 )
@@ -162,6 +163,49 @@ def test_parquet_columns_of_text_are_read(kind, tmp_path):
     for field in ("text", "nested.body"):
         source = FileSource(tmp_path, text_field=field)
         assert drain(source) == (["a", "é", "a"], [(2, "missing-field")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "users"),
+    [
+        (pa.string(), ["ann", "", None, "7"], ["ann", None, None, "7"]),
+        (pa.large_string(), ["ann", "bo", "bo", None], ["ann", "bo", "bo", None]),
+        (pa.int64(), [7, None, -1, 0], ["7", None, "-1", "0"]),
+        (pa.uint64(), [2**64 - 1, 1, 2, 3], [str(2**64 - 1), "1", "2", "3"]),
+        (pa.dictionary(pa.int32(), pa.string()), ["é", None, "é", "b"], ["é", None, "é", "b"]),
+        (pa.float64(), [7.0, 8.0, 9.0, 1.0], [None] * 4),
+        (pa.bool_(), [True, False, True, None], [None] * 4),
+        (pa.list_(pa.string()), [["ann"], [], None, ["bo"]], [None] * 4),
+    ],
+    ids=str,
+)
+def test_parquet_users_are_text_or_whole_numbers(kind, values, users, tmp_path):
+    column = pa.array(values, kind)
+    texts = pa.array(["a", "b", "c", "d"])
+    nested = pa.StructArray.from_arrays([column, texts], ["user", "body"])
+    # The user's column stands before that of the text, and once in the same struct.
+    pq.write_table(pa.table({"user": column, "text": texts, "n": nested}), tmp_path / "a.parquet")
+    for text_field, user_field in (("text", "user"), ("n.body", "n.user"), ("text", "n.user")):
+        source = FileSource(tmp_path, text_field=text_field, user_field=user_field)
+        first = source.poll(3)
+        again = FileSource(tmp_path, text_field=text_field, user_field=user_field)
+        again.seek(source.position())
+        assert first.texts == ["a", "b", "c"]
+        assert first.users + again.poll(3).users == users
+        source.close()
+        again.close()
+    source = FileSource(tmp_path, user_field="text")
+    assert source.poll(2).users == ["a", "b"]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [("ann", "ann"), (7, "7"), (b"\xc3\xa9", "é"), (b"\xff", None), (b"", None), ("", None),
+     (None, None), (True, None), (7.0, None), (["ann"], None), ({"id": 7}, None)],
+)  # fmt: skip
+def test_user_names_are_text_or_whole_numbers(value, name):
+    assert records.user_name(value) == name
 
 
 def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):

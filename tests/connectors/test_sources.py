@@ -26,51 +26,74 @@ def lines_case(folder: Path, opened: ExitStack) -> Case:
     (folder / "c.txt").write_bytes("fünf\n".encode())
     rejects = [Reject(str(folder / "a.txt"), 4, "not-utf8")]
     texts = ["one two", "three", "four\x00", "fünf"]
-    return Case(lambda: FileSource(folder, format="text"), texts, rejects)
+    return Case(lambda: FileSource(folder, format="text"), texts, rejects, blank_lines=1)
 
 
 def jsonl_case(folder: Path, opened: ExitStack) -> Case:
     records = [
-        b'{"text": "one"}',
+        b'{"text": "one", "by": {"id": "ann"}}',
         b"",
-        b'{"text": "two", "n": 1}',
+        b'{"text": "two", "n": 1, "by": {"id": 7}}',
         b"{",
         b"[]",
         b"{}",
         b'{"text": 3}',
         b'{"text": "\xff"}',
         b'{"text": "' + b"x" * 100 + b'"}',
-        b'{"text": ""}',
+        b'{"text": "", "by": {"id": true}}',
+        b'{"text": "three", "by": "ann"}',
+        b'{"text": "four", "by.id": "7"}',
+        b'{"text": "five", "by": {"id": ""}}',
     ]
     path = folder / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n".join(records)))
     reasons = ["not-json", "not-an-object", "missing-field", "not-text", "not-utf8", "too-long"]
     rejects = [Reject(str(path), 4 + i, reason) for i, reason in enumerate(reasons)]
-    return Case(lambda: FileSource(path, max_document_bytes=64), ["one", "two", ""], rejects)
+    return Case(
+        lambda: FileSource(path, max_document_bytes=64, user_field="by.id"),
+        ["one", "two", "", "three", "four", "five"],
+        rejects,
+        blank_lines=1,
+        users=["ann", "7", None, None, "7", None],
+    )
 
 
 def csv_case(folder: Path, opened: ExitStack) -> Case:
     path = folder / "a.csv"
     rows = (
         '\ufeff"text",id\r\n"one, ""1""\r\ntwo",1\r\nplain 5" disk,2\r\n\r\n'
-        'a,b,c\r\n"",3\r\n"closed"x,4\r\n"open,5\r\n'
+        'a,b,c\r\n"",3\r\n"closed"x,4\r\nno name,\r\n"open,5\r\n'
     )
     path.write_bytes(rows.encode())
-    rejects = [Reject(str(path), 4, "broken-csv"), Reject(str(path), 7, "broken-csv")]
-    texts = ['one, "1"\r\ntwo', 'plain 5" disk', "", "closedx"]
-    return Case(lambda: FileSource([str(path)]), texts, rejects)
+    rejects = [Reject(str(path), 4, "broken-csv"), Reject(str(path), 8, "broken-csv")]
+    texts = ['one, "1"\r\ntwo', 'plain 5" disk', "", "closedx", "no name"]
+    # A column that is not there leaves all users unknown.
+    (folder / "b.csv").write_text("text\nlast\n")
+    return Case(
+        lambda: FileSource([str(path), str(folder / "b.csv")], user_field="id"),
+        [*texts, "last"],
+        rejects,
+        blank_lines=1,
+        users=["1", "2", "3", "4", None, None],
+    )
 
 
 def parquet_case(folder: Path, opened: ExitStack) -> Case:
     path = folder / "a.parquet"
     column = pa.array([b"one", None, b"\xff", b"two", b"x" * 100, b"three"], pa.binary())
-    pq.write_table(pa.table({"id": range(6), "text": column}), path, row_group_size=4)
+    users = pa.array([b"ann", b"no", b"text", b"\xff", b"long", None], pa.binary())
+    pq.write_table(pa.table({"user": users, "text": column}), path, row_group_size=4)
     rejects = [
         Reject(str(path), 2, "missing-field"),
         Reject(str(path), 3, "not-utf8"),
         Reject(str(path), 5, "too-long"),
     ]
-    return Case(lambda: FileSource(path, max_document_bytes=64), ["one", "two", "three"], rejects)
+    return Case(
+        lambda: FileSource(path, max_document_bytes=64, user_field="user"),
+        ["one", "two", "three"],
+        rejects,
+        users=["ann", None, None],
+    )
 
 
 def broken_case(folder: Path, opened: ExitStack) -> Case:
@@ -90,12 +113,18 @@ def broken_case(folder: Path, opened: ExitStack) -> Case:
 
 def stdin_case(folder: Path, opened: ExitStack) -> Case:
     path = folder / "input"
-    path.write_bytes(b'{"text": "one"}\nx\n\n{"text": "two"}\n{"text": "three"}')
+    path.write_bytes(
+        b'{"text": "one", "user": 1}\nx\n\n{"text": "two"}\n{"text": "three", "user": "ann"}'
+    )
     rejects = [Reject("stdin", 2, "not-json")]
     return Case(
-        lambda: StdinSource(opened.enter_context(path.open("rb")), format="jsonl"),
+        lambda: StdinSource(
+            opened.enter_context(path.open("rb")), format="jsonl", user_field="user"
+        ),
         ["one", "two", "three"],
         rejects,
+        blank_lines=1,
+        users=["1", None, "ann"],
     )
 
 

@@ -86,7 +86,8 @@ def test_resume_passes_over_what_was_read(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfone\n\n\xff\ntwo\nthree\n")
     with path.open("rb") as stream:
         source = StdinSource(stream)
-        assert source.poll(2).texts == ["one", "two"]
+        poll = source.poll(4)
+        assert (poll.texts, poll.gaps) == (["one", "two"], [1, 1])
         position = source.position()
     assert position == {"record": 4}
     with path.open("rb") as stream:
@@ -113,6 +114,8 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
         StdinSource(format="csv")
     with pytest.raises(InvalidSettingError, match="max_document_bytes=0"):
         StdinSource(max_document_bytes=0)
+    with pytest.raises(InvalidSettingError, match="format with fields"):
+        StdinSource(user_field="id")
     with (tmp_path / "out").open("wb") as stream:
         source = StdinSource(stream)
         with pytest.raises(SourceError, match="must be readable"):

@@ -1,4 +1,4 @@
-"""Releases that are killed: run by test_ledger.py as ``python -m tests.privacy.ledger_crash``.
+"""Releases that are killed: run by tests as ``python -m tests.privacy.ledger_crash``.
 
 This process forks one worker after the other, kills it, and looks at what is left; so hundreds of
 crashes cost one start of the interpreter. A worker writes down every draw of noise, on the disk,

@@ -46,11 +46,10 @@ def total(mech, documents):
 
 def distance(mech, sums, others):
     """Return how far two datasets are apart in what is added to the noise, weighted."""
+    mine, theirs = mech.to_grid(sums), mech.to_grid(others)
     square = 0.0
     for block in mech.blocks:
-        steps = mech._aggregate(block, sums[block.name]) - mech._aggregate(
-            block, others[block.name]
-        )
+        steps = mine[block.name] - theirs[block.name]
         scale = mech.steps[block.name] * math.sqrt(mech.shares[block.name]) / block.l2_clip_norm
         square += float(np.sum((steps * scale) ** 2))
     return math.sqrt(square)

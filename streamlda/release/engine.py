@@ -1,0 +1,428 @@
+"""The private engine: places of a stream in, releases due, noisy sums back, topics out.
+
+A pure state machine without noise, clock, file or ledger. When a stage is complete it says what is
+`due`; somebody pays for it and draws the noise (`streamlda.release.releaser`); `accept` takes the
+noisy sums. A window of N places is cut into stages at fixed places::
+
+    norms         1.5 %   histograms of ||p1|| and ||P2 W||       clip bounds of the next stage
+    pairs          85 %   sums of p1 and P2 W                     directions, the next map
+    triple norms  1.5 %   histogram of ||P3(W, W, W)||            clip bound of the next stage
+    triples        12 %   sum of P3(W, W, W)                      topics
+
+With public bounds the stages of norms are left out. Every place is in one stage, so each stage may
+spend the whole budget of its documents (parallel composition); maps and bounds come from stages
+before. In ``prefix`` mode the first window is followed by rounds of N places, each adding its sums
+to those of all rounds before, in the basis and with the bounds of the first window.
+
+Places end a stage, not documents. A place is a row of a batch, whatever it holds: an empty or
+short row, or one refused by `UserBound`, takes its place and adds nothing. So a document decides
+nothing but its own contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.noise import Noise
+from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.privacy.statement import Stage as Released
+from streamlda.privacy.users import UserBound
+from streamlda.release.contributions import (
+    FirstPart,
+    NormsPart,
+    PairPart,
+    Part,
+    TriplePart,
+    unpack_pairs,
+    unpack_triples,
+)
+from streamlda.release.settings import PrivateSettings, clip_quantile_for
+from streamlda.release.stage import PrefixStage, Stage, joint_mechanism, prefix_mechanism
+from streamlda.release.topics import PairView, PrivateTopics, private_topics
+from streamlda.threads import one_blas_thread
+from streamlda.whitening import random_map
+
+Array = NDArray[np.float64]
+Sums = dict[str, Array]
+
+#: Weights of the statistics where they are in one release.
+FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
+
+PREFIX = "prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A release that is due: what to charge, and how to draw its noise.
+
+    Attributes
+    ----------
+    stage : str
+    first, last : int
+        Places of its documents, `last` not included.
+    event : GaussianRelease
+        What each unit in it pays.
+    stddevs : dict of str to float
+        Of the noise in each value of a block.
+    """
+
+    stage: str
+    first: int
+    last: int
+    event: GaussianRelease
+    stddevs: dict[str, float]
+    _sums: Stage = field(repr=False)
+
+    def release(self, noise: Noise) -> Sums:
+        """Draw the noise and return the noisy sums: once, after the price is paid."""
+        with one_blas_thread():
+            return self._sums.release(noise)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSnapshot:
+    """Topics of one snapshot and where they come from; all of it may be published.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    topics : PrivateTopics
+    stages : tuple of privacy.statement.Stage
+        The releases behind it, for the privacy statement.
+    bounds : ClipBounds
+    """
+
+    number: int
+    topics: PrivateTopics
+    stages: tuple[Released, ...]
+    bounds: ClipBounds
+
+
+class PrivateEngine:
+    """Learns topics from places of a stream through noisy sums only; see the module.
+
+    Parameters
+    ----------
+    settings : PrivateSettings
+    state_noise : Noise, optional
+        With ``settings.noise_in_state``: what the sums begin with.
+    first_place : int, default 0
+        Place of the first row in the stream.
+
+    Attributes
+    ----------
+    settings : PrivateSettings
+    places : int
+        Rows taken so far: a public number.
+    due : Due or None
+        The release without which no further row is taken.
+    snapshot : PrivateSnapshot or None
+        The last finished one.
+
+    Notes
+    -----
+    Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a map), 16 t^3 / 3 for the
+    triples, and the projections of one block of documents. In prefix mode 2 b + 3 times as much
+    for b buffers.
+    """
+
+    def __init__(
+        self,
+        settings: PrivateSettings,
+        state_noise: Noise | None = None,
+        first_place: int = 0,
+    ) -> None:
+        if settings.noise_in_state != (state_noise is not None):
+            raise InvalidSettingError(
+                "a state that begins with noise needs a source of it, and no other does, got "
+                f"noise_in_state={settings.noise_in_state} state_noise={state_noise!r}"
+            )
+        self.settings = settings
+        self.places = first_place
+        self.snapshot: PrivateSnapshot | None = None
+        self._state_noise = state_noise
+        self._users = UserBound(settings.documents_per_user or 1)
+        self._snapshots = 0
+        self._prefix: PrefixRelease | None = None
+        self._multiplier = settings.noise_multiplier
+        columns, seed = settings.n_columns, settings.seed
+        self._probes = None if columns is None else random_map(settings.n_features, columns, seed)
+        self._begin_window()
+
+    def add(self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None) -> int:
+        """Take rows up to the end of the stage, and return how many.
+
+        Parameters
+        ----------
+        batch : DocumentBatch
+        users : sequence, optional
+            Whose document each row is, for the unit "user"; rows of nobody add nothing.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If the batch has another vocabulary size, or counts that are not whole.
+        InvalidSettingError
+            If a release is due or no snapshot is left; nothing is taken then.
+        """
+        stage = self._open_stage()
+        if batch.n_features != self.settings.n_features:
+            raise InvalidDocumentsError(
+                "documents must use the vocabulary of the engine, got "
+                f"n_features={batch.n_features} expected={self.settings.n_features}"
+            )
+        if not np.array_equal(batch.counts, np.rint(batch.counts)):
+            raise InvalidDocumentsError(
+                "a private run must be given whole counts, for which its bounds are proven; pass "
+                "counts of words, not weights"
+            )
+        part = batch.rows(0, min(batch.n_documents, stage.open_places))
+        n = part.n_documents
+        active = np.ones(n, dtype=np.bool_)
+        if self.settings.privacy_unit == "user":
+            active = self._users.accept([None] * n if users is None else users[:n])
+        with one_blas_thread():
+            stage.add(part, active)
+        self.places += n
+        return n
+
+    def skip(self, places: int) -> int:
+        """Leave places of the running stage empty, and return how many were left to it."""
+        stage = self._open_stage()
+        taken = min(places, stage.open_places)
+        stage.places += taken
+        self.places += taken
+        return taken
+
+    def end_stage(self) -> None:
+        """Let the running stage end here: by a clock, or at the end of the stream.
+
+        Where it ends must not depend on what the documents say.
+        """
+        stage = self._open_stage()
+        if stage.places == 0:
+            raise InsufficientDataError(
+                f"a stage must have a place before it can end, got stage={stage.name!r} places=0"
+            )
+        stage.last = stage.first + stage.places
+
+    @property
+    def stage(self) -> Stage | None:
+        """The running stage; None when no snapshot is left."""
+        return self._stage
+
+    @property
+    def due(self) -> Due | None:
+        """The release that is due, or None."""
+        stage = self._stage
+        if stage is None or stage.open_places:
+            return None
+        return Due(
+            stage.name,
+            stage.first,
+            stage.last,
+            self.settings.event,
+            stage.stddevs(),
+            stage,
+        )
+
+    def accept(self, released: Sums) -> None:
+        """Take the noisy sums of the release that was due and go on to the next stage.
+
+        Raises
+        ------
+        InsufficientDataError
+            If they hold nothing but noise; then the window is lost and the next begins.
+        """
+        stage = self._stage
+        if stage is None or stage.open_places:
+            raise InvalidSettingError("sums must be accepted when a release is due, got none due")
+        self._records.append(Released(stage.name, stage.first, stage.last - 1, self._multiplier))
+        try:
+            with one_blas_thread():
+                getattr(self, "_after_" + stage.name.replace(" ", "_"))(released, stage.stddevs())
+        except InsufficientDataError:
+            self._begin_window() if self._prefix is None else self._begin_round()
+            raise
+
+    # Stages. Each _after_ method reads noisy sums only.
+
+    def _begin_window(self) -> None:
+        settings = self.settings
+        self._records: list[Released] = []
+        self._view: PairView | None = None
+        self._first_bound = self._pair_bound = self._triple_bound = 1.0
+        self._source: Any = "private-quantile"
+        self._whitening: Array | None = None
+        if settings.snapshots is not None and self._snapshots >= settings.snapshots:
+            self._stage: Stage | None = None
+            return
+        if settings.clipping == "quantile":
+            parts = self._first_part(), self._pair_part()
+            norms = [NormsPart(parts[0], 0.3), NormsPart(parts[1], 0.7)]
+            self._begin_stage("norms", norms)
+            return
+        if isinstance(settings.clipping, ClipBounds):
+            bounds = settings.clipping
+            self._first_bound, self._pair_bound = bounds.first, bounds.pair
+            self._triple_bound, self._source = bounds.triple, bounds.source
+        else:
+            self._first_bound, self._pair_bound = 1.0, self._pair_part().largest_norm
+            self._source = "worst-case"
+        self._begin_pairs()
+
+    def _after_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
+        self._first_bound = self._quantile(
+            self._first_part().largest_norm, "first_norms", released, stddevs
+        )
+        self._pair_bound = self._quantile(
+            self._pair_part().largest_norm, "pair_norms", released, stddevs
+        )
+        self._begin_pairs()
+
+    def _begin_pairs(self) -> None:
+        self._begin_stage("pairs", [self._first_part(), self._pair_part()])
+
+    def _after_pairs(self, released: Sums, stddevs: dict[str, float]) -> None:
+        self._view = self._pair_view(released, stddevs)
+        self._whitening = self._view.whitening
+        if self.settings.clipping == "quantile":
+            part = TriplePart(self._whitening, 1.0, 1.0)
+            self._begin_stage("triple norms", [NormsPart(part, 1.0)])
+            return
+        if self.settings.clipping == "worst-case":
+            self._triple_bound = TriplePart(self._whitening, 1.0, 1.0).largest_norm
+        self._begin_triples()
+
+    def _after_triple_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
+        assert self._whitening is not None
+        largest = TriplePart(self._whitening, 1.0, 1.0).largest_norm
+        self._triple_bound = self._quantile(largest, "triple_norms", released, stddevs)
+        self._begin_triples()
+
+    def _begin_triples(self) -> None:
+        self._begin_stage("triples", [self._triple_part()])
+
+    def _after_triples(self, released: Sums, stddevs: dict[str, float]) -> None:
+        assert self._view is not None
+        self._finish(self._view, released, stddevs)
+        if self.settings.mode == "window":
+            self._begin_window()
+            return
+        parts = self._prefix_parts()
+        assert self.settings.snapshots is not None
+        places = self.settings.snapshots * self.settings.documents_per_snapshot
+        self._prefix = prefix_mechanism(parts, places, self.settings, self._multiplier)
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        if self._snapshots >= (self.settings.snapshots or 0):
+            self._stage = None
+            return
+        assert self._prefix is not None
+        last = self.places + self.settings.documents_per_snapshot
+        self._stage = PrefixStage(PREFIX, self.places, last, self._prefix_parts(), self._prefix)
+
+    def _after_prefix(self, released: Sums, stddevs: dict[str, float]) -> None:
+        self._finish(self._pair_view(released, stddevs), released, stddevs)
+        self._begin_round()
+
+    # Parts of stages, made from what earlier stages gave.
+
+    def _first_part(self) -> FirstPart:
+        return FirstPart(self.settings.n_features, self._first_bound, FIRST_WEIGHT)
+
+    def _pair_part(self) -> PairPart:
+        d = self.settings.n_features
+        return PairPart(d, self._probes, self._pair_bound, PAIR_WEIGHT)
+
+    def _triple_part(self) -> TriplePart:
+        assert self._whitening is not None
+        return TriplePart(self._whitening, self._triple_bound, TRIPLE_WEIGHT)
+
+    def _prefix_parts(self) -> list[Part]:
+        return [self._first_part(), self._pair_part(), self._triple_part()]
+
+    def _begin_stage(self, name: str, parts: Sequence[Part]) -> None:
+        places = {stage: last - first for stage, first, last in self.settings.stage_places()}
+        first, last = self.places, self.places + places[name]
+        mechanism = joint_mechanism(parts, last - first, self.settings, self._multiplier)
+        self._stage = Stage(name, first, last, parts, mechanism)
+        self._users.restart()
+        if self._state_noise is not None:
+            self._stage.begin_with(self._state_noise)
+
+    def _open_stage(self) -> Stage:
+        if self._stage is None:
+            raise InvalidSettingError(
+                "documents must not come after the last snapshot, got "
+                f"snapshots={self.settings.snapshots}; begin another run with a budget of its own"
+            )
+        if not self._stage.open_places:
+            raise InvalidSettingError(
+                "a release that is due must be made before further documents are read, got "
+                f"stage={self._stage.name!r}; pay, release and accept it"
+            )
+        return self._stage
+
+    # Post-processing.
+
+    def _quantile(
+        self, largest: float, name: str, released: Sums, stddevs: dict[str, float]
+    ) -> float:
+        q = self.settings.clip_quantile
+        if q is None:
+            places = {name: last - first for name, first, last in self.settings.stage_places()}
+            q = clip_quantile_for(self.settings.n_features, places["pairs"], self._multiplier)
+        edges = NormHistogram(largest).edges
+        return private_quantile(released[name], edges, q, stddevs[name])
+
+    def _pair_view(self, released: Sums, stddevs: dict[str, float]) -> PairView:
+        settings, pair = self.settings, released["pair"]
+        stddev = stddevs["pair"]
+        if self._probes is None:
+            # Off the diagonal the packed entries stand for sqrt(2) times their value.
+            pair, stddev = unpack_pairs(pair, settings.n_features), stddev / np.sqrt(2)
+        return PairView.of(
+            released["first"],
+            stddevs["first"],
+            pair,
+            float(released["pair_kept"]),
+            stddev,
+            self._probes,
+            min(settings.n_components, settings.n_features),
+            1.0 if settings.alpha_0 is None else settings.alpha_0,
+        )
+
+    def _finish(self, view: PairView, released: Sums, stddevs: dict[str, float]) -> None:
+        assert self._whitening is not None
+        kept = float(released["triple_kept"])
+        if kept <= 0:
+            raise InsufficientDataError(
+                "a private release must hold more documents than its noise hides, got "
+                f"noisy number of documents={kept:.0f}; take more documents per snapshot, or a "
+                "larger epsilon"
+            )
+        t = self._whitening.shape[1]
+        topics = private_topics(
+            view,
+            unpack_triples(released["triple"], t) / kept,
+            stddevs["triple"] / np.sqrt(6) / kept,
+            self._whitening,
+            self.settings.alpha_0,
+            self.places - self._records[0].first,
+            np.random.default_rng(self.settings.seed),
+        )
+        self._snapshots += 1
+        bounds = ClipBounds(self._first_bound, self._pair_bound, self._triple_bound, self._source)
+        self.snapshot = PrivateSnapshot(self._snapshots, topics, tuple(self._records), bounds)

@@ -1,0 +1,340 @@
+"""The rim of the private route: pays for a release, draws its noise, stores it, publishes topics.
+
+What is due at the engine goes through the ledger's three steps: intent, noise and artefact, commit.
+The artefact of a release is a file of its noisy sums (kind ``streamlda-release``, version 1), in a
+folder beside the ledger: everything that ever left the raw sums is in these files, and topics can
+be made from them again, with another alpha_0 say, at no further cost. Without a ledger nothing is
+stored: the guarantee holds for the run, and nothing remembers it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from streamlda.arrays_file import write_arrays
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError
+from streamlda.model import TopicModel
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.events import Event
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.privacy.statement import private_statement, seeded
+from streamlda.release.engine import PrivateEngine, PrivateSnapshot
+from streamlda.release.settings import PrivateSettings
+from streamlda.topics import diagnostics
+from streamlda.vocabulary import Vocabulary
+
+RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
+
+#: A stream that ends within the last stage of a window gives a snapshot if at least this part of
+#: the stage is filled.
+LEAST_LAST_STAGE = 0.5
+
+
+def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
+    """Return the terms of a ledger for a run: what all its releases may cost one unit."""
+    horizon = None
+    if settings.mode == "prefix":
+        assert settings.snapshots is not None
+        horizon = len(settings.stages) + settings.snapshots - 1
+    return LedgerTerms(
+        epsilon=settings.epsilon,
+        delta=settings.delta_left,
+        privacy_unit=settings.privacy_unit,
+        neighboring_relation=settings.neighboring_relation,
+        mode=settings.mode,
+        horizon=horizon,
+    )
+
+
+def config_hash(settings: PrivateSettings, vocabulary: Vocabulary | None) -> str:
+    """Return a digest of all that bears on a release, but for the documents."""
+    values = {name: value for name, value in asdict(settings).items() if name != "seed"}
+    values["vocabulary"] = None if vocabulary is None else vocabulary.fingerprint
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+class Releaser:
+    """Pays for releases and draws their noise.
+
+    Parameters
+    ----------
+    noise : Noise, optional
+        `SecureNoise` by default; `SeededNoise` in tests, which makes nothing private.
+    ledger : Ledger, optional
+        Open for writing. Releases are stored in the folder ``NAME.releases`` beside it.
+    stream : str
+        Names the stream in which places count. Two runs that name the same documents differently
+        spend on them twice without noticing.
+    """
+
+    def __init__(
+        self, noise: Noise | None = None, ledger: Ledger | None = None, stream: str = "stream"
+    ) -> None:
+        self.noise = SecureNoise() if noise is None else noise
+        self.ledger = ledger
+        self.stream = stream
+        if ledger is not None:
+            self.folder = ledger.path.with_name(ledger.path.name + ".releases")
+
+    @property
+    def ledger_id(self) -> str | None:
+        """Random name of the ledger; None without one."""
+        return None if self.ledger is None else self.ledger.ledger_id
+
+    def check(self, event: Event) -> None:
+        """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
+        if self.ledger is not None:
+            self.ledger.check(event)
+
+    def release(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        event: Event,
+        draw: Callable[[Noise], dict[str, Any]],
+        about: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Pay for a release, draw it and store it; return its arrays.
+
+        Parameters
+        ----------
+        name : str
+            Of the stage.
+        first, last : int
+            Places of its documents, `last` not included.
+        event : event
+            The price.
+        draw : callable of Noise
+            Returns the noisy arrays; called once, after the price is on the disk.
+        about : mapping
+            Plain JSON values to store with the arrays.
+
+        Raises
+        ------
+        BudgetExceededError, LedgerError
+            See `Ledger.begin` and `Ledger.publish`. After an error the price may be spent.
+        """
+        if self.ledger is None:
+            return draw(self.noise)
+        documents = (DocumentRange(self.stream, first, last),)
+        cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+        intent = self.ledger.begin(cohort, event, description=name)
+        arrays = draw(self.noise)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        final = self.folder / f"{intent.number:06d}-{name.replace(' ', '-')}.safetensors"
+        temporary = final.with_name(final.name + ".new")
+        stored = {"stage": name, "first": first, "last": last - 1, **about}
+        stored["secure"] = self.noise.secure
+        write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
+        self.ledger.publish(intent, temporary, final)
+        return arrays
+
+
+class PrivateLearner:
+    """A private engine with somebody who pays: what an ingestion feeds in place of an `Engine`.
+
+    Parameters
+    ----------
+    settings : PrivateSettings
+    releaser : Releaser
+    vocabulary : str
+        Where the columns come from: one of `streamlda.privacy.statement.VOCABULARIES`.
+    delta_of_words : float, default 0
+        What a private selection of the words took off the total delta.
+    first_place : int, default 0
+        Place of the first row.
+    on_snapshot : callable of PrivateSnapshot, optional
+        Called after each snapshot.
+
+    Raises
+    ------
+    BudgetExceededError
+        If the budget does not cover a window; before any document is read.
+    """
+
+    def __init__(
+        self,
+        settings: PrivateSettings,
+        releaser: Releaser,
+        *,
+        vocabulary: str,
+        delta_of_words: float = 0.0,
+        first_place: int = 0,
+        on_snapshot: Callable[[PrivateSnapshot], None] | None = None,
+    ) -> None:
+        releaser.check(settings.event)
+        self.settings = settings
+        state_noise = releaser.noise if settings.noise_in_state else None
+        self.engine = PrivateEngine(settings, state_noise, first_place)
+        self.snapshots: list[PrivateSnapshot] = []
+        self._releaser = releaser
+        self._vocabulary = vocabulary
+        self._delta = settings.delta + delta_of_words
+        self._first_place = first_place
+        self._on_snapshot = on_snapshot or self.snapshots.append
+        self._missed: list[str] = []
+
+    @property
+    def documents_seen(self) -> int:
+        """Places read so far, which are public; the number of documents is not."""
+        return self.engine.places - self._first_place
+
+    @property
+    def finished(self) -> bool:
+        """Whether no snapshot is left to come."""
+        return self.engine.stage is None
+
+    def add(
+        self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None, /
+    ) -> None:
+        """Take rows, and make the releases that fall due on the way.
+
+        Rows after the last snapshot are dropped.
+        """
+        start = 0
+        while start < batch.n_documents and not self.finished:
+            rest = batch.rows(start, batch.n_documents)
+            start += self.engine.add(rest, None if users is None else users[start:])
+            self._settle()
+
+    def finish(self) -> None:
+        """Take the end of the stream: a last stage that is half full gives a snapshot.
+
+        The end is a place, and so public. What was summed in an unfinished window is dropped.
+        """
+        stage = self.engine.stage
+        if stage is None or stage.name not in ("triples", "prefix"):
+            return
+        if stage.places >= LEAST_LAST_STAGE * (stage.last - stage.first):
+            self.engine.end_stage()
+            self._settle()
+
+    def _settle(self) -> None:
+        due = self.engine.due
+        if due is None:
+            return
+        before = self.engine.snapshot
+        about = {"settings": _plain(self.settings), "stddevs": due.stddevs}
+        released = self._releaser.release(
+            due.stage, due.first, due.last, due.event, due.release, about
+        )
+        try:
+            self.engine.accept(released)
+        except InsufficientDataError as error:
+            # The window is lost, and paid for; the next one may do better.
+            self._missed.append(str(error))
+        if self.engine.snapshot is not None and self.engine.snapshot is not before:
+            self._on_snapshot(self.engine.snapshot)
+
+    def snapshot(
+        self,
+        vocabulary: Vocabulary | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> TopicModel:
+        """Return the model of the last snapshot.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary, optional
+            Stored with the model: public, or chosen privately.
+        settings : mapping, optional
+            Further settings to record.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no window was finished yet.
+        """
+        snapshot = self.engine.snapshot
+        if snapshot is None:
+            if self._missed:
+                raise InsufficientDataError(self._missed[-1])
+            raise InsufficientDataError(
+                "a private snapshot needs a whole window of places, got "
+                f"places={self.documents_seen} "
+                f"documents_per_snapshot={self.settings.documents_per_snapshot}; take smaller "
+                "windows, or read more"
+            )
+        return self.model_of(snapshot, vocabulary, settings)
+
+    def model_of(
+        self,
+        snapshot: PrivateSnapshot,
+        vocabulary: Vocabulary | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> TopicModel:
+        """Return a snapshot as a model with its privacy statement."""
+        found = snapshot.topics
+        places = sum(stage.last + 1 - stage.first for stage in snapshot.stages)
+        asked = self.settings.n_components
+        notes = diagnostics(found.spectral)
+        notes["mixed_with_background"] = found.mixed.tolist()
+        notes["topics_asked"] = asked
+        if len(found.components) < asked:
+            notes["warnings"] = [
+                f"{len(found.components)} of {asked} topics stand above the noise and are "
+                "published; more documents per snapshot or a larger epsilon would show more"
+            ]
+        return TopicModel(
+            components=found.components,
+            alpha=found.alpha,
+            background=found.background,
+            vocabulary=vocabulary,
+            settings={**_plain(self.settings), **(settings or {})},
+            diagnostics=notes,
+            documents_seen=places,
+            privacy=self.statement(snapshot),
+        )
+
+    def statement(self, snapshot: PrivateSnapshot) -> dict[str, Any]:
+        """Return the privacy statement of a snapshot."""
+        if not self._releaser.noise.secure:
+            return seeded()
+        settings, bounds = self.settings, snapshot.bounds
+        horizon = ledger_terms(settings).horizon
+        return private_statement(
+            epsilon=settings.epsilon,
+            delta=self._delta,
+            stages=snapshot.stages,
+            clip_bounds={
+                name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+            },
+            vocabulary=self._vocabulary,
+            secure=True,
+            ledger=self._releaser.ledger_id,
+            privacy_unit=settings.privacy_unit,
+            documents_per_user=settings.documents_per_user,
+            neighboring_relation=settings.neighboring_relation,
+            mode=settings.mode,
+            horizon=horizon,
+        )
+
+
+def open_ledger(path: str | os.PathLike[str], settings: PrivateSettings) -> Ledger:
+    """Open the ledger of a run for writing, or make it.
+
+    A release that a crash cut short is ended first.
+    """
+    ledger = Ledger.open(Path(path), ledger_terms(settings), create=True)
+    try:
+        ledger.recover()
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _plain(settings: PrivateSettings) -> dict[str, Any]:
+    values = asdict(settings)
+    if isinstance(settings.clipping, ClipBounds):
+        values["clipping"] = asdict(settings.clipping)
+    return values

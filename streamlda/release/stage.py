@@ -1,0 +1,234 @@
+"""One stage: clipped sums of the documents at its places, on the grid, and their release.
+
+Documents are summed in floating point in groups; each group is rounded to the grid by itself and
+groups are added as integers, so that two neighbouring streams differ in one group only
+(`streamlda.privacy.mechanism`, Groups).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.moments import BLOCK_DOCUMENTS
+from streamlda.privacy.mechanism import Array, Counts, JointGaussian
+from streamlda.privacy.noise import Noise
+from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.release.contributions import Part, View
+from streamlda.release.settings import PrivateSettings
+
+M = TypeVar("M", JointGaussian, PrefixRelease)
+
+#: Documents of one floating-point sum: the most, and what is tried where the terms of a document
+#: are so much larger than its clip bound that rounding would cost more than 1 %.
+GROUPS = (4 * BLOCK_DOCUMENTS, BLOCK_DOCUMENTS, 1024, 256, 64)
+
+#: Roundings behind a term that do not depend on the number of words: products, factors, weights.
+OTHER_ROUNDINGS = 128
+
+
+class Stage:
+    """Sums of one stage.
+
+    Parameters
+    ----------
+    name : str
+    first, last : int
+        Places, `last` not included.
+    parts : sequence of Part
+        What is summed.
+    mechanism : JointGaussian
+        Of the blocks of the parts, with groups.
+
+    Attributes
+    ----------
+    places : int
+        Places filled so far.
+    aggregates : dict of str to ndarray of int64
+        Raw sums in steps of the grid, up to the last `flush`: not private.
+    """
+
+    def __init__(
+        self, name: str, first: int, last: int, parts: Sequence[Part], mechanism: JointGaussian
+    ) -> None:
+        self.name, self.first, self.last = name, first, last
+        self.mechanism = mechanism
+        self.places = 0
+        self.aggregates: dict[str, Counts] = {
+            block.name: np.zeros(block.shape, dtype=np.int64) for block in mechanism.blocks
+        }
+        self._parts = parts
+        self._begun_with_noise = False
+        self._in_group = 0
+        self._group = mechanism.group_max or mechanism.n_max
+
+    @property
+    def open_places(self) -> int:
+        """Places that are still to be filled."""
+        return self.last - self.first - self.places
+
+    def add(self, batch: DocumentBatch, active: NDArray[np.bool_]) -> None:
+        """Add the active documents of a batch; all its rows take a place.
+
+        Parameters
+        ----------
+        batch : DocumentBatch
+            At most `open_places` documents.
+        active : ndarray of bool, shape (n_documents,)
+        """
+        start = 0
+        while start < batch.n_documents:
+            if self._in_group == self._group:
+                self.flush()
+            block = batch.rows(start, start + min(BLOCK_DOCUMENTS, self._group - self._in_group))
+            stop = start + block.n_documents
+            view = View(block, active[start:stop])
+            for part in self._parts:
+                part.add(view)
+            self._in_group += block.n_documents
+            start = stop
+        self.places += batch.n_documents
+
+    def flush(self) -> None:
+        """Bring the sums of the running group to the grid."""
+        if self._in_group:
+            sums = {name: array for part in self._parts for name, array in part.take().items()}
+            for name, counts in self.mechanism.to_grid(sums).items():
+                self.aggregates[name] += counts
+            self._in_group = 0
+
+    def begin_with(self, noise: Noise) -> None:
+        """Put noise of the mechanism into the sums, before any document."""
+        for name, counts in self.mechanism.noise_on_grid(noise).items():
+            self.aggregates[name] += counts
+        self._begun_with_noise = True
+
+    def release(self, noise: Noise) -> dict[str, Array]:
+        """Return the sums with noise; see `JointGaussian.release`."""
+        self.flush()
+        return self.mechanism.release_grid(self.aggregates, noise)
+
+    def stddevs(self) -> dict[str, float]:
+        """Return the standard deviation of the noise in each value of a block."""
+        times = math.sqrt(2.0) if self._begun_with_noise else 1.0
+        return {name: times * stddev for name, stddev in self.mechanism.stddevs.items()}
+
+
+class PrefixStage(Stage):
+    """A round whose release is that of all rounds so far (`PrefixRelease`)."""
+
+    def __init__(
+        self, name: str, first: int, last: int, parts: Sequence[Part], prefix: PrefixRelease
+    ) -> None:
+        super().__init__(name, first, last, parts, prefix.mechanism)
+        self._prefix = prefix
+
+    def release(self, noise: Noise) -> dict[str, Array]:
+        """Return the noisy sums of this and all earlier rounds."""
+        self.flush()
+        return self._prefix.step(self.mechanism.from_grid(self.aggregates), noise)
+
+    def stddevs(self) -> dict[str, float]:
+        """Return those of the prefix sum that the next release gives, or that it gave."""
+        return self._prefix.stddevs(max(1, min(self._prefix.rounds + 1, self._prefix.horizon)))
+
+
+def joint_mechanism(
+    parts: Sequence[Part], n_max: int, settings: PrivateSettings, multiplier: float
+) -> JointGaussian:
+    """Return the mechanism of all parts, with the largest groups that rounding allows.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    n_max : int
+        Places of the stage.
+    settings : PrivateSettings
+    multiplier : float
+        Noise multiplier.
+    """
+    return _with_groups(
+        lambda group: JointGaussian(
+            unit_blocks(parts, settings),
+            multiplier,
+            groups_touched=settings.documents_per_user or 1,
+            **_common(settings, n_max, group),
+        ),
+        n_max,
+    )
+
+
+def prefix_mechanism(
+    parts: Sequence[Part], n_max: int, settings: PrivateSettings, multiplier: float
+) -> PrefixRelease:
+    """Return the mechanism of all rounds of a horizon; `n_max` counts the places of all."""
+    assert settings.snapshots is not None
+    horizon = settings.snapshots
+    return _with_groups(
+        lambda group: PrefixRelease(
+            unit_blocks(parts, settings),
+            multiplier,
+            horizon=horizon,
+            **_common(settings, n_max, group),
+        ),
+        n_max,
+    )
+
+
+def unit_blocks(parts: Sequence[Part], settings: PrivateSettings) -> list[Any]:
+    """Return the blocks of the parts, clip norms as one privacy unit has them.
+
+    A user adds at most g documents to a stage (`UserBound`), of norm at most C each: g C.
+    """
+    g = settings.documents_per_user or 1
+    blocks = [block for part in parts for block in part.blocks()]
+    return [replace(block, l2_clip_norm=g * block.l2_clip_norm) for block in blocks]
+
+
+def _common(settings: PrivateSettings, n_max: int, group: int) -> dict[str, Any]:
+    words = settings.n_features + OTHER_ROUNDINGS
+    return {
+        "neighboring_relation": settings.neighboring_relation,
+        "n_max": n_max,
+        "group_max": group,
+        "term_roundings": words,
+        # The corrections for repeated words sum over the vocabulary once a group.
+        "roundings": group + words,
+    }
+
+
+def _with_groups(make: Callable[[int], M], n_max: int) -> M:
+    sizes = [min(size, n_max) for size in GROUPS]
+    for size in sizes[:-1]:
+        try:
+            return make(size)
+        except InvalidSettingError as error:
+            if "rounding" not in str(error):
+                raise
+    return make(sizes[-1])
+
+
+def restore_sums(stage: Stage, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put saved sums into a stage.
+
+    Raises
+    ------
+    InvalidSettingError
+        If they are not those of the blocks.
+    """
+    for block in stage.mechanism.blocks:
+        saved = arrays.get(block.name)
+        if saved is None or saved.shape != block.shape or saved.dtype != np.int64:
+            raise InvalidSettingError(
+                "saved sums must be whole numbers in the shape of their blocks, got "
+                f"block={block.name} shape={None if saved is None else saved.shape} "
+                f"expected={block.shape}; restore the state whole, with its settings"
+            )
+        stage.aggregates[block.name] = saved.copy()
