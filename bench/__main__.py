@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.command == "list":
         for scenario in ALL:
             mark = "  (needs --corpus)" if scenario.needs_corpus else ""
-            print(f"{scenario.id:16} {scenario.question}{mark}")
+            print(f"{scenario.id:23} {scenario.question}{mark}")
         return 0
     if asked.command == "run":
         return run(asked)

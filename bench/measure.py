@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench.scenarios import Case, Scenario
+from bench.kinds import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("streamlda", "numpy", "numba", "scipy", "scikit-learn", "gensim")
@@ -68,12 +68,13 @@ class Harness:
             raise SystemExit("this scenario needs documents; name them: --corpus FILE.jsonl.gz")
         if not self._measured:
             run_child("warm_up", {}, {}, 0)
-        if scenario.needs_corpus and self._corpus is None:
+        given = scenario.needs_corpus or (scenario.takes_corpus and self._path is not None)
+        if given and self._corpus is None:
             self._prepare()
         cases = scenario.cases(self._quick, tuple(contenders) or scenario.contenders)
         rounds = repeats or scenario.repeats
         runs = [
-            {"case": case.label, "repeat": repeat, "measured": self._measure(case, repeat)}
+            {"case": case.label, "repeat": repeat, "measured": self._measure(case, repeat, given)}
             for repeat in range(rounds)
             for case in cases
         ]
@@ -83,16 +84,18 @@ class Harness:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
             "versions": versions(),
-            "corpus": self._corpus if scenario.needs_corpus else None,
+            "corpus": self._corpus if given else None,
             "cases": {c.label: {"task": c.task, "parameters": c.parameters} for c in cases},
             "runs": runs,
         }
 
-    def _measure(self, case: Case, repeat: int) -> Json:
+    def _measure(self, case: Case, repeat: int, given: bool) -> Json:
         key = json.dumps([case.task, case.parameters, repeat], sort_keys=True)
         if key not in self._measured:
             print(f"  {case.label}, repeat {repeat} ...", file=sys.stderr, flush=True)
-            self._measured[key] = run_child(case.task, case.parameters, self._inputs, repeat)
+            self._measured[key] = run_child(
+                case.task, case.parameters, self._inputs if given else {}, repeat
+            )
         return self._measured[key]
 
     def _prepare(self) -> None:

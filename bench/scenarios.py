@@ -5,66 +5,26 @@ A scenario that is changed gets a new name, so that results under one name compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import pairwise
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
-
-
-class Case(NamedTuple):
-    """One thing to measure: a task of `bench.tasks` and all that it depends on but the seed."""
-
-    label: str
-    task: str
-    parameters: Json
-
-
-class Figure(NamedTuple):
-    """One number of a result beside what was asked; `met` is None where nothing was."""
-
-    name: str
-    measured: str
-    target: str = "-"
-    met: bool | None = None
-
-
-@dataclass(frozen=True)
-class Scenario:
-    id: str
-    question: str
-    repeats: int
-    cases: Callable[[bool, tuple[str, ...]], list[Case]]
-    figures: Callable[[Json], list[Figure]]
-    contenders: tuple[str, ...] = ()
-    needs_corpus: bool = False
-
-
-def series(result: Json, case: str, key: str) -> list[float]:
-    """Return a measured value over the repeats of a case."""
-    return [run["measured"][key] for run in result["runs"] if run["case"] == case]
-
-
-def at_most(name: str, value: float, limit: float, form: str) -> Figure:
-    return Figure(name, form.format(value), "<= " + form.format(limit), value <= limit)
-
-
-def at_least(name: str, value: float, limit: float, form: str) -> Figure:
-    return Figure(name, form.format(value), ">= " + form.format(limit), value >= limit)
-
-
-def within(name: str, ratio: float, share: float) -> Figure:
-    """Judge a ratio that should be 1."""
-    target = f"1 within {share:.0%}"
-    return Figure(name, f"{ratio:.3f}", target, 1 - share <= ratio <= 1 + share)
-
-
-def documents_per_second(result: Json, case: str) -> list[float]:
-    pairs = zip(series(result, case, "documents"), series(result, case, "fit_seconds"), strict=True)
-    return [documents / seconds for documents, seconds in pairs]
-
+from bench.kinds import (
+    Case,
+    Figure,
+    Json,
+    Scenario,
+    at_least,
+    at_most,
+    documents_per_second,
+    series,
+    within,
+)
+from bench.private import PRIVATE
+from bench.wa16_figure1 import WA16_FIGURE_1
+from bench.wa16_online import WA16_ONLINE
+from bench.wa16_private import WA16_PRIVATE
 
 # planted-*
 
@@ -316,5 +276,9 @@ ALL = [
         time_linear_cases,
         time_linear_figures,
     ),
+    *PRIVATE,
+    *WA16_FIGURE_1,
+    *WA16_ONLINE,
+    *WA16_PRIVATE,
 ]
 BY_ID = {scenario.id: scenario for scenario in ALL}

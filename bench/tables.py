@@ -9,17 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import wa16_figure1, wa16_private
+from bench.kinds import Figure, Scenario, documents_per_second, series
 from bench.measure import ROOT
-from bench.scenarios import (
-    ALL,
-    BY_ID,
-    Figure,
-    checkpoint_rates,
-    documents_per_second,
-    fit_cost,
-    rate_points,
-    series,
-)
+from bench.private import PRIVATE, how_much_noise
+from bench.scenarios import ALL, BY_ID, checkpoint_rates, fit_cost, rate_points
 
 Json = dict[str, Any]
 
@@ -27,7 +21,13 @@ RESULTS = ROOT / "bench" / "results"
 PLOTS = ROOT / "bench" / "plots"
 
 #: Where blocks are filled in; a file that is not there yet is left out.
-PAGES = (ROOT / "README.md", ROOT / "bench" / "README.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "bench" / "README.md",
+    ROOT / "streamlda" / "privacy" / "README.md",
+)
+
+PLAIN = [scenario for scenario in ALL if scenario not in PRIVATE]
 
 BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 MARKER = re.compile(r"^<!-- /?bench:[\w-]+ -->$", re.MULTILINE)
@@ -61,22 +61,41 @@ def cells(figure: Figure) -> tuple[str, str, str]:
 def scenario_block(name: str, results: dict[str, Json]) -> str:
     if name not in results:
         return "Not measured yet.\n"
-    rows = [cells(figure) for figure in BY_ID[name].figures(results[name])]
-    return table(("figure", "measured", "asked for"), rows) + "\n" + origin(results[name])
+    scenario, result = BY_ID[name], results[name]
+    rows = [cells(figure) for figure in scenario.figures(result)]
+    shown = table(("figure", "measured", "asked for"), rows) + "\n"
+    if scenario.details is not None:
+        shown += scenario.details(result) + "\n"
+    return shown + origin(result)
 
 
-def summary_block(results: dict[str, Json]) -> str:
-    """Every figure that something was asked of, over all scenarios."""
-    rows = []
-    for scenario in ALL:
+def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAIN) -> str:
+    """Every figure that something was asked of, over the scenarios of one kind."""
+    rows, lines = [], set()
+    for scenario in scenarios:
         if scenario.id not in results:
             rows.append((f"`{scenario.id}`", "not measured yet", "-", "-"))
             continue
         figures = scenario.figures(results[scenario.id])
         asked = [figure for figure in figures if figure.met is not None] or figures[:1]
         rows += [(f"`{scenario.id}`", *cells(figure)) for figure in asked]
-    lines = sorted({origin(result) for result in results.values()})
-    return table(("scenario", "figure", "measured", "asked for"), rows) + "\n" + "".join(lines)
+        lines.add(origin(results[scenario.id]))
+    return (
+        table(("scenario", "figure", "measured", "asked for"), rows) + "\n" + "".join(sorted(lines))
+    )
+
+
+def private_block(results: dict[str, Json]) -> str:
+    """The summary of the private scenarios."""
+    return summary_block(results, PRIVATE)
+
+
+def noise_block(results: dict[str, Json]) -> str:
+    """How much error noise brings, by documents and epsilon."""
+    if "private-by-size" not in results:
+        return "Not measured yet.\n"
+    result = results["private-by-size"]
+    return how_much_noise(result) + "\n" + origin(result)
 
 
 def contenders_block(results: dict[str, Json]) -> str:
@@ -121,7 +140,12 @@ def origin(result: Json) -> str:
 
 def block(name: str, results: dict[str, Json]) -> str:
     """Return the text of a block of a page."""
-    special = {"summary": summary_block, "contenders": contenders_block}
+    special = {
+        "summary": summary_block,
+        "summary-private": private_block,
+        "contenders": contenders_block,
+        "how-much-noise": noise_block,
+    }
     if name in special:
         return special[name](results)
     if name not in BY_ID:
@@ -157,7 +181,7 @@ def stale_pages(results: dict[str, Json], write: bool) -> list[Path]:
 
 
 def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
-    """Draw time-linear.png and flat.png from what is there."""
+    """Draw time-linear.png, flat.png and private-error.png from what is there."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -195,3 +219,37 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
             axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         figure.savefig(folder / "flat.png", dpi=100)
         pyplot.close(figure)
+    private = [
+        name for name in ("private-planted-50-5", "private-planted-1000-10") if name in results
+    ]
+    if private:
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained", squeeze=False)
+        for axis, name in zip(axes[0], private, strict=False):
+            draw_errors(axis, results[name])
+        for axis in axes[0][len(private) :]:
+            axis.remove()
+        figure.savefig(folder / "private-error.png", dpi=100)
+        pyplot.close(figure)
+    if "wa16-figure-1" in results:
+        wa16_figure1.plot(results["wa16-figure-1"], folder)
+    if "wa16-theorem-4-2" in results:
+        wa16_private.plot(results["wa16-theorem-4-2"], folder)
+
+
+def draw_errors(axis: Any, result: Json) -> None:
+    """Draw mean error against epsilon, a line for each variant, one run a dot."""
+    by_variant: dict[str, list[tuple[float, list[float]]]] = {}
+    for label, case in result["cases"].items():
+        errors, epsilon = series(result, label, "l1_error"), case["parameters"]["epsilon"]
+        if epsilon is None:
+            axis.axhline(sum(errors) / len(errors), color="0.6", linestyle="--", label=label)
+        else:
+            by_variant.setdefault(label.rpartition(", ")[0], []).append((epsilon, errors))
+    for name, points in by_variant.items():
+        means = [sum(errors) / len(errors) for _, errors in points]
+        (line,) = axis.plot([epsilon for epsilon, _ in points], means, label=name)
+        for epsilon, errors in points:
+            axis.plot([epsilon] * len(errors), errors, ".", color=line.get_color())
+    axis.set(xlabel="epsilon", ylabel="L1 error of a topic", xscale="log", yscale="log")
+    axis.set_title(result["scenario"], fontsize=10)
+    axis.legend(frameon=False, fontsize=8)

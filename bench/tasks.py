@@ -15,22 +15,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bench.contenders import CONTENDERS
-
-if TYPE_CHECKING:
-    from streamlda.documents import DocumentBatch
+from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
+from bench.private_tasks import PRIVATE_TASKS
+from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
+from bench.wa16_online import WA16_ONLINE_TASKS
+from bench.wa16_private import WA16_PRIVATE_TASKS
 
 Json = dict[str, Any]
 
 #: Every fortieth document of a corpus is held out.
 HELD_OUT_EVERY = 40
-
-#: Documents planted after the training documents, to be completed.
-PLANTED_HELD_OUT = 2000
 
 #: Documents of one block inside the engine, so that `rate` times whole blocks.
 RATE_BATCH = 4096
@@ -100,45 +99,6 @@ def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     return {"documents": len(train), **quality(train, held_out, components, alpha, truth)}
 
 
-def quality(
-    train: DocumentBatch, held_out: DocumentBatch, components: Any, alpha: Any, truth: Any
-) -> Json:
-    """Judge any contender's topics by the same code, split and background."""
-    from streamlda import evaluation
-    from streamlda.coherence import NpmiCounter
-
-    background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
-    completion = evaluation.document_completion(
-        held_out, components, alpha, background / background.sum()
-    )
-    top = evaluation.top_words(components, 10)
-    counter = NpmiCounter(top, window=None)
-    counter.add_batch(train)
-    found = {
-        "perplexity": completion.perplexity,
-        "unigram_perplexity": completion.unigram_perplexity,
-        "held_out_documents": completion.documents,
-        "npmi": counter.result().mean,
-        "diversity": evaluation.topic_diversity(top),
-    }
-    if truth is not None:
-        found["l1_error"] = evaluation.matched_l1_error(truth, components).mean
-    return found
-
-
-def planted(parameters: Json, seed: int) -> Any:
-    from streamlda.simulate import PlantedLDA
-
-    names = ("n_components", "n_features", "alpha_0", "topic_concentration", "mean_length")
-    return PlantedLDA(**{name: parameters[name] for name in names}, seed=seed)
-
-
-def planted_counts(parameters: Json, seed: int) -> tuple[DocumentBatch, DocumentBatch, Any]:
-    corpus = planted(parameters, seed)
-    documents = corpus.documents(parameters["documents"])
-    return documents, corpus.documents(PLANTED_HELD_OUT), corpus.components
-
-
 def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Learn a vocabulary from a corpus, count its words, and store the counts in a file."""
     import scipy.sparse
@@ -173,15 +133,6 @@ def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     np.savez(unfinished, **arrays)
     unfinished.replace(inputs["counts"])
     return {"documents": X.shape[0]}
-
-
-def read_counts(path: str, part: str) -> DocumentBatch:
-    from streamlda.documents import DocumentBatch
-
-    with np.load(path, allow_pickle=False) as file:
-        names = ("counts", "word_ids", "row_pointers")
-        counts, word_ids, row_pointers = (file[f"{part}.{name}"] for name in names)
-        return DocumentBatch(counts, word_ids, row_pointers, int(file["n_features"]))
 
 
 def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
@@ -277,25 +228,21 @@ def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     }
 
 
-def zipf_documents(n: int, n_features: int, nnz: int, rng: np.random.Generator) -> DocumentBatch:
-    """Documents of exactly `nnz` different words, frequent and rare ones as in text (p ~ 1/rank).
-
-    One word is drawn from each of `nnz` ranges of ranks of equal weight; ids are shuffled.
-    """
-    from streamlda.documents import DocumentBatch
-
-    edges = np.rint(n_features ** (np.arange(nnz + 1) / nnz)).astype(np.int64)
-    edges[0] = 0
-    for j in range(1, nnz + 1):
-        edges[j] = max(edges[j], edges[j - 1] + 1)
-    ranks = rng.integers(edges[:-1], edges[1:], size=(n, nnz))
-    ids = np.sort(rng.permutation(edges[-1])[ranks], axis=1)
-    counts = rng.integers(1, 3, size=n * nnz).astype(np.float64)
-    pointers = np.arange(n + 1) * nnz
-    return DocumentBatch(counts, ids.astype(np.int32).ravel(), pointers, n_features)
-
-
-TASKS = {task.__name__: task for task in (warm_up, fit, prepare, command_line, stream, rate)}
+TASKS = {
+    task.__name__: task
+    for task in (
+        warm_up,
+        fit,
+        prepare,
+        command_line,
+        stream,
+        rate,
+        *PRIVATE_TASKS,
+        *WA16_FIGURE_1_TASKS,
+        *WA16_ONLINE_TASKS,
+        *WA16_PRIVATE_TASKS,
+    )
+}
 
 
 def main() -> None:

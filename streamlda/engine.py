@@ -39,6 +39,13 @@ from streamlda.whitening import centred_pairs, next_map, random_map, word_scale
 
 Arrays = dict[str, NDArray[Any]]
 
+#: The default way from documents to topics: sum a small tensor, decompose it when asked.
+WHITENED_TENSOR = "whitened-tensor"
+
+#: Ways from documents to topics; the last two ask the stream anew at each power iteration
+#: (`streamlda.power_engine`).
+SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
+
 #: Power steps that sharpen the first map on the warm-up documents.
 WARMUP_POWER_STEPS = 3
 
@@ -74,6 +81,12 @@ class EngineSettings:
         Documents of a round over those behind its map; above 1.
     seed : int, default 0
         Of the random map and the restarts; 0 <= seed < 2^64.
+    solver : str, default "whitened-tensor"
+        How topics come from documents: one of `SOLVERS`; see `new_engine`.
+    documents_per_round : int, default 1000
+        n, fresh documents of each power iteration of the online solvers.
+    n_restarts, n_iterations : int, default 10
+        L and R of the online solvers; ``simultaneous`` has no restarts.
     """
 
     n_components: int
@@ -83,8 +96,18 @@ class EngineSettings:
     oversampling: int = 50
     round_growth: float = 5.0
     seed: int = 0
+    solver: str = WHITENED_TENSOR
+    documents_per_round: int = 1000
+    n_restarts: int = 10
+    n_iterations: int = 10
 
     def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise InvalidSettingError(
+                f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
+            )
+        for name in ("documents_per_round", "n_restarts", "n_iterations"):
+            _at_least(name, getattr(self, name), 1)
         _at_least("n_components", self.n_components, 1)
         _at_least("n_features", self.n_features, 1)
         _at_least("warmup_documents", self.warmup_documents, 1)
@@ -208,7 +231,7 @@ class Engine:
 
     def _begin_rounds(self) -> None:
         if any(part.usable.any() for part in self._warmup):
-            self._current = _first_round(self._warmup, self.settings)
+            self._current = first_round(self._warmup, self.settings)
             self._behind_map = self._current.documents
         self._warmup.clear()
         self._warmup_documents = self._warmup_entries = 0
@@ -234,7 +257,7 @@ class Engine:
                 f"documents_skipped={self.documents_skipped}; check the text field, the token "
                 "pattern and the vocabulary"
             )
-        current = self._current or _first_round(self._warmup, self.settings)
+        current = self._current or first_round(self._warmup, self.settings)
         rounds = [part for part in (current, self._finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
@@ -247,7 +270,10 @@ class Engine:
             If fewer than 2 documents had at least 3 tokens.
         """
         with one_blas_thread():
-            return _topics_of(self._rounds(), self.settings)
+            return self._topics_of(self._rounds())
+
+    def _topics_of(self, rounds: list[Moments]) -> SpectralTopics:
+        return _topics_of(rounds, self.settings)
 
     def snapshot(
         self,
@@ -270,7 +296,7 @@ class Engine:
         """
         with one_blas_thread():
             rounds = self._rounds()
-            found = _topics_of(rounds, self.settings)
+            found = self._topics_of(rounds)
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
         return TopicModel(
             components=found.proper(),
@@ -315,11 +341,11 @@ class Engine:
         for name, value in values["counters"].items():
             setattr(engine, "_behind_map" if name == "behind_map" else name, int(value))
         for name in ("current", "finished"):
-            own = _named(arrays, f"{name}.")
+            own = named(arrays, f"{name}.")
             if own:
                 moments = Moments.from_state(own.pop("whitening"), own)
                 setattr(engine, f"_{name}", moments)
-        kept = _named(arrays, "warmup.")
+        kept = named(arrays, "warmup.")
         if kept:
             d = engine.settings.n_features
             engine._warmup = [DocumentBatch(**kept, n_features=d, integral=False)]
@@ -340,7 +366,7 @@ def _topics_of(rounds: list[Moments], settings: EngineSettings) -> SpectralTopic
     return found
 
 
-def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with `prefix`, without it."""
     return {key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)}
 
@@ -357,7 +383,7 @@ def _joined(parts: list[DocumentBatch]) -> DocumentBatch:
     )
 
 
-def _first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
+def first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
     """Find a map by power steps on the second moment of the warm-up documents, and sum them."""
     W = random_map(settings.n_features, settings.n_columns, settings.seed)
     for _ in range(WARMUP_POWER_STEPS):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -20,6 +22,10 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.evaluation import DocumentCompletion, top_words
 from streamlda.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model import TopicModel
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.release.matrix import MatrixFit, Users
+from streamlda.release.settings import PrivateSettings
 from streamlda.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
@@ -30,6 +36,20 @@ PSEUDO_TOKENS = 1e6
 
 #: The name of the default way from moments to topics; the only one so far.
 WHITENED_TENSOR = "whitened-tensor"
+
+#: Parameters that say nothing without epsilon, and must be left as they are then.
+_ONLY_PRIVATE = {
+    "delta": None,
+    "documents_per_snapshot": None,
+    "documents_per_user": None,
+    "snapshots": None,
+    "ledger": None,
+    "noise_in_state": False,
+}
+
+
+class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+    """A private estimator that has not read a whole window of rows yet."""
 
 
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,13 +70,47 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     oversampling : int, default 50
         Directions kept beyond K while summing.
     random_state : int, RandomState instance or None, default None
-        Seed of the random maps and restarts.
+        Seed of the random maps and restarts. It seeds no noise.
+    epsilon : float or None, default None
+        With a number, only differentially private snapshots are published, and all that is fitted
+        shows no more than they do. What all snapshots may cost one privacy unit.
+    delta : float or None
+        Goes with `epsilon`: well below one over the number of rows.
+    documents_per_snapshot : int or None
+        Rows of a window, at least 100. `partial_fit` needs it; in `fit`, None takes all rows.
+    privacy_unit : {"document", "user"}, default "document"
+        Whom the promise is made to. With "user", pass `users` with the rows.
+    documents_per_user : int or None
+        For users: most documents of one user that count in a stage of a window.
+    neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
+        One document (or user) more or less, blank rows in its place; or another instead.
+    mode : {"window", "prefix"}, default "window"
+        Topics of each window alone, or of all rows since the first.
+    snapshots : int or None
+        How many snapshots there may be at most; needed for users and in prefix mode, where a `fit`
+        of all rows takes 1.
+    clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
+        Bounds on what one document adds: from a private quantile, the largest norms there can be,
+        or public numbers.
+    ledger : str, path-like or None, default None
+        File that remembers what was spent; made if there is none, and open only during a fit.
+        None keeps the account in memory: the promise holds for this one fit, the statement says
+        so, and *a further fit on the same rows spends again without anyone noticing*.
+    stream : str, default "matrix"
+        Name of the rows in the ledger, which refuses rows that were in a release. Give each matrix
+        a name of its own.
+    noise_in_state : bool, default False
+        Begin sums with noise, so that one copy of the memory shows no more than a release; noise
+        is sqrt(2) times as large then.
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components, n_features)
+    components_ : ndarray of shape (n_components_, n_features)
         Word probabilities of each topic; rows sum to 1. Most prevalent topic first.
-    alpha_ : ndarray of shape (n_components,)
+    n_components_ : int
+        Number of topics. With `epsilon` those that stand above the noise, with a warning where
+        they are fewer than `n_components`.
+    alpha_ : ndarray of shape (n_components_,)
         Dirichlet parameters of the topic mixtures.
     alpha_0_ : float
         Their sum.
@@ -66,7 +120,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         What the data cannot support: ``warnings`` in words, condition number, eigenvalues with
         their noise, which topics are supported.
     documents_seen_ : int
-        Documents learned from (those with at least 3 tokens).
+        Documents learned from (those with at least 3 tokens). With `epsilon`, rows behind the
+        snapshot, whatever they hold.
+    privacy_ : dict
+        The privacy statement (`streamlda.privacy.statement`).
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -87,7 +144,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     forked child once its parent has used it: choose spawn in `multiprocessing`.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
-    noise, with a warning.
+    noise, with a warning; with `epsilon` they are refused.
+
+    With `epsilon`, these are public and not protected: the parameters, the number of rows (a row
+    is a place: a blank one counts), the columns of `X`, and their names. A vocabulary that was
+    learned from the same documents, as by ``CountVectorizer``, voids the promise. Pickles and
+    copies keep the published model only: they can transform, not go on. `warmup_documents` is not
+    used. What `score`, `perplexity` and `transform` return about documents is not protected.
 
     References
     ----------
@@ -101,10 +164,19 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     >>> lda = StreamLDA(n_components=3, random_state=0).fit(X)
     >>> lda.components_.shape, lda.transform(X).shape
     ((3, 100), (2000, 3))
+
+    Differentially private, of 20,000 documents over public columns:
+
+    >>> X = PlantedLDA(3, 100, seed=0).documents(20_000).to_csr()
+    >>> lda = StreamLDA(n_components=3, epsilon=4.0, delta=1e-6, random_state=0).fit(X)
+    >>> lda.privacy_["statement"], lda.privacy_["epsilon"], lda.transform(X[:5]).shape
+    ('private', 4.0, (5, 3))
     """
 
     _engine: Engine
-    #: None when documents came since it was made.
+    #: There only after a private fit; None when it cannot go on.
+    _private: MatrixFit | None
+    #: None when documents came since it was made, or no window was full.
     _model: TopicModel | None
 
     def __init__(
@@ -116,6 +188,18 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         warmup_documents: int = 10_000,
         oversampling: int = 50,
         random_state: Any = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        documents_per_snapshot: int | None = None,
+        privacy_unit: str = "document",
+        documents_per_user: int | None = None,
+        neighboring_relation: str = "add-remove",
+        mode: str = "window",
+        snapshots: int | None = None,
+        clipping: str | ClipBounds = "quantile",
+        ledger: str | os.PathLike[str] | None = None,
+        stream: str = "matrix",
+        noise_in_state: bool = False,
     ) -> None:
         self.n_components = n_components
         self.alpha_0 = alpha_0
@@ -123,35 +207,77 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
         self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.documents_per_snapshot = documents_per_snapshot
+        self.privacy_unit = privacy_unit
+        self.documents_per_user = documents_per_user
+        self.neighboring_relation = neighboring_relation
+        self.mode = mode
+        self.snapshots = snapshots
+        self.clipping = clipping
+        self.ledger = ledger
+        self.stream = stream
+        self.noise_in_state = noise_in_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
         """Learn topics from documents, forgetting what was learned before.
+
+        With `epsilon`: publish a snapshot of all rows, or of the last whole window of
+        `documents_per_snapshot`. What is forgotten stays spent.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Word counts.
         y : ignored
+        users : sequence of str, bytes or None, of length n_samples, optional
+            Whose document each row is, for ``privacy_unit="user"``; rows of nobody add nothing.
 
         Raises
         ------
         ValueError
             If counts are negative or not finite, or if fewer than 2 documents have 3 tokens.
+        BudgetExceededError, LedgerError
+            With a ledger that does not allow it, or in which these rows were released.
         """
         X = self._validated(X, reset=True, min_samples=2)
+        if self._asks_for_privacy(users):
+            return self._learn_privately(X, users, reset=True, finish=True)
         return self._learn(X, reset=True)._read()
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
         """Learn from further documents.
+
+        With `epsilon`: publish a snapshot whenever a window is full. Until the first, nothing is
+        fitted. Where a batch ends changes nothing.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Word counts.
         y : ignored
+        users : sequence of str, bytes or None, of length n_samples, optional
+            As in `fit`.
+
+        Raises
+        ------
+        ValueError
+            If counts are negative or not finite.
+        BudgetExceededError, LedgerError
+            As `fit`.
         """
-        reset = not self.__sklearn_is_fitted__()
-        return self._learn(self._validated(X, reset=reset), reset=reset)
+        reset = not (hasattr(self, "_engine") or hasattr(self, "_private"))
+        private = self._asks_for_privacy(users)
+        if not reset and private != hasattr(self, "_private"):
+            raise InvalidSettingError(
+                "a fit must go on as it began, private or not, got "
+                f"epsilon={self.epsilon} private={not private}; fit anew"
+            )
+        X = self._validated(X, reset=reset)
+        if private:
+            return self._learn_privately(X, users, reset=reset, finish=False)
+        return self._learn(X, reset=reset)
 
     def transform(self, X: Any) -> Array:
         """Return the topic proportions of documents; the model is not changed.
@@ -166,7 +292,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ndarray of shape (n_samples, n_components)
             Rows sum to 1. A row depends on its document alone.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         X = self._validated(X, reset=False)
         topics = smoothed(self.components_, self.background_, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
@@ -208,7 +334,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Names of the words, such as ``CountVectorizer.get_feature_names_out()``; by default
             the column names of a fitted data frame, else the word ids.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if names is None:
             names = getattr(self, "feature_names_in_", map(str, range(self.n_features_in_)))
         known = list(names)
@@ -222,10 +348,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         names : iterable of str, optional
             As in `top_words`; stored as a given vocabulary.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if names is None:
             names = getattr(self, "feature_names_in_", None)
         vocabulary = None if names is None else Vocabulary.given(names)
+        if hasattr(self, "_private"):
+            return replace(self._fitted, vocabulary=vocabulary)
         return self._engine.snapshot(vocabulary, {"solver": self.solver})
 
     def save(self, path: str | os.PathLike[str], names: Iterable[str] | None = None) -> None:
@@ -243,6 +371,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def components_(self) -> Array:
         """Word probabilities of each topic."""
         return self._fitted.components
+
+    @property
+    def n_components_(self) -> int:
+        """Number of topics."""
+        return self._fitted.n_components
+
+    @property
+    def privacy_(self) -> dict[str, Any]:
+        """The privacy statement."""
+        return dict(self._fitted.privacy)
 
     @property
     def alpha_(self) -> Array:
@@ -270,7 +408,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._fitted.documents_seen
 
     def __sklearn_is_fitted__(self) -> bool:
+        if hasattr(self, "_private"):
+            return self._model is not None
         return hasattr(self, "_engine")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "_private" in state:
+            # Raw sums must not leave the process; what was published may.
+            state["_private"] = None
+        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -286,12 +433,35 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @property
     def _fitted(self) -> TopicModel:
         """The model as of the last document; sought anew only when documents came since."""
+        if hasattr(self, "_private") and self._model is None:
+            raise self._no_snapshot()
         if not self.__sklearn_is_fitted__():
             # AttributeError, so that hasattr() tells a fitted estimator from a new one.
             raise AttributeError("an estimator must be fitted before its topics are read")
         self._read()
         assert self._model is not None
         return self._model
+
+    @staticmethod
+    def _new_noise() -> Noise:
+        """Return the noise of a private fit; there is no parameter for it on purpose."""
+        return SecureNoise()
+
+    def _check_fitted(self) -> None:
+        if hasattr(self, "_private") and self._model is None:
+            raise self._no_snapshot()
+        check_is_fitted(self)
+
+    def _no_snapshot(self) -> NoSnapshotError:
+        if self._private is None:
+            found, todo = "a copy from before it", "fit it"
+        else:
+            found = f"places_missing={self._private.places_missing}"
+            todo = "pass that many further rows to partial_fit"
+        return NoSnapshotError(
+            "a private estimator must have read a whole window before its topics are read, got "
+            f"{found} documents_per_snapshot={self.documents_per_snapshot}; {todo}"
+        )
 
     def _read(self) -> Self:
         self._model = self._model or self._engine.snapshot()
@@ -300,23 +470,120 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _learn(self, X: Any, *, reset: bool) -> Self:
         batch = _counts(X)
         if reset:
-            if self.n_components > batch.n_features:
-                warnings.warn(
-                    "there should be at least as many words as topics, got "
-                    f"n_components={self.n_components} n_features={batch.n_features}: the topics "
-                    "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                    UserWarning,
-                    stacklevel=3,
-                )
+            self._warn_of_few_words(batch.n_features)
             engine = Engine(self._settings(batch.n_features))
             engine.add(batch)
             self._engine = engine
+            self.__dict__.pop("_private", None)
         else:
             self._engine.add(batch)
         self._model = None
         return self
 
-    def _settings(self, n_features: int) -> EngineSettings:
+    def _learn_privately(self, X: Any, users: Users | None, *, reset: bool, finish: bool) -> Self:
+        batch = DocumentBatch.from_matrix(X)
+        ends = finish and self.documents_per_snapshot is None
+        if reset:
+            self._warn_of_few_words(batch.n_features)
+            settings = self._private_settings(batch, self._seed(), ends)
+            learner = MatrixFit(
+                settings, self._new_noise(), self.ledger, self.stream, {"solver": self.solver}
+            )
+        else:
+            learner = self._going_on(batch)
+        before, lost = learner.model, len(learner.lost)
+        try:
+            learner.add(batch, users, finish=finish)
+        finally:
+            # Also after an error on the way: what was released stays released.
+            if learner.begun and (not finish or learner.model is not None):
+                self._private, self._model = None if ends else learner, learner.model
+                self.__dict__.pop("_engine", None)
+        for message in learner.lost[lost:]:
+            warnings.warn(f"a window gave no snapshot: {message}", UserWarning, stacklevel=3)
+        model = learner.model
+        if model is not None and model is not before and model.n_components < self.n_components:
+            warnings.warn(
+                f"{model.n_components} of {self.n_components} topics stand above the noise and are "
+                "published; take more documents per snapshot, or a larger epsilon",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _going_on(self, batch: DocumentBatch) -> MatrixFit:
+        learner = self._private
+        if learner is None:
+            raise InvalidSettingError(
+                "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
+                "the published model only, got no sums; fit anew, or save the state of a running "
+                "learner with streamlda.state_file"
+            )
+        if learner.differs(self._private_settings(batch, learner.settings.seed, False)):
+            raise InvalidSettingError(
+                "parameters must stay as they were when a private fit began, got others; set them "
+                "back, or fit anew"
+            )
+        return learner
+
+    def _asks_for_privacy(self, users: Users | None) -> bool:
+        if self.epsilon is not None:
+            return True
+        given = [name for name, unset in _ONLY_PRIVATE.items() if getattr(self, name) != unset]
+        given += ["users"] if users is not None else []
+        if given:
+            raise InvalidSettingError(
+                "what only a private fit uses must come with epsilon, got epsilon=None and "
+                f"{', '.join(given)}; set epsilon and delta, or leave it out"
+            )
+        return False
+
+    def _warn_of_few_words(self, n_features: int) -> None:
+        if self.n_components > n_features:
+            warnings.warn(
+                "there should be at least as many words as topics, got "
+                f"n_components={self.n_components} n_features={n_features}: the topics "
+                "beyond the words repeat the corpus frequencies; ask for fewer topics",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _private_settings(self, batch: DocumentBatch, seed: int, ends: bool) -> PrivateSettings:
+        places, snapshots = self.documents_per_snapshot, self.snapshots
+        if self.epsilon is None or self.delta is None:
+            raise InvalidSettingError(
+                "a private fit must have epsilon and delta, got "
+                f"epsilon={self.epsilon} delta={self.delta}; take a delta well below 1 / n_samples"
+            )
+        if ends:
+            places = batch.n_documents
+            if self.privacy_unit == "user" or self.mode == "prefix":
+                snapshots = 1 if snapshots is None else snapshots
+        if places is None:
+            raise InvalidSettingError(
+                "partial_fit must know how many rows a private snapshot is made of, got "
+                "documents_per_snapshot=None; set it, or pass all rows to fit"
+            )
+        return PrivateSettings(
+            n_components=self.n_components,
+            n_features=batch.n_features,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            documents_per_snapshot=places,
+            alpha_0=self._checked_alpha_0(),
+            neighboring_relation=self.neighboring_relation,
+            privacy_unit=self.privacy_unit,
+            documents_per_user=self.documents_per_user,
+            snapshots=snapshots,
+            mode=self.mode,
+            clipping=self.clipping,
+            oversampling=self.oversampling,
+            seed=seed,
+            noise_in_state=self.noise_in_state,
+        )
+
+    def _checked_alpha_0(self) -> float | None:
+        """Check the solver and alpha_0; return alpha_0, None for "auto"."""
         if self.solver != WHITENED_TENSOR:
             raise InvalidSettingError(
                 f"the solver must be {WHITENED_TENSOR!r}, got solver={self.solver!r}"
@@ -325,16 +592,21 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise InvalidSettingError(
                 f"alpha_0 must be a number or 'auto', got alpha_0={self.alpha_0!r}"
             )
-        seed = self.random_state
-        if not isinstance(seed, int):
-            seed = int(check_random_state(seed).randint(2**31))
+        return None if self.alpha_0 == "auto" else float(self.alpha_0)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int):
+            return self.random_state
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _settings(self, n_features: int) -> EngineSettings:
         return EngineSettings(
             n_components=self.n_components,
             n_features=n_features,
-            alpha_0=None if self.alpha_0 == "auto" else float(self.alpha_0),
+            alpha_0=self._checked_alpha_0(),
             warmup_documents=self.warmup_documents,
             oversampling=self.oversampling,
-            seed=seed,
+            seed=self._seed(),
         )
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
@@ -349,7 +621,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     def _completion(self, X: Any) -> Any:
-        check_is_fitted(self)
+        self._check_fitted()
         X = self._validated(X, reset=False)
         completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
         whole = X.copy()

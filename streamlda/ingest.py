@@ -5,23 +5,27 @@ equal streams give equal models, through a file or through a slow pipe.
 
 A private engine counts *places*: with ``blanks=True`` it is given a row for every record of the
 stream, an empty one where there is no document, so that the row of a document depends only on how
-many records came before it.
+many records came before it. Its words can be chosen from the first places of the stream, by a
+release of their own (`WordsToSelect`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from streamlda.analysis import TextAnalyzer
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
+from streamlda.privacy.events import Event
+from streamlda.privacy.noise import Noise
+from streamlda.privacy.selection import WordSelection
 from streamlda.source import Place, Poll, Reject, Source
 from streamlda.vocabulary import Vocabulary
 
@@ -124,6 +128,109 @@ class WordsToLearn:
         )
 
 
+class PaidRelease(Protocol):
+    """How a choice of words is paid for: `streamlda.release.releaser.Releaser.release`."""
+
+    def __call__(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        event: Event,
+        draw: Callable[[Noise], dict[str, Any]],
+        about: Mapping[str, Any],
+        /,
+    ) -> dict[str, Any]:
+        """Pay, draw, store what was drawn, and return it."""
+
+
+class WordsToSelect:
+    """Words to choose privately from the first places of a stream.
+
+    Every record takes a place, and those documents are used for nothing else: what comes after
+    them is learned from. The words are one release, of the arrays ``words`` (UTF-8 text, largest
+    noisy weight first, joined by line feeds) and ``weights``.
+
+    Privacy: unit, relation, sensitivity and its derivation are those of
+    `streamlda.privacy.selection`. The tokens of a document are a function of that document alone,
+    and tokens that are not printable text are left out of it. Public: all that is given here. The
+    cut to `size` words reads the release only.
+
+    Memory and time: those of `WordSelection`, and of splitting the texts.
+
+    Parameters
+    ----------
+    selection : WordSelection
+        What a document may change; taken over.
+    size : int
+        Most words, at least 1; those of the largest noisy weight.
+    places : int
+        Records to choose from, at least 1.
+    analyzer : TextAnalyzer
+        How texts are split.
+    release : callable
+        Pays for the release and stores it.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `size` or `places` is below 1.
+    """
+
+    def __init__(
+        self,
+        selection: WordSelection,
+        *,
+        size: int,
+        places: int,
+        analyzer: TextAnalyzer,
+        release: PaidRelease,
+    ) -> None:
+        if size < 1 or places < 1:
+            raise InvalidSettingError(
+                "words must be chosen from at least 1 place, and be at least 1, got "
+                f"vocabulary_documents={places} private_vocabulary={size}"
+            )
+        self.places = places
+        self._selection, self._size, self._analyzer = selection, size, analyzer
+        self._analyze = analyzer.build_analyzer()
+        self._release = release
+
+    def vote(self, text: str) -> None:
+        """Let the document of one place vote; a blank has no votes."""
+        # A line feed would be two words in the release, and half a surrogate pair is no text.
+        self._selection.add(token for token in self._analyze(text) if token.isprintable())
+
+    def choose(self) -> Vocabulary:
+        """Pay for the words, release them and return them; once, after the last vote.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no word stands above the threshold. The price is spent.
+        BudgetExceededError, LedgerError
+            As the callable `release`.
+        """
+        facts = self._selection.metadata()
+        released = self._release(
+            "words", 0, self.places, self._selection.event, self._draw, {"selection": facts}
+        )
+        words = released["words"].tobytes().decode("utf-8").split("\n")
+        if words == [""]:
+            raise InsufficientDataError(
+                "a private choice must find a word that enough documents use, got words=0 "
+                f"places={self.places} threshold={facts['threshold']:.4g}; choose from more "
+                "places, or bring a public word list"
+            )
+        return Vocabulary.selected(words[: self._size], self._analyzer, selection=facts)
+
+    def _draw(self, noise: Noise) -> dict[str, Any]:
+        kept = self._selection.release(noise)
+        text = "\n".join(word for word, _ in kept).encode("utf-8")
+        weights = np.array([weight for _, weight in kept], dtype=np.float64)
+        return {"words": np.frombuffer(text, np.uint8), "weights": weights}
+
+
 @dataclass(slots=True)
 class Counts:
     """What an ingestion met so far.
@@ -175,8 +282,8 @@ class Ingested(Generic[LearnerT]):
     counts : Counts
         What was met.
     vocabulary_documents : int
-        Documents (with blanks: places) that the words were learned from; 0 for a given
-        vocabulary.
+        Documents (with blanks: places) that the words were learned or selected from; 0 for a
+        given vocabulary.
     seconds : float
         Wall-clock time of the run.
     stopped : bool
@@ -205,9 +312,9 @@ class Ingestion(Generic[LearnerT]):
     ----------
     source : Source
         Polled to its end; not closed.
-    vocabulary : Vocabulary or WordsToLearn
+    vocabulary : Vocabulary, WordsToLearn or WordsToSelect
         The words, or how to choose them. The documents they are learned from are learned from
-        like all others.
+        like all others; those they are selected from, which needs `blanks`, are not.
     make_engine : callable from Vocabulary to Learner
         Called once, when the words are known. If the source says whose the documents are, the
         engine must be a `UserLearner`; if not, its `add` is called with a batch alone.
@@ -221,8 +328,7 @@ class Ingestion(Generic[LearnerT]):
     blanks : bool, default False
         Whether every reject and every blank line becomes an empty row at its own place, so that
         replacing a record leaves all others at their rows. Blocks are still cut by characters:
-        what counts is the number of a row in the stream, not in its batch. A private choice of
-        words needs a number of places fixed in advance: see `WordsToLearn`.
+        what counts is the number of a row in the stream, not in its batch.
 
     Attributes
     ----------
@@ -232,13 +338,13 @@ class Ingestion(Generic[LearnerT]):
     Raises
     ------
     InvalidSettingError
-        If `max_documents` is below 1.
+        If `max_documents` is below 1, or words are to be selected without `blanks`.
     """
 
     def __init__(
         self,
         source: Source,
-        vocabulary: Vocabulary | WordsToLearn,
+        vocabulary: Vocabulary | WordsToLearn | WordsToSelect,
         make_engine: Callable[[Vocabulary], LearnerT],
         *,
         max_documents: int | None = None,
@@ -250,6 +356,11 @@ class Ingestion(Generic[LearnerT]):
             raise InvalidSettingError(
                 f"max_documents must be at least 1, got max_documents={max_documents}"
             )
+        if isinstance(vocabulary, WordsToSelect) and not blanks:
+            raise InvalidSettingError(
+                "words must be selected from places, which count every record, got blanks=False; "
+                "pass blanks=True, and a private engine"
+            )
         self.counts = Counts()
         self._source = source
         self._make_engine = make_engine
@@ -258,7 +369,8 @@ class Ingestion(Generic[LearnerT]):
         self._on_reject = on_reject or (lambda reject: None)
         self._blanks = blanks
         self._has_users = False
-        self._words = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        self._words = vocabulary if isinstance(vocabulary, WordsToLearn) else None
+        self._votes = vocabulary if isinstance(vocabulary, WordsToSelect) else None
         self._vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else None
         self._learned_from = 0
         self._engine: LearnerT | None = None
@@ -279,7 +391,7 @@ class Ingestion(Generic[LearnerT]):
         ------
         InsufficientDataError
             If no document came, or all were short; the message counts what came instead. With
-            `blanks`, only if no record came.
+            `blanks`, only if no record came, or too few to select the words from.
         VocabularyError, InvalidSettingError
             If no vocabulary can be learned, or the engine cannot be made for it.
         SourceError
@@ -306,6 +418,12 @@ class Ingestion(Generic[LearnerT]):
         )
         if failure and not learned:
             raise failure
+        if self._votes is not None and engine is None:
+            raise InsufficientDataError(
+                "words must be chosen from all the places set for it, got "
+                f"places={self.counts.places} vocabulary_documents={self._votes.places}; nothing "
+                "was released: choose from fewer places, or read more"
+            )
         if engine is None or self._vocabulary is None or self.counts.places == 0:
             raise self._insufficient("no document came")
         if not learned:
@@ -332,6 +450,9 @@ class Ingestion(Generic[LearnerT]):
             self.counts.rejects[reject.reason] += 1
             self._on_reject(reject)
         for row in self._rows(poll):
+            if self._votes is not None and self._learned_from < self._votes.places:
+                self._vote(row, self._votes)
+                continue
             self._held.add(row)
             if self._held_enough():
                 self._flush()
@@ -349,6 +470,14 @@ class Ingestion(Generic[LearnerT]):
                 yield from islice(documents, gap - before)
                 yield _BLANK
         yield from documents
+
+    def _vote(self, row: _Row, votes: WordsToSelect) -> None:
+        """Let a row vote for the words, and choose them after the last."""
+        votes.vote(row.text)
+        self._learned_from += 1
+        if self._learned_from == votes.places:
+            self._vocabulary = votes.choose()
+            self._engine = self._make_engine(self._vocabulary)
 
     def _held_enough(self) -> bool:
         if self._vocabulary is None and self._words is not None:

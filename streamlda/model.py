@@ -32,6 +32,7 @@ import json
 import operator
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -46,10 +47,14 @@ from streamlda.arrays_file import ArraysFile, read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
 from streamlda.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.privacy.statement import not_private
 from streamlda.vocabulary import Vocabulary
 
 FORMAT = "streamlda-topic-model"
 FORMAT_VERSION = 1
+
+#: Kind of a file of raw state (`streamlda.state_file`), which must never be taken for a model.
+STATE_FORMAT = "streamlda-state"
 
 #: How far a sum of probabilities may be from 1.
 SUM_TOLERANCE = 1e-6
@@ -86,7 +91,8 @@ class TopicModel:
     documents_seen, tokens_seen : int
         Size of the corpus so far.
     privacy : mapping
-        The privacy statement; ``{"statement": "none"}`` for a model that promises nothing.
+        The privacy statement (`streamlda.privacy.statement`); `not_private` unless told otherwise.
+        Files from before there were private models say ``{"statement": "none"}``, the same.
     created : str
         Date and time in ISO 8601, UTC.
 
@@ -107,7 +113,7 @@ class TopicModel:
     versions: Mapping[str, Any] = field(default_factory=current_versions)
     documents_seen: int = 0
     tokens_seen: int = 0
-    privacy: Mapping[str, Any] = field(default_factory=lambda: {"statement": "none"})
+    privacy: Mapping[str, Any] = field(default_factory=not_private)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def __post_init__(self) -> None:
@@ -270,7 +276,16 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
     NewerFormatError
         If a later version of streamlda wrote it.
     """
-    file = read_arrays(path, FORMAT, FORMAT_VERSION)
+    try:
+        file = read_arrays(path, FORMAT, FORMAT_VERSION)
+    except ModelFileError as error:
+        if _holds_state(path):
+            raise ModelFileError(
+                "a model must be a published one, got raw data, the state of a running engine: "
+                f"format={STATE_FORMAT!r} path={str(path)!r}; keep that file secret, and pass the "
+                "model that the run saved"
+            ) from error
+        raise
     try:
         return _from_file(file)
     except (StreamLDAError, KeyError, TypeError, ValueError) as error:
@@ -279,6 +294,14 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
             f"error={type(error).__name__}({str(error)[:200]!r}) path={str(path)!r}; "
             "it was not written by streamlda: fit and save the model again"
         ) from error
+
+
+def _holds_state(path: str | os.PathLike[str]) -> bool:
+    try:
+        read_arrays(path, STATE_FORMAT, sys.maxsize)
+    except ModelFileError:
+        return False
+    return True
 
 
 def _from_file(file: ArraysFile) -> TopicModel:

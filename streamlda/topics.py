@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, linear_sum_assignment
 
 from streamlda.decomposition.tensor_power import Eigenpairs, apply_pairs, polish, tensor_power
+from streamlda.errors import InsufficientDataError
 from streamlda.moments import Moments
 from streamlda.whitening import centred_pairs
 
@@ -209,6 +210,68 @@ def recover_topics(
         pair_eigenvalues=whitened.pair_eigenvalues,
         pair_noise=whitened.pair_noise,
         documents=seen.documents,
+    )
+
+
+def whitened_map(seen: Seen, n_components: int, alpha_0: float) -> Array:
+    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K)."""
+    whitened = _Whitened(seen, n_components, alpha_0)
+    if whitened.rank == 0:
+        raise InsufficientDataError(
+            "whitening needs documents whose words vary, got a pair moment without a positive "
+            f"eigenvalue in documents={seen.documents}; read more documents"
+        )
+    return np.ascontiguousarray(seen.whitening @ whitened.map)
+
+
+def topics_along(
+    first: Array,
+    pairs: Array,
+    whitening: Array,
+    eigenvalues: Array,
+    eigenvectors: Array,
+    finished: NDArray[np.bool_],
+    alpha_0: float,
+    documents: int,
+) -> SpectralTopics:
+    """Return the topics that eigenvectors in whitened coordinates stand for, mu_i ~ G_c v_i.
+
+    Parameters
+    ----------
+    first : ndarray of shape (d,)
+        M1.
+    pairs : ndarray of shape (d, m)
+        G = E P2 V.
+    whitening : ndarray of shape (d, m)
+        V.
+    eigenvalues, eigenvectors : ndarrays of shape (K,) and (m, K)
+    finished : ndarray of bool, shape (K,)
+        The others count as hidden by noise.
+    alpha_0 : float
+    documents : int
+    """
+    centred = centred_pairs(first, pairs, whitening, alpha_0)
+    found = (centred @ eigenvectors).T
+    mass = found.sum(axis=1)
+    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
+    topics = np.tile(first / first.sum(), (len(found), 1))
+    topics[definite] = found[definite] / mass[definite, None]
+    alpha = _alpha(np.where(definite, eigenvalues, 0.0), alpha_0)
+    total = float(alpha.sum())
+    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
+    order = np.argsort(-alpha, kind="stable")
+    inner = whitening.T @ centred
+    spectrum: Array = np.linalg.eigvalsh((inner + inner.T) / 2)[::-1]
+    return SpectralTopics(
+        topics=topics[order],
+        alpha=alpha[order] * (alpha_0 / alpha.sum()),
+        alpha_0=alpha_0,
+        alpha_fit=total / alpha_0,
+        eigenvalues=eigenvalues[order],
+        eigenvalue_noise=np.where(finished & definite, 0.0, np.inf)[order],
+        pair_eigenvalues=spectrum,
+        pair_noise=np.zeros(len(found)),
+        documents=documents,
     )
 
 

@@ -23,7 +23,7 @@ ROOMS = [
     {"vocabulary", "kernels"},
     {"moments", "whitening", "decomposition", "inference", "simulate", "privacy"},
     {"topics", "model", "evaluation", "coherence", "refinement"},
-    {"engine", "ingest", "checkpoint", "release"},
+    {"engine", "power_engine", "ingest", "checkpoint", "release", "state_file"},
     {"estimator", "service", "scaleout", "sites", "testing"},
     {"__init__"},
     {"cli", "demo"},

@@ -170,7 +170,7 @@ def test_save_and_load_keep_what_was_learned(fitted, tmp_path):
     model = streamlda.load(tmp_path / "model")
     np.testing.assert_array_equal(model.components, fitted.components_)
     assert model.vocabulary.words == tuple(words)
-    assert model.privacy == {"statement": "none"}
+    assert model.privacy == {"statement": "not private"}
     assert model.settings["n_components"] == 4
 
 

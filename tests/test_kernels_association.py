@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 
 from streamlda.kernels.association import (
+    associate_pairs,
     associate_projections,
     associate_triples,
+    associate_values,
     associate_words,
     group_by_word,
     project,
+    project_powers,
     random_signs,
 )
 from tests import oracle
@@ -41,6 +44,12 @@ def projected(batch, W):
     return found
 
 
+def powers_of(batch, W):
+    found = np.full((3, batch.n_documents, W.shape[1]), np.nan)
+    project_powers(*arrays(batch), W, found)
+    return found
+
+
 def grouped(batch):
     found = (
         np.full(len(batch.counts), np.nan),
@@ -61,6 +70,13 @@ def signs(seed, d, m):
 def check_project(documents, W):
     found = projected(batch_of(documents, len(W)), W)
     close(found, oracle.projections(documents, W), max(map(len, documents), default=0))
+
+
+def check_project_powers(documents, W):
+    found = powers_of(batch_of(documents, len(W)), W)
+    for power, projected_on in enumerate(found, start=1):
+        expected = oracle.projections(documents, W**power)
+        close(projected_on, expected, max(map(len, documents), default=0))
 
 
 def check_group_by_word(documents, d):
@@ -93,6 +109,19 @@ def check_sums(documents, W):
         close(found[i], expected, sum(len(t) ** 2 for t in documents))
 
 
+def check_pairs(documents, d):
+    """With random weights; what is there already stays, and below the diagonal nothing is added."""
+    batch, rng = batch_of(documents, d), np.random.default_rng(9)
+    weights = rng.uniform(-1, 1, len(documents))
+    before = rng.uniform(-1, 1, (d, d))
+    found = before.copy()
+    associate_pairs(*grouped(batch), *arrays(batch), weights, found)
+    below = np.tril_indices(d, -1)
+    np.testing.assert_array_equal(found[below], before[below])
+    expected = before + np.triu(oracle.word_products(documents, d, weights))
+    close(found, expected, sum(len(t) ** 2 for t in documents))
+
+
 def check_triples(documents, W):
     """With clip factors, so that documents do not all weigh the same."""
     batch, rng = batch_of(documents, len(W)), np.random.default_rng(2)
@@ -111,11 +140,23 @@ def check_triples(documents, W):
     )
     close(found, expected, len(documents))
 
+    values = np.zeros((2, len(documents), W.shape[1]))
+    for n, tokens in enumerate(documents):
+        if len(tokens) >= 3:
+            dense = clip[n] * oracle.statistic(tokens, len(W), 3)
+            values[0, n] = np.einsum("abc,aj,bj,cj->j", dense, W, W, W)
+            values[1, n] = values[0, n] ** 2
+    found = np.ones((2, W.shape[1]))
+    associate_values(powers_of(batch, W), weights, found)
+    close(found, 1 + values.sum(axis=1), len(documents))
+
 
 def check_all(documents, W):
     check_project(documents, W)
+    check_project_powers(documents, W)
     check_group_by_word(documents, len(W))
     check_sums(documents, W)
+    check_pairs(documents, len(W))
     check_triples(documents, W)
 
 
@@ -142,10 +183,14 @@ def all_outputs(batch, W):
     weights = rng.uniform(0, 1, (batch.n_documents, 2))
     by_word, y, y2 = grouped(batch), projected(batch, W), projected(batch, W**2)
     words, cross, triples = np.zeros((len(W), 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
+    pairs = np.zeros((len(W), len(W)))
     associate_words(*by_word, weights, words)
+    associate_pairs(*by_word, *arrays(batch), weights[:, 0].copy(), pairs)
     associate_projections(*by_word, y, weights, cross)
     associate_triples(*by_word, W, y, y2, weights[:, 0].copy(), triples)
-    return *by_word, y, words, cross, triples, signs(6, *W.shape)
+    powers, values = powers_of(batch, W), np.zeros((2, W.shape[1]))
+    associate_values(powers, weights[:, 0].copy(), values)
+    return *by_word, y, powers, words, pairs, cross, triples, values, signs(6, *W.shape)
 
 
 def medium_corpus():
@@ -178,13 +223,15 @@ def test_word_sums_do_not_depend_on_the_cut_into_batches(cuts):
 
     def summed(bounds):
         words, cross, triples = np.zeros((150, 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
+        pairs = np.zeros((150, 150))
         for start, stop in zip([0, *bounds], [*bounds, 200], strict=True):
             part, own = batch.rows(start, stop), weights[start:stop]
             by_word, y, y2 = grouped(part), projected(part, W), projected(part, W**2)
             associate_words(*by_word, own, words)
+            associate_pairs(*by_word, *arrays(part), own[:, 0].copy(), pairs)
             associate_projections(*by_word, y, own, cross)
             associate_triples(*by_word, W, y, y2, own[:, 0].copy(), triples)
-        return words.tobytes(), cross.tobytes(), triples.tobytes()
+        return words.tobytes(), pairs.tobytes(), cross.tobytes(), triples.tobytes()
 
     assert summed(cuts) == summed([50])
 
@@ -208,10 +255,13 @@ counts, ids, rows = np.ones(2), np.zeros(2, np.int32), np.array([0, 1, 2])
 W, y, weights = np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 1))
 calls = {
     "project": [counts, ids, rows, W, np.empty((2, 2))],
+    "project_powers": [counts, ids, rows, W, np.empty((3, 2, 2))],
     "group_by_word": [counts, ids, rows, np.empty(2), np.empty(2, np.int32), np.empty(3, int)],
     "associate_words": [counts, ids, rows, weights, np.empty((2, 1))],
+    "associate_pairs": [counts, ids, rows, counts, ids, rows, np.ones(2), np.empty((2, 2))],
     "associate_projections": [counts, ids, rows, y, weights, np.empty((2, 2, 2))],
     "associate_triples": [counts, ids, rows, W, y, y, np.ones(2), np.empty((2, 2))],
+    "associate_values": [np.ones((3, 2, 2)), np.ones(2), np.empty((2, 2))],
     "random_signs": [np.uint64(1), np.empty((2, 2))],
 }
 n_outputs = {"group_by_word": 3}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlda.cli.private_fit import PrivateRun
+from streamlda.cli.private_options import check_usage, private_options
 from streamlda.cli.running import Progress, RejectsFile, StopSignals
 from streamlda.cli.sources import by_reason, check_output, open_sources, source_options, warn
 
@@ -71,7 +73,8 @@ def _number(value: str, wanted: str) -> float:
     type=click.IntRange(min=1),
     default=20_000,
     show_default=True,
-    help="Documents to learn the words from, at most 64 million characters.",
+    help="Documents to learn the words from, at most 64 million characters; with "
+    "--private-vocabulary, records to choose them from.",
 )
 @click.option(
     "--min-document-frequency",
@@ -127,7 +130,8 @@ def _number(value: str, wanted: str) -> float:
     type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
-    help="Seed; equal documents and settings give equal topics.",
+    help="Seed; equal documents and settings give equal topics. With --epsilon, of the public "
+    "random map only: the noise has no seed.",
 )
 @click.option(
     "--rejects",
@@ -136,7 +140,11 @@ def _number(value: str, wanted: str) -> float:
     "[default: none is written]",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
+@private_options
+@click.pass_context
 def fit(
+    context: click.Context,
+    /,
     sources: tuple[str, ...],
     file_format: str,
     text_field: str,
@@ -153,9 +161,22 @@ def fit(
     SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends at once.
     If a source fails on the way, a model of what was read is saved too, and the exit code is 1.
     A model already at --output stays until the new one is whole.
+
+    With --epsilon the model is differentially private: each snapshot is paid for in the --ledger
+    before its noise is drawn, and --output is the newest one. Documents that were in a release are
+    refused from then on. Ctrl-C keeps the last snapshot. Numbers of documents, rejects and tokens
+    are private and not shown; standard error (progress, time, warnings) is for the owner of the
+    documents all the same, and not for publication.
     """
     inputs = [*sources, *([settings["vocabulary"]] if settings["vocabulary"] else [])]
+    private = check_usage(context, settings)
     check_output(output, inputs)
+    if private:
+        _fit_privately(
+            *(sources, file_format, text_field, compression, max_documents, output, quiet),
+            settings,
+        )
+        return
     if rejects is not None:
         check_output(rejects, [*inputs, output])
         if Path(rejects).resolve() == Path(output).resolve():
@@ -182,6 +203,35 @@ def fit(
         raise ingested.failure
     if signals.received:
         click.get_current_context().exit(128 + signals.received)
+
+
+def _fit_privately(
+    sources: tuple[str, ...],
+    file_format: str,
+    text_field: str,
+    compression: str,
+    max_documents: int | None,
+    output: str,
+    quiet: bool,
+    settings: dict[str, Any],
+) -> None:
+    ledger = settings["ledger"]
+    check_output(ledger, [*sources, output])
+    if Path(ledger).resolve() == Path(output).resolve():
+        raise click.UsageError("--ledger and --output must be two files")
+    user_field = settings["user_field"]
+    run = PrivateRun(
+        sources=sources,
+        open_source=lambda: open_sources(sources, file_format, text_field, compression, user_field),
+        output=output,
+        max_documents=max_documents,
+        quiet=quiet,
+        options=settings,
+        words=_public_words(settings),
+        analyzer=_analyzer(settings),
+    )
+    with StopSignals() as signals:
+        run.learn(signals)
 
 
 def _learn(
@@ -248,20 +298,15 @@ def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
     """Return the words, or how to choose them, and how many there are at most."""
     from streamlda.analysis import FrequencyLimits
     from streamlda.ingest import WordsToLearn
-    from streamlda.vocabulary import Vocabulary
 
     kinds = [name for name in ("vocabulary", "vocabulary_size", "hash_bits") if settings[name]]
     if len(kinds) > 1:
         raise click.UsageError(
             "--vocabulary, --vocabulary-size and --hash-bits exclude each other; choose one"
         )
-    analyzer = _analyzer(settings)
-    if settings["vocabulary"] is not None:
-        given = Vocabulary.from_file(settings["vocabulary"], analyzer)
-        return given, given.n_features
-    if settings["hash_bits"] is not None:
-        hashed = Vocabulary.hashed(settings["hash_bits"], analyzer)
-        return hashed, hashed.n_features
+    public = _public_words(settings)
+    if public is not None:
+        return public, public.n_features
     size = settings["vocabulary_size"] or 8000
     low, high = settings["min_document_frequency"], settings["max_document_frequency"]
     FrequencyLimits(size, 1 if low is None else low, high)  # raises if one is out of range
@@ -270,9 +315,21 @@ def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
         min_document_frequency=low,
         max_document_frequency=high,
         documents=settings["vocabulary_documents"],
-        analyzer=analyzer,
+        analyzer=_analyzer(settings),
     )
     return to_learn, size
+
+
+def _public_words(settings: dict[str, Any]) -> Vocabulary | None:
+    """Return the words that were given, or hashed ones; None if they are to be chosen."""
+    from streamlda.vocabulary import Vocabulary
+
+    analyzer = _analyzer(settings)
+    if settings["vocabulary"] is not None:
+        return Vocabulary.from_file(settings["vocabulary"], analyzer)
+    if settings["hash_bits"] is not None:
+        return Vocabulary.hashed(settings["hash_bits"], analyzer)
+    return None
 
 
 def _analyzer(settings: dict[str, Any]) -> TextAnalyzer:

@@ -28,7 +28,9 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of the topic's Dirichlet parameter: the expected share of the tokens. A
-    question mark stands at topics that the documents do not support above sampling noise.
+    question mark stands at topics that the documents do not support above sampling noise. The
+    header ends with the privacy statement. A private model tells places, not
+    documents: their number is private.
     """
     from streamlda.model import load
 
@@ -45,9 +47,11 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     words = model.top_words(n_words)
     supported = _supported(model)
+    counted = not _counts_places(model)
     return {
-        "documents_seen": model.documents_seen,
-        "tokens_seen": model.tokens_seen,
+        "documents_seen": model.documents_seen if counted else None,
+        "tokens_seen": model.tokens_seen if counted else None,
+        "places": None if counted else model.documents_seen,
         "alpha_0": model.alpha_0,
         "vocabulary": {
             "kind": None if model.vocabulary is None else model.vocabulary.kind,
@@ -90,15 +94,25 @@ def _supported(model: TopicModel) -> list[bool]:
     return stored if isinstance(stored, list) else [True] * model.n_components
 
 
+def _counts_places(model: TopicModel) -> bool:
+    """Tell whether the model comes from a private run, whose numbers are places."""
+    from streamlda.privacy.statement import PRIVATE, SEEDED
+
+    return model.privacy.get("statement") in (PRIVATE, SEEDED)
+
+
 def _header(model: TopicModel) -> list[str]:
+    from streamlda.privacy.statement import statement_lines
+
     kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
-    if model.vocabulary is not None and model.vocabulary.data_dependent:
+    if kind == "learned":
         kind += ": the choice of words depends on the documents"
-    statement = model.privacy.get("statement")
-    private = "not private" if statement == "none" else str(statement)
+    size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
+    if _counts_places(model):
+        size = f"places      {model.documents_seen:,} (the number of documents is private)"
     return [
         f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",
-        f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)",
+        size,
         f"vocabulary  {model.n_features:,} ({kind})",
-        f"privacy     {private}",
+        *statement_lines(model.privacy),
     ]

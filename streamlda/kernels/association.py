@@ -32,6 +32,8 @@ from streamlda.kernels import (
 #: Words are dealt to this many tasks in turn, so that a vocabulary sorted by frequency is balanced.
 _TASKS = 64
 
+_F64_3D = types.Array(types.float64, 3, "C", readonly=True)
+
 
 @kernel(types.void(F64_1D, I32_1D, I64_1D, F64_2D, OUT_F64_2D), parallel=True)
 def project(
@@ -62,6 +64,42 @@ def project(
             count = counts[entry]
             for j in range(n_probes):
                 projections[n, j] += count * probes[word, j]
+
+
+@kernel(types.void(F64_1D, I32_1D, I64_1D, F64_2D, OUT_F64_3D), parallel=True)
+def project_powers(
+    counts: NDArray[np.float64],
+    word_ids: NDArray[np.int32],
+    row_pointers: NDArray[np.int64],
+    probes: NDArray[np.float64],
+    powers: NDArray[np.float64],
+) -> None:
+    """Project each document on the probe vectors, on their squares and on their cubes.
+
+    Equivalent to ``powers[:] = csr @ probes, csr @ probes**2, csr @ probes**3``, without the
+    memory of the powers. Time O(nnz m), parallel over documents.
+
+    Parameters
+    ----------
+    counts, word_ids, row_pointers : arrays of a `DocumentBatch`
+    probes : ndarray of shape (d, m)
+        The vectors v as columns.
+    powers : ndarray of shape (3, n_documents, m), output
+        Overwritten.
+    """
+    n_probes = probes.shape[1]
+    for n in numba.prange(len(row_pointers) - 1):
+        for power in range(3):
+            for j in range(n_probes):
+                powers[power, n, j] = 0.0
+        for entry in range(row_pointers[n], row_pointers[n + 1]):
+            word = word_ids[entry]
+            count = counts[entry]
+            for j in range(n_probes):
+                v = probes[word, j]
+                powers[0, n, j] += count * v
+                powers[1, n, j] += count * v * v
+                powers[2, n, j] += count * v * v * v
 
 
 @kernel(types.void(F64_1D, I32_1D, I64_1D, OUT_F64_1D, OUT_I32_1D, OUT_I64_1D))
@@ -230,7 +268,7 @@ def associate_triples(
     probes : ndarray of shape (d, L)
         The vectors v as columns.
     projections, square_projections : ndarrays of shape (n_documents, L)
-        ``csr @ probes`` and ``csr @ probes**2``, from `project`.
+        ``csr @ probes`` and ``csr @ probes**2``, from `project_powers`.
     weights : ndarray of shape (n_documents,)
         1/(l(l-1)(l-2)), times the clip factor where contributions are clipped.
     totals : ndarray of shape (d, L), output
@@ -248,6 +286,32 @@ def associate_triples(
                     s = projections[n, j]
                     others = s * s - square_projections[n, j] + 2.0 * v * (v - s)
                     totals[word, j] += weight * others
+
+
+@kernel(types.void(_F64_3D, F64_1D, OUT_F64_2D))
+def associate_values(
+    powers: NDArray[np.float64], weights: NDArray[np.float64], totals: NDArray[np.float64]
+) -> None:
+    """Add P3(v, v, v) of each document, and its square, for L probe vectors v at once.
+
+    Equivalent to, with s, s2, s3 = powers and ``x = weights[:, None] * (s**3 - 3*s*s2 + 2*s3)``,
+    ``totals += x.sum(0), (x**2).sum(0)``. Time O(n_documents L), serial.
+
+    Parameters
+    ----------
+    powers : ndarray of shape (3, n_documents, L)
+        From `project_powers`.
+    weights : ndarray of shape (n_documents,)
+        As in `associate_triples`.
+    totals : ndarray of shape (2, L), output
+        Added to.
+    """
+    for n in range(len(weights)):
+        for j in range(totals.shape[1]):
+            s = powers[0, n, j]
+            value = weights[n] * (s * (s * s - 3.0 * powers[1, n, j]) + 2.0 * powers[2, n, j])
+            totals[0, j] += value
+            totals[1, j] += value * value
 
 
 @kernel(types.void(types.uint64, OUT_F64_2D), parallel=True)

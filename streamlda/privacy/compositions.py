@@ -1,4 +1,4 @@
-"""How papers and textbooks add up privacy: kept for comparison, never used to make noise.
+"""How papers and textbooks add up privacy: for comparison, and as [WA16] calibrates its noise.
 
 `streamlda.privacy.accounting` is exact for Gaussian noise; what stands here is looser, and
 `wang_anandkumar` does not even give the epsilon it is asked for by its own argument (see there).
@@ -125,6 +125,44 @@ def advanced_composition(
     drift = math.tanh(epsilon / 2) if tighter else math.expm1(epsilon)
     total = epsilon * math.sqrt(-2 * releases * math.log(slack)) + releases * epsilon * drift
     return Guarantee(total, releases * delta + slack)
+
+
+def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """Return the noise that advanced composition asks of K releases, (epsilon, delta)-DP together.
+
+    Half of delta is the slack, delta / (2 K) is left to each release, and its epsilon is the
+    largest that `advanced_composition`, as printed in [1]_, allows; or epsilon / K and delta / K by
+    basic composition, where that needs less noise, as it does for few releases. A release has the
+    least Gaussian noise for its share.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For all releases together; epsilon in nats, from 1e-6 to 500.
+    releases : int
+        K, from 1.
+
+    Returns
+    -------
+    float
+        Standard deviation / l2_sensitivity of one release.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a setting is out of range.
+    """
+    epsilon, delta, releases = _each(
+        number("epsilon", epsilon, 1e-6, 500.0), number("delta", delta, 1e-290, 0.5), releases
+    )
+    delta_each, slack = delta / (2 * releases), delta / 2
+    low, high = 0.0, epsilon
+    for _ in range(100):
+        middle = (low + high) / 2
+        total = advanced_composition(middle, delta_each, releases, slack).epsilon
+        low, high = (middle, high) if total <= epsilon else (low, middle)
+    basic = accounting.noise_multiplier(epsilon / releases, delta / releases)
+    return min(basic, accounting.noise_multiplier(low, delta_each))
 
 
 def zcdp_epsilon(mu_squared: float, delta: float) -> float:

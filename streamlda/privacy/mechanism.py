@@ -40,6 +40,20 @@ It is the sum of three parts, in weighted coordinates:
 The sensitivity is exact + 2 E + G. Parts 2 and 3 together may be at most 1 % of part 1; otherwise
 the mechanism cannot be made. Underflow is below 2^-600 of C_b; a last factor 1 + 2^-40 covers it.
 
+Groups
+------
+A sum of very many doubles errs by more than 1 %. So documents may be summed in groups of at most
+n_g (``group_max``) contributions, cut by public places. `JointGaussian.to_grid` rounds each group
+to the grid, and groups are added as integers, without error. Where two neighbours hold the same
+documents in a group, summed in the same order and blocks, its integers are the same; they differ
+in at most k groups (``groups_touched``). In each of these both may err by E, with n_g in place of
+n, and both are rounded: the sensitivity is exact + k (2 E + G).
+
+Where a group is summed in another way, because a program was restarted in it say, it counts as
+touched. With the rows of below, sums of rounds are integers brought back to doubles (one
+rounding), so what the rows' own roundings move is relative to *sums*, of norm at most 1.01 n C_b:
+``S (exact + k (2 E + G) + 2 * 1.01 n gamma_(2 H + 17)) + sqrt(H) G``.
+
 Rows of a matrix mechanism
 --------------------------
 With ``releases`` H above 1, what is released are the rows ``r_s = sum_(t<=s) c_(s-t) x_t`` for
@@ -150,7 +164,7 @@ class Block:
     def __post_init__(self) -> None:
         _in_range("l2_clip_norm", self.l2_clip_norm, 1e-100, 1e100)
         _in_range("weight", self.weight, 1e-100, 1e100)
-        _in_range("magnitude", self.magnitude, 1.0, 1e6)
+        _in_range("magnitude", self.magnitude, 1.0, 1e8)
         if self.sum_magnitude is not None:
             _in_range("sum_magnitude", self.sum_magnitude, 1.0, 1e6)
         if not all(n >= 1 for n in self.shape):

@@ -84,11 +84,20 @@ class View:
         sums[filled] = np.add.reduceat(entries, pointers[:-1][filled]) if filled.any() else 0.0
         return sums
 
-    def project(self, whitening: Array, power: int = 1) -> Array:
-        """Return W'(c^power) of each document, shape (n_documents, m)."""
+    def project(self, whitening: Array) -> Array:
+        """Return W'c of each document, shape (n_documents, m)."""
         projections = np.empty((self.batch.n_documents, whitening.shape[1]))
-        counts = self.batch.counts if power == 1 else self.batch.counts**power
-        rows = counts, self.batch.word_ids, self.batch.row_pointers
+        rows = self.batch.counts, self.batch.word_ids, self.batch.row_pointers
+        association.project(*rows, whitening, projections)
+        return projections
+
+    def project_excess(self, whitening: Array) -> Array:
+        """Return W'(c c - c), shape (n_documents, m): only words that are repeated count."""
+        repeated = np.flatnonzero(self.batch.counts != 1.0)
+        counts = self.batch.counts[repeated]
+        pointers = np.searchsorted(repeated, self.batch.row_pointers).astype(np.int64)
+        projections = np.empty((self.batch.n_documents, whitening.shape[1]))
+        rows = counts * (counts - 1.0), self.batch.word_ids[repeated], pointers
         association.project(*rows, whitening, projections)
         return projections
 
@@ -230,7 +239,9 @@ class PairPart:
             assert self._whitening is not None
             length = np.einsum("nm,nm->n", projections, projections)
             own = view.power_sums(2, self._row_squares)
-            across = np.einsum("nm,nm->n", projections, view.project(self._whitening, 2))
+            # W'(c c) is y and what repeated words add to it.
+            excess = view.project_excess(self._whitening)
+            across = length + np.einsum("nm,nm->n", projections, excess)
             norm = squares * length - 2 * across + own
             absolute = np.sqrt(squares * length) + np.sqrt(own)
         norm = np.maximum(np.sqrt(np.maximum(norm, 0.0)), absolute / CANCELLATION)

@@ -21,9 +21,9 @@ nothing but its own contribution.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.noise import Noise
-from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import Stage as Released
 from streamlda.privacy.users import UserBound
 from streamlda.release.contributions import (
@@ -46,9 +46,24 @@ from streamlda.release.contributions import (
     unpack_triples,
 )
 from streamlda.release.settings import PrivateSettings, clip_quantile_for
-from streamlda.release.stage import PrefixStage, Stage, joint_mechanism, prefix_mechanism
+from streamlda.release.stage import (
+    PrefixStage,
+    Stage,
+    joint_mechanism,
+    prefix_mechanism,
+    restored_prefix,
+)
+from streamlda.release.state import (
+    Arrays,
+    from_arrays,
+    named,
+    settings_from,
+    to_arrays,
+    with_prefix,
+)
 from streamlda.release.topics import PairView, PrivateTopics, private_topics
 from streamlda.threads import one_blas_thread
+from streamlda.topics import SpectralTopics
 from streamlda.whitening import random_map
 
 Array = NDArray[np.float64]
@@ -56,6 +71,10 @@ Sums = dict[str, Array]
 
 #: Weights of the statistics where they are in one release.
 FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
+
+#: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
+#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words).
+LEAST_BOUND = 2.0**-16
 
 PREFIX = "prefix"
 
@@ -132,7 +151,7 @@ class PrivateEngine:
     Notes
     -----
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a map), 16 t^3 / 3 for the
-    triples, and the projections of one block of documents. In prefix mode 2 b + 3 times as much
+    triples, one block of documents, and their projections. In prefix mode 2 b + 3 times as much
     for b buffers.
     """
 
@@ -141,6 +160,8 @@ class PrivateEngine:
         settings: PrivateSettings,
         state_noise: Noise | None = None,
         first_place: int = 0,
+        *,
+        _saved: tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]] | None = None,
     ) -> None:
         if settings.noise_in_state != (state_noise is not None):
             raise InvalidSettingError(
@@ -152,12 +173,15 @@ class PrivateEngine:
         self.snapshot: PrivateSnapshot | None = None
         self._state_noise = state_noise
         self._users = UserBound(settings.documents_per_user or 1)
-        self._snapshots = 0
+        self._snapshots = self._windows = 0
         self._prefix: PrefixRelease | None = None
         self._multiplier = settings.noise_multiplier
         columns, seed = settings.n_columns, settings.seed
         self._probes = None if columns is None else random_map(settings.n_features, columns, seed)
-        self._begin_window()
+        if _saved is None:
+            self._begin_window()
+        else:
+            self._restore(*_saved)
 
     def add(self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None) -> int:
         """Take rows up to the end of the stage, and return how many.
@@ -200,7 +224,8 @@ class PrivateEngine:
         """Leave places of the running stage empty, and return how many were left to it."""
         stage = self._open_stage()
         taken = min(places, stage.open_places)
-        stage.places += taken
+        with one_blas_thread():
+            stage.skip(taken)
         self.places += taken
         return taken
 
@@ -255,22 +280,109 @@ class PrivateEngine:
             self._begin_window() if self._prefix is None else self._begin_round()
             raise
 
+    # Saving.
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return all that is needed to go on: arrays, and plain JSON values.
+
+        Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
+        running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:
+        ``view/``, ``map``, ``prefix.private/``, ``snapshot/`` and the values.
+
+        The running group of documents ends here (`Stage.flush`), so that engines that were saved
+        at different places may differ by roundings of the grid. Where a state is taken must not
+        depend on what documents say: a place, a clock, the end of the process.
+
+        Time and memory O(the sums).
+        """
+        stage, snapshot = self._stage, self.snapshot
+        arrays: Arrays = {}
+        values: dict[str, Any] = {
+            "settings": asdict(self.settings),
+            "places": self.places,
+            "snapshots": self._snapshots,
+            "windows": self._windows,
+            "records": [asdict(record) for record in self._records],
+            "bounds": asdict(self._bounds()),
+            "stage": None,
+            "prefix": self._prefix is not None,
+            "snapshot": None,
+        }
+        if stage is not None:
+            with one_blas_thread():
+                arrays |= with_prefix(stage.state(), "sums/")
+            values["stage"] = {
+                "name": stage.name,
+                "first": stage.first,
+                "last": stage.last,
+                "places": stage.places,
+            }
+        if self.settings.privacy_unit == "user":
+            arrays |= with_prefix(self._users.state(), "users/")
+        if self._whitening is not None:
+            arrays["map"] = self._whitening
+        if self._prefix is not None:
+            saved = self._prefix.state()
+            arrays |= with_prefix(saved.secret, "prefix.secret/")
+            arrays |= with_prefix(saved.private, "prefix.private/")
+        elif self._view is not None:
+            arrays |= to_arrays(self._view, "view/", but=("probes",))
+        if snapshot is not None:
+            arrays |= to_arrays(snapshot.topics, "snapshot/", but=("spectral",))
+            arrays |= to_arrays(snapshot.topics.spectral, "snapshot/spectral/")
+            values["snapshot"] = {
+                "number": snapshot.number,
+                "stages": [asdict(record) for record in snapshot.stages],
+                "bounds": asdict(snapshot.bounds),
+            }
+        return arrays, values
+
+    @classmethod
+    def from_state(
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        values: Mapping[str, Any],
+        state_noise: Noise | None = None,
+    ) -> Self:
+        """Go on from what `state` returned, bit for bit.
+
+        Nothing here can notice that the state is from before a release, whose documents would take
+        part twice; the ledger must refuse it (`LedgerReader.check_epoch`).
+
+        Parameters
+        ----------
+        arrays, values
+            From `state`.
+        state_noise : Noise, optional
+            As in the constructor, for the stages to come.
+
+        Raises
+        ------
+        InvalidSettingError, LookupError, TypeError, ValueError
+            If they are not what `state` returned.
+        """
+        return cls(settings_from(values["settings"]), state_noise, _saved=(arrays, values))
+
     # Stages. Each _after_ method reads noisy sums only.
 
-    def _begin_window(self) -> None:
-        settings = self.settings
+    def _forget_window(self) -> None:
+        self._stage: Stage | None = None
         self._records: list[Released] = []
         self._view: PairView | None = None
         self._first_bound = self._pair_bound = self._triple_bound = 1.0
         self._source: Any = "private-quantile"
         self._whitening: Array | None = None
-        if settings.snapshots is not None and self._snapshots >= settings.snapshots:
-            self._stage: Stage | None = None
+
+    def _begin_window(self) -> None:
+        settings = self.settings
+        self._forget_window()
+        # Users pay for a window that was lost, too.
+        begun = self._windows if settings.privacy_unit == "user" else self._snapshots
+        if settings.snapshots is not None and begun >= settings.snapshots:
             return
+        self._windows += 1
         if settings.clipping == "quantile":
-            parts = self._first_part(), self._pair_part()
-            norms = [NormsPart(parts[0], 0.3), NormsPart(parts[1], 0.7)]
-            self._begin_stage("norms", norms)
+            self._begin_stage("norms")
             return
         if isinstance(settings.clipping, ClipBounds):
             bounds = settings.clipping
@@ -279,7 +391,37 @@ class PrivateEngine:
         else:
             self._first_bound, self._pair_bound = 1.0, self._pair_part().largest_norm
             self._source = "worst-case"
-        self._begin_pairs()
+        self._begin_stage("pairs")
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        self._forget_window()
+        self.places, self._snapshots = int(values["places"]), int(values["snapshots"])
+        self._windows = int(values["windows"])
+        self._records = [Released(**record) for record in values["records"]]
+        bounds, stage, snapshot = values["bounds"], values["stage"], values["snapshot"]
+        self._first_bound, self._pair_bound = bounds["first"], bounds["pair"]
+        self._triple_bound, self._source = bounds["triple"], bounds["source"]
+        self._whitening = arrays.get("map")
+        if self.settings.privacy_unit == "user":
+            self._users = UserBound.from_state(named(arrays, "users/"))
+        if values["prefix"]:
+            saved = PrefixState(named(arrays, "prefix.secret/"), named(arrays, "prefix.private/"))
+            parts, places = self._parts(PREFIX), self._prefix_places
+            self._prefix = restored_prefix(saved, parts, places, self.settings, self._multiplier)
+        elif "view/first" in arrays:
+            self._view = from_arrays(PairView, arrays, "view/", probes=self._probes)
+        if stage is not None:
+            self._stage = self._new_stage(stage["name"], int(stage["first"]))
+            sums, noisy = named(arrays, "sums/"), self._state_noise is not None
+            self._stage.restore(sums, int(stage["places"]), int(stage["last"]), noisy)
+        if snapshot is not None:
+            spectral = from_arrays(SpectralTopics, arrays, "snapshot/spectral/")
+            self.snapshot = PrivateSnapshot(
+                snapshot["number"],
+                from_arrays(PrivateTopics, arrays, "snapshot/", spectral=spectral),
+                tuple(Released(**record) for record in snapshot["stages"]),
+                ClipBounds(**snapshot["bounds"]),
+            )
 
     def _after_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
         self._first_bound = self._quantile(
@@ -288,30 +430,23 @@ class PrivateEngine:
         self._pair_bound = self._quantile(
             self._pair_part().largest_norm, "pair_norms", released, stddevs
         )
-        self._begin_pairs()
-
-    def _begin_pairs(self) -> None:
-        self._begin_stage("pairs", [self._first_part(), self._pair_part()])
+        self._begin_stage("pairs")
 
     def _after_pairs(self, released: Sums, stddevs: dict[str, float]) -> None:
         self._view = self._pair_view(released, stddevs)
         self._whitening = self._view.whitening
         if self.settings.clipping == "quantile":
-            part = TriplePart(self._whitening, 1.0, 1.0)
-            self._begin_stage("triple norms", [NormsPart(part, 1.0)])
+            self._begin_stage("triple norms")
             return
         if self.settings.clipping == "worst-case":
             self._triple_bound = TriplePart(self._whitening, 1.0, 1.0).largest_norm
-        self._begin_triples()
+        self._begin_stage("triples")
 
     def _after_triple_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._whitening is not None
         largest = TriplePart(self._whitening, 1.0, 1.0).largest_norm
         self._triple_bound = self._quantile(largest, "triple_norms", released, stddevs)
-        self._begin_triples()
-
-    def _begin_triples(self) -> None:
-        self._begin_stage("triples", [self._triple_part()])
+        self._begin_stage("triples")
 
     def _after_triples(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._view is not None
@@ -319,19 +454,18 @@ class PrivateEngine:
         if self.settings.mode == "window":
             self._begin_window()
             return
-        parts = self._prefix_parts()
-        assert self.settings.snapshots is not None
-        places = self.settings.snapshots * self.settings.documents_per_snapshot
-        self._prefix = prefix_mechanism(parts, places, self.settings, self._multiplier)
+        self._prefix = prefix_mechanism(
+            self._parts(PREFIX), self._prefix_places, self.settings, self._multiplier
+        )
         self._begin_round()
 
     def _begin_round(self) -> None:
-        if self._snapshots >= (self.settings.snapshots or 0):
+        assert self._prefix is not None
+        # A round without a snapshot is one of the horizon, too.
+        if max(self._snapshots, self._prefix.rounds + 1) >= (self.settings.snapshots or 0):
             self._stage = None
             return
-        assert self._prefix is not None
-        last = self.places + self.settings.documents_per_snapshot
-        self._stage = PrefixStage(PREFIX, self.places, last, self._prefix_parts(), self._prefix)
+        self._stage = self._new_stage(PREFIX, self.places)
 
     def _after_prefix(self, released: Sums, stddevs: dict[str, float]) -> None:
         self._finish(self._pair_view(released, stddevs), released, stddevs)
@@ -350,14 +484,37 @@ class PrivateEngine:
         assert self._whitening is not None
         return TriplePart(self._whitening, self._triple_bound, TRIPLE_WEIGHT)
 
-    def _prefix_parts(self) -> list[Part]:
-        return [self._first_part(), self._pair_part(), self._triple_part()]
+    def _parts(self, stage: str) -> list[Part]:
+        if stage == "norms":
+            return [NormsPart(self._first_part(), 0.3), NormsPart(self._pair_part(), 0.7)]
+        if stage == "pairs":
+            return [self._first_part(), self._pair_part()]
+        if stage == "triple norms":
+            assert self._whitening is not None
+            return [NormsPart(TriplePart(self._whitening, 1.0, 1.0), 1.0)]
+        if stage == "triples":
+            return [self._triple_part()]
+        if stage == PREFIX:
+            return [self._first_part(), self._pair_part(), self._triple_part()]
+        raise KeyError(stage)
 
-    def _begin_stage(self, name: str, parts: Sequence[Part]) -> None:
-        places = {stage: last - first for stage, first, last in self.settings.stage_places()}
-        first, last = self.places, self.places + places[name]
-        mechanism = joint_mechanism(parts, last - first, self.settings, self._multiplier)
-        self._stage = Stage(name, first, last, parts, mechanism)
+    @property
+    def _prefix_places(self) -> int:
+        assert self.settings.snapshots is not None
+        return self.settings.snapshots * self.settings.documents_per_snapshot
+
+    def _new_stage(self, name: str, first: int) -> Stage:
+        parts = self._parts(name)
+        if name == PREFIX:
+            assert self._prefix is not None
+            last = first + self.settings.documents_per_snapshot
+            return PrefixStage(name, first, last, parts, self._prefix)
+        places = {stage: end - begin for stage, begin, end in self.settings.stage_places()}[name]
+        mechanism = joint_mechanism(parts, places, self.settings, self._multiplier)
+        return Stage(name, first, first + places, parts, mechanism)
+
+    def _begin_stage(self, name: str) -> None:
+        self._stage = self._new_stage(name, self.places)
         self._users.restart()
         if self._state_noise is not None:
             self._stage.begin_with(self._state_noise)
@@ -385,7 +542,8 @@ class PrivateEngine:
             places = {name: last - first for name, first, last in self.settings.stage_places()}
             q = clip_quantile_for(self.settings.n_features, places["pairs"], self._multiplier)
         edges = NormHistogram(largest).edges
-        return private_quantile(released[name], edges, q, stddevs[name])
+        bound = private_quantile(released[name], edges, q, stddevs[name])
+        return max(bound, LEAST_BOUND * largest)
 
     def _pair_view(self, released: Sums, stddevs: dict[str, float]) -> PairView:
         settings, pair = self.settings, released["pair"]
@@ -424,5 +582,8 @@ class PrivateEngine:
             np.random.default_rng(self.settings.seed),
         )
         self._snapshots += 1
-        bounds = ClipBounds(self._first_bound, self._pair_bound, self._triple_bound, self._source)
-        self.snapshot = PrivateSnapshot(self._snapshots, topics, tuple(self._records), bounds)
+        records = tuple(self._records)
+        self.snapshot = PrivateSnapshot(self._snapshots, topics, records, self._bounds())
+
+    def _bounds(self) -> ClipBounds:
+        return ClipBounds(self._first_bound, self._pair_bound, self._triple_bound, self._source)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 from streamlda.arrays_file import write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import Event
@@ -154,11 +156,31 @@ class PrivateLearner:
         Place of the first row.
     on_snapshot : callable of PrivateSnapshot, optional
         Called after each snapshot.
+    seconds_per_snapshot : float, optional
+        Also end a window after this time: each stage after its share of it, by the clock alone,
+        if it has a place. ``documents_per_snapshot`` stays the most. A document that takes longer
+        to process moves the border by timing, which the promise excludes.
+    clock : callable, default time.monotonic
+        In seconds.
 
     Raises
     ------
     BudgetExceededError
         If the budget does not cover a window; before any document is read.
+
+    Attributes
+    ----------
+    settings : PrivateSettings
+    engine : PrivateEngine
+    releaser : Releaser
+    vocabulary : str
+    delta : float
+        In all, that of the words included.
+    first_place : int
+    snapshots : list of PrivateSnapshot
+        Those made so far, if nobody else takes them.
+    missed : list of str
+        Why windows gave no snapshot although they were paid for.
     """
 
     def __init__(
@@ -170,23 +192,32 @@ class PrivateLearner:
         delta_of_words: float = 0.0,
         first_place: int = 0,
         on_snapshot: Callable[[PrivateSnapshot], None] | None = None,
+        seconds_per_snapshot: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if seconds_per_snapshot is not None and not 0 < seconds_per_snapshot < math.inf:
+            raise InvalidSettingError(
+                "seconds_per_snapshot must be > 0 and finite, got "
+                f"seconds_per_snapshot={seconds_per_snapshot}"
+            )
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
         self.engine = PrivateEngine(settings, state_noise, first_place)
         self.snapshots: list[PrivateSnapshot] = []
-        self._releaser = releaser
-        self._vocabulary = vocabulary
-        self._delta = settings.delta + delta_of_words
-        self._first_place = first_place
+        self.releaser = releaser
+        self.vocabulary = vocabulary
+        self.delta = settings.delta + delta_of_words
+        self.first_place = first_place
         self._on_snapshot = on_snapshot or self.snapshots.append
-        self._missed: list[str] = []
+        self.missed: list[str] = []
+        self._seconds, self._clock = seconds_per_snapshot, clock
+        self._stage_began = clock()
 
     @property
     def documents_seen(self) -> int:
         """Places read so far, which are public; the number of documents is not."""
-        return self.engine.places - self._first_place
+        return self.engine.places - self.first_place
 
     @property
     def finished(self) -> bool:
@@ -205,6 +236,17 @@ class PrivateLearner:
             rest = batch.rows(start, batch.n_documents)
             start += self.engine.add(rest, None if users is None else users[start:])
             self._settle()
+            self.tick()
+
+    def tick(self) -> None:
+        """End the running stage if its time is over; call it while no documents come, too."""
+        stage = self.engine.stage
+        if self._seconds is None or stage is None or stage.places == 0:
+            return
+        share = self.settings.stages.get(stage.name, 1.0)
+        if self._clock() - self._stage_began >= share * self._seconds:
+            self.engine.end_stage()
+            self._settle()
 
     def finish(self) -> None:
         """Take the end of the stream: a last stage that is half full gives a snapshot.
@@ -222,16 +264,17 @@ class PrivateLearner:
         due = self.engine.due
         if due is None:
             return
+        self._stage_began = self._clock()
         before = self.engine.snapshot
         about = {"settings": _plain(self.settings), "stddevs": due.stddevs}
-        released = self._releaser.release(
+        released = self.releaser.release(
             due.stage, due.first, due.last, due.event, due.release, about
         )
         try:
             self.engine.accept(released)
         except InsufficientDataError as error:
             # The window is lost, and paid for; the next one may do better.
-            self._missed.append(str(error))
+            self.missed.append(str(error))
         if self.engine.snapshot is not None and self.engine.snapshot is not before:
             self._on_snapshot(self.engine.snapshot)
 
@@ -256,8 +299,8 @@ class PrivateLearner:
         """
         snapshot = self.engine.snapshot
         if snapshot is None:
-            if self._missed:
-                raise InsufficientDataError(self._missed[-1])
+            if self.missed:
+                raise InsufficientDataError(self.missed[-1])
             raise InsufficientDataError(
                 "a private snapshot needs a whole window of places, got "
                 f"places={self.documents_seen} "
@@ -277,12 +320,15 @@ class PrivateLearner:
         places = sum(stage.last + 1 - stage.first for stage in snapshot.stages)
         asked = self.settings.n_components
         notes = diagnostics(found.spectral)
+        warnings = notes["warnings"]
+        assert isinstance(warnings, list)
         notes["mixed_with_background"] = found.mixed.tolist()
         notes["topics_asked"] = asked
         if len(found.components) < asked:
             notes["warnings"] = [
+                *warnings,
                 f"{len(found.components)} of {asked} topics stand above the noise and are "
-                "published; more documents per snapshot or a larger epsilon would show more"
+                "published; more documents per snapshot or a larger epsilon would show more",
             ]
         return TopicModel(
             components=found.components,
@@ -297,20 +343,20 @@ class PrivateLearner:
 
     def statement(self, snapshot: PrivateSnapshot) -> dict[str, Any]:
         """Return the privacy statement of a snapshot."""
-        if not self._releaser.noise.secure:
+        if not self.releaser.noise.secure:
             return seeded()
         settings, bounds = self.settings, snapshot.bounds
         horizon = ledger_terms(settings).horizon
         return private_statement(
             epsilon=settings.epsilon,
-            delta=self._delta,
+            delta=self.delta,
             stages=snapshot.stages,
             clip_bounds={
                 name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
             },
-            vocabulary=self._vocabulary,
+            vocabulary=self.vocabulary,
             secure=True,
-            ledger=self._releaser.ledger_id,
+            ledger=self.releaser.ledger_id,
             privacy_unit=settings.privacy_unit,
             documents_per_user=settings.documents_per_user,
             neighboring_relation=settings.neighboring_relation,

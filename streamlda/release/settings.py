@@ -5,6 +5,7 @@ All of it is public: the stages and their places, the noise multiplier, the colu
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 
@@ -110,7 +111,8 @@ class PrivateSettings:
                 f"privacy_unit={self.privacy_unit!r} mode={self.mode!r}"
             )
         by_user = self.privacy_unit == "user"
-        if by_user != (self.documents_per_user is not None) or (self.documents_per_user or 1) < 1:
+        per_user = self.documents_per_user
+        if by_user != (per_user is not None) or not (per_user is None or per_user >= 1):
             raise InvalidSettingError(
                 "documents_per_user must be at least 1 for users, and None for documents, got "
                 f"privacy_unit={self.privacy_unit} documents_per_user={self.documents_per_user}"
@@ -119,6 +121,15 @@ class PrivateSettings:
             raise InvalidSettingError(
                 "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
                 f"noise is made for it), got snapshots={self.snapshots}; say how many there will be"
+            )
+        if self.snapshots is not None and self.snapshots < 1:
+            raise InvalidSettingError(
+                f"snapshots must be at least 1 or None, got snapshots={self.snapshots}"
+            )
+        if by_user and self.noise_in_state:
+            raise InvalidSettingError(
+                "noise in the state cannot hide users, whose table is part of the state, got "
+                "privacy_unit=user noise_in_state=True; guard the state instead"
             )
         if self.mode == "prefix" and (by_user or self.noise_in_state):
             raise InvalidSettingError(
@@ -162,7 +173,13 @@ class PrivateSettings:
         pair = d * (d + 1) // 2 if self.n_columns is None else d * self.n_columns
         cells = pair + d + t * (t + 1) * (t + 2) // 6 + 8
         releases = 1 if self.snapshots is None else len(self.stages) * self.snapshots
-        loss = 2 * Noise.tv_distance_bound * cells * releases * (1 + np.exp(self.epsilon))
+        loss = (
+            2
+            * Noise.tv_distance_bound
+            * cells
+            * releases
+            * (1 + math.exp(min(self.epsilon, 700.0)))
+        )
         if not loss <= self.delta / 10:
             raise InvalidSettingError(
                 "delta must be at least ten times what the exactness of the noise leaves open, got "

@@ -2,7 +2,9 @@
 
 Documents are summed in floating point in groups; each group is rounded to the grid by itself and
 groups are added as integers, so that two neighbouring streams differ in one group only
-(`streamlda.privacy.mechanism`, Groups).
+(`streamlda.privacy.mechanism`, Groups). Groups, and the blocks in which they are summed, end at
+places. Nothing else will do: the cut of a stream into batches depends on how long documents are,
+and a long one would have all later documents summed in other blocks, hence rounded otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.moments import BLOCK_DOCUMENTS
 from streamlda.privacy.mechanism import Array, Counts, JointGaussian
 from streamlda.privacy.noise import Noise
-from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.release.contributions import Part, View
 from streamlda.release.settings import PrivateSettings
 
@@ -66,7 +68,8 @@ class Stage:
         }
         self._parts = parts
         self._begun_with_noise = False
-        self._in_group = 0
+        self._running = False
+        self._held: list[tuple[DocumentBatch, NDArray[np.bool_]]] = []
         self._group = mechanism.group_max or mechanism.n_max
 
     @property
@@ -85,24 +88,54 @@ class Stage:
         """
         start = 0
         while start < batch.n_documents:
-            if self._in_group == self._group:
-                self.flush()
-            block = batch.rows(start, start + min(BLOCK_DOCUMENTS, self._group - self._in_group))
-            stop = start + block.n_documents
-            view = View(block, active[start:stop])
-            for part in self._parts:
-                part.add(view)
-            self._in_group += block.n_documents
+            left = self._left_in_block
+            rows = batch.rows(start, start + left)
+            stop = start + rows.n_documents
+            # The caller may use its arrays again before the block is full.
+            held = rows if rows.n_documents == left else rows.copy()
+            self._held.append((held, active[start:stop].copy()))
+            self._take_places(rows.n_documents)
             start = stop
-        self.places += batch.n_documents
+
+    def skip(self, places: int) -> None:
+        """Leave places empty, at most `open_places`: the same sums as from as many blank rows."""
+        while places:
+            taken = min(places, self._left_in_block)
+            self._take_places(taken)
+            places -= taken
+
+    @property
+    def _left_in_block(self) -> int:
+        in_group = self.places % self._group
+        return min(BLOCK_DOCUMENTS - in_group % BLOCK_DOCUMENTS, self._group - in_group)
+
+    def _take_places(self, n: int) -> None:
+        self.places += n
+        in_group = self.places % self._group
+        if in_group == 0:
+            self.flush()
+        elif in_group % BLOCK_DOCUMENTS == 0:
+            self._add_held()
+
+    def _add_held(self) -> None:
+        if not self._held:
+            return
+        view = View(
+            _joined([rows for rows, _ in self._held]), np.hstack([a for _, a in self._held])
+        )
+        self._held.clear()
+        self._running = True
+        for part in self._parts:
+            part.add(view)
 
     def flush(self) -> None:
         """Bring the sums of the running group to the grid."""
-        if self._in_group:
+        self._add_held()
+        if self._running:
             sums = {name: array for part in self._parts for name, array in part.take().items()}
             for name, counts in self.mechanism.to_grid(sums).items():
                 self.aggregates[name] += counts
-            self._in_group = 0
+            self._running = False
 
     def begin_with(self, noise: Noise) -> None:
         """Put noise of the mechanism into the sums, before any document."""
@@ -114,6 +147,33 @@ class Stage:
         """Return the sums with noise; see `JointGaussian.release`."""
         self.flush()
         return self.mechanism.release_grid(self.aggregates, noise)
+
+    def state(self) -> dict[str, Counts]:
+        """End the running group, and return copies of the raw sums: to be kept secret."""
+        self.flush()
+        return {name: counts.copy() for name, counts in self.aggregates.items()}
+
+    def restore(
+        self, sums: Mapping[str, NDArray[Any]], places: int, last: int, begun_with_noise: bool
+    ) -> None:
+        """Go on from what `state` returned, with the places that were filled then.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the sums are not those of the blocks, or the places not those of the stage.
+        """
+        expected = {block.name: f"int64{block.shape}" for block in self.mechanism.blocks}
+        found = {name: f"{array.dtype}{array.shape}" for name, array in sums.items()}
+        if found != expected or not 0 <= places <= last - self.first <= self.last - self.first:
+            raise InvalidSettingError(
+                "saved sums must be whole numbers in the shapes of the blocks of their stage, got "
+                f"stage={self.name!r} first={self.first} last={last} places={places} "
+                f"sums={found} expected={expected}; restore the state whole"
+            )
+        self.aggregates = {name: sums[name].copy() for name in expected}
+        self.places, self.last = places, last
+        self._begun_with_noise = begun_with_noise
 
     def stddevs(self) -> dict[str, float]:
         """Return the standard deviation of the noise in each value of a block."""
@@ -129,6 +189,7 @@ class PrefixStage(Stage):
     ) -> None:
         super().__init__(name, first, last, parts, prefix.mechanism)
         self._prefix = prefix
+        self._round = prefix.rounds + 1
 
     def release(self, noise: Noise) -> dict[str, Array]:
         """Return the noisy sums of this and all earlier rounds."""
@@ -136,8 +197,8 @@ class PrefixStage(Stage):
         return self._prefix.step(self.mechanism.from_grid(self.aggregates), noise)
 
     def stddevs(self) -> dict[str, float]:
-        """Return those of the prefix sum that the next release gives, or that it gave."""
-        return self._prefix.stddevs(max(1, min(self._prefix.rounds + 1, self._prefix.horizon)))
+        """Return those of the prefix sum that the release of this round gives, or gave."""
+        return self._prefix.stddevs(self._round)
 
 
 def joint_mechanism(
@@ -158,7 +219,7 @@ def joint_mechanism(
         lambda group: JointGaussian(
             unit_blocks(parts, settings),
             multiplier,
-            groups_touched=settings.documents_per_user or 1,
+            groups_touched=groups_touched(settings),
             **_common(settings, n_max, group),
         ),
         n_max,
@@ -182,6 +243,25 @@ def prefix_mechanism(
     )
 
 
+def restored_prefix(
+    state: PrefixState,
+    parts: Sequence[Part],
+    n_max: int,
+    settings: PrivateSettings,
+    multiplier: float,
+) -> PrefixRelease:
+    """Return what `prefix_mechanism` made, as far as it was when its state was taken."""
+    return _with_groups(
+        lambda group: PrefixRelease.from_state(
+            state,
+            unit_blocks(parts, settings),
+            multiplier,
+            **_common(settings, n_max, group),
+        ),
+        n_max,
+    )
+
+
 def unit_blocks(parts: Sequence[Part], settings: PrivateSettings) -> list[Any]:
     """Return the blocks of the parts, clip norms as one privacy unit has them.
 
@@ -190,6 +270,18 @@ def unit_blocks(parts: Sequence[Part], settings: PrivateSettings) -> list[Any]:
     g = settings.documents_per_user or 1
     blocks = [block for part in parts for block in part.blocks()]
     return [replace(block, l2_clip_norm=g * block.l2_clip_norm) for block in blocks]
+
+
+def groups_touched(settings: PrivateSettings) -> int:
+    """Return the most groups of a stage in which two neighbours differ.
+
+    One for documents, g for users. Under replace-one the other user may have blanks in places of
+    the first and documents accepted at others: g groups more.
+    """
+    g = settings.documents_per_user
+    if g is None:
+        return 1
+    return g if settings.neighboring_relation == "add-remove" else 2 * g
 
 
 def _common(settings: PrivateSettings, n_max: int, group: int) -> dict[str, Any]:
@@ -215,20 +307,13 @@ def _with_groups(make: Callable[[int], M], n_max: int) -> M:
     return make(sizes[-1])
 
 
-def restore_sums(stage: Stage, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put saved sums into a stage.
-
-    Raises
-    ------
-    InvalidSettingError
-        If they are not those of the blocks.
-    """
-    for block in stage.mechanism.blocks:
-        saved = arrays.get(block.name)
-        if saved is None or saved.shape != block.shape or saved.dtype != np.int64:
-            raise InvalidSettingError(
-                "saved sums must be whole numbers in the shape of their blocks, got "
-                f"block={block.name} shape={None if saved is None else saved.shape} "
-                f"expected={block.shape}; restore the state whole, with its settings"
-            )
-        stage.aggregates[block.name] = saved.copy()
+def _joined(parts: Sequence[DocumentBatch]) -> DocumentBatch:
+    if len(parts) == 1:
+        return parts[0]
+    widths = [np.zeros(1, dtype=np.int64), *(np.diff(part.row_pointers) for part in parts)]
+    return DocumentBatch(
+        np.concatenate([part.counts for part in parts]),
+        np.concatenate([part.word_ids for part in parts]),
+        np.cumsum(np.concatenate(widths)),
+        parts[0].n_features,
+    )

@@ -1,0 +1,253 @@
+"""What the private scenarios do in the child process; see `bench.tasks`.
+
+Noise is always `SecureNoise`, so that no two runs are equal; the corpus of a scenario is fixed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bench.data import coherence, planted, read_counts, zipf_topic_documents
+
+if TYPE_CHECKING:
+    from bench.tasks import Meter
+    from streamlda.documents import DocumentBatch
+
+Json = dict[str, Any]
+
+#: Documents handed over at a time.
+BATCH_DOCUMENTS = 2000
+
+#: Seed of the one corpus that all runs of a scenario share.
+CORPUS_SEED = 0
+
+#: Added to the probability of every word in a model's background.
+LEAST_PROBABILITY = 1e-12
+
+#: Steps of the grid in a standard deviation, about as many as the mechanism takes.
+NOISE_STEPS = 2.0**33
+
+
+class Learned(NamedTuple):
+    """Topics of a run, fewer than asked for where noise hid the others, or none at all."""
+
+    components: Any
+    alpha: Any
+    background: Any
+
+
+def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, seed: int) -> Any:
+    """Return a function that does one pass: a private window, or without epsilon the engine."""
+    from streamlda.engine import Engine, EngineSettings
+    from streamlda.release.releaser import PrivateLearner, Releaser
+    from streamlda.release.settings import PrivateSettings
+
+    common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
+
+    def not_private() -> Learned:
+        engine = Engine(EngineSettings(**common))
+        for batch in batches:
+            engine.add(batch)
+        model = engine.snapshot()
+        return Learned(model.components, model.alpha, model.background)
+
+    def private() -> Learned:
+        settings = PrivateSettings(
+            **common,
+            epsilon=parameters["epsilon"],
+            delta=parameters["delta"],
+            documents_per_snapshot=parameters["documents"],
+            clipping=parameters["clipping"],
+            neighboring_relation=parameters["neighboring_relation"],
+        )
+        learner = PrivateLearner(settings, Releaser(), vocabulary="public")
+        for batch in batches:
+            learner.add(batch)
+        snapshot = learner.engine.snapshot
+        if snapshot is None:  # The window is over, and the noise hid all.
+            flat = np.full(n_features, 1 / n_features)
+            return Learned(np.empty((0, n_features)), np.empty(0), flat)
+        topics = snapshot.topics
+        return Learned(topics.components, topics.alpha, topics.background)
+
+    return not_private if parameters["epsilon"] is None else private
+
+
+def in_batches(documents: DocumentBatch) -> Iterator[DocumentBatch]:
+    for start in range(0, len(documents), BATCH_DOCUMENTS):
+        yield documents.rows(start, start + BATCH_DOCUMENTS)
+
+
+def private_planted(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Planted documents drawn as they are needed; drawing is part of the time."""
+    corpus = planted(parameters, CORPUS_SEED)
+    n, size = parameters["documents"], BATCH_DOCUMENTS
+    batches = (corpus.documents(min(size, n - start)) for start in range(0, n, size))
+    run = learn(batches, parameters["n_features"], parameters, seed)
+    meter.started()
+    with meter.timed():
+        found = run()
+    return {
+        "documents": n,
+        "topics": len(found.components),
+        **planted_error(corpus.components, found),
+    }
+
+
+def planted_error(truth: Any, found: Learned) -> Json:
+    """Compare with planted topics; the word frequencies stand in for a topic that is not there.
+
+    That is what a reader who is not given a topic knows at best.
+    """
+    from streamlda.evaluation import matched_l1_error
+
+    missing = len(truth) - len(found.components)
+    filled = np.vstack([found.components, np.tile(found.background, (missing, 1))])
+    error = matched_l1_error(truth, filled)
+    return {"l1_error": error.mean, "l1_worst_topic": float(error.per_topic.max())}
+
+
+def private_corpus(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Counts of a corpus; the model is smoothed with its own, noisy background."""
+    train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
+    run = learn(in_batches(train), train.n_features, {**parameters, "documents": len(train)}, seed)
+    meter.started()
+    with meter.timed():
+        found = run()
+    measured: Json = {"documents": len(train), "topics": len(found.components)}
+    return {**measured, **completion(train, held_out, found), **coherence(train, found.components)}
+
+
+def completion(train: DocumentBatch, held_out: DocumentBatch, found: Learned) -> Json:
+    """Return perplexities on the same tokens: of the model, and of the true word frequencies.
+
+    The latter are those of the whole corpus, so that they miss no word; the held-out documents,
+    few of many, are in them to the baseline's advantage.
+
+    Raises
+    ------
+    ValueError
+        If a held-out token could not be scored by both.
+    """
+    from streamlda.evaluation import document_completion
+
+    components, alpha = found.components, found.alpha
+    if not len(components):
+        components, alpha = found.background[None], np.ones(1)
+    parts = (
+        np.bincount(part.word_ids, part.counts, minlength=part.n_features)
+        for part in (train, held_out)
+    )
+    counted = np.sum(list(parts), axis=0)
+    # Without noise a word that only held-out documents have would have no probability at all.
+    known = found.background + LEAST_PROBABILITY
+    own = document_completion(held_out, components, alpha, known / known.sum())
+    true = document_completion(held_out, components, alpha, counted / counted.sum())
+    if own.unscored_tokens or true.unscored_tokens or own.held_out_tokens != true.held_out_tokens:
+        raise ValueError(
+            "every held-out token must be scored by both, got "
+            f"unscored={own.unscored_tokens}, {true.unscored_tokens}; the backgrounds must be "
+            "positive for every word that occurs"
+        )
+    return {
+        "perplexity": own.perplexity,
+        "unigram_perplexity": true.unigram_perplexity,
+        "held_out_documents": own.documents,
+    }
+
+
+def private_pass(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """One pass over counts in memory, topics included."""
+    if inputs:
+        train = read_counts(inputs["counts"], "train")
+    else:
+        train = zipf_topic_documents(
+            parameters["documents"], parameters["n_features"], np.random.default_rng(CORPUS_SEED)
+        )
+    parameters = {**parameters, "documents": len(train)}
+    run = learn(list(in_batches(train)), train.n_features, parameters, seed)
+    meter.started()
+    with meter.timed():
+        found = run()
+    return {"documents": len(train), "topics": len(found.components)}
+
+
+def private_command(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """From text to model file by `streamlda fit`, words hashed so that they are public."""
+    from streamlda.model import load
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if inputs:
+            texts, field = Path(inputs["corpus"]), inputs["text_field"]
+        else:
+            texts, field = folder / "texts.jsonl.gz", "text"
+            write_texts(texts, parameters)
+        with gzip.open(texts, "rb") as lines:
+            places = sum(1 for line in lines if line.strip())
+        command = [sys.executable, "-m", "streamlda", "fit", str(texts), "--quiet"]
+        command += ["--text-field", field, "--seed", str(seed), "--hash-bits", "13"]
+        command += ["--topics", str(parameters["n_components"]), "--output", str(folder / "model")]
+        if parameters["epsilon"] is not None:
+            command += ["--epsilon", str(parameters["epsilon"])]
+            command += ["--delta", str(parameters["delta"]), "--snapshot-every", str(places)]
+            command += ["--ledger", str(folder / "ledger")]
+        meter.started()
+        with meter.timed():
+            subprocess.run(command, check=True)
+        model = load(folder / "model")
+        return {
+            "documents": places,
+            "topics": model.n_components,
+            "private": model.privacy["statement"] == "private",
+        }
+
+
+def write_texts(path: Path, parameters: Json) -> None:
+    """Write the documents of `private_pass` as text; words are made of letters."""
+    documents = zipf_topic_documents(
+        parameters["documents"], parameters["n_features"], np.random.default_rng(CORPUS_SEED)
+    )
+    letters = str.maketrans("0123456789", "abcdefghij")
+    words = [f"w{j:06d}".translate(letters) for j in range(documents.n_features)]
+    bounds = documents.row_pointers.tolist()
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        for start, stop in pairwise(bounds):
+            ids = np.repeat(
+                documents.word_ids[start:stop], documents.counts[start:stop].astype(int)
+            )
+            file.write(json.dumps({"text": " ".join(words[j] for j in ids.tolist())}) + "\n")
+
+
+def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Draw secure noise, and compute the table of noise multipliers."""
+    from streamlda.privacy.compositions import wang_anandkumar_table
+    from streamlda.privacy.noise import SecureNoise
+
+    noise = SecureNoise()
+    noise.discrete_gaussian(NOISE_STEPS, 1000)
+    meter.started()
+    with meter.timed():
+        drawn = noise.discrete_gaussian(NOISE_STEPS, parameters["values"])
+    rows = wang_anandkumar_table()
+    return {
+        "values": parameters["values"],
+        "stddev_over_sigma": float(drawn.std()) / NOISE_STEPS,
+        "wang_anandkumar": [
+            [row.delta, row.releases, row.formula_noise_multiplier, row.needed_noise_multiplier]
+            for row in rows
+        ],
+    }
+
+
+PRIVATE_TASKS = (private_planted, private_corpus, private_pass, private_command, private_noise)

@@ -1,0 +1,314 @@
+"""Scenarios of the online tensor power method: its error against theory, its speed and memory."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+
+if TYPE_CHECKING:
+    from bench.tasks import Meter
+    from streamlda.documents import DocumentBatch
+
+K = 3
+#: E s^3 of the planted factors, below.
+EIGENVALUE = 8 / 3
+RESTARTS, ITERATIONS = 10, 12
+#: A component is found when its vector is off by less than this in norm.
+FOUND = 0.7
+#: Documents of a round, in units of sigma^2 d^2 / lambda^2.
+SHARES = [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4]
+DIMENSIONS = [10, 20, 40, 80]
+#: Where d varies, and where n does.
+FIXED_N, FIXED_D = 16_384, 20
+
+BLOCK = 4096
+#: Multiply-adds for each word of a document and each probe: 3 sums to project (c v, c v^2, c v^3),
+#: 3 to associate (s s - q, then + 2 v (v - s), then + weight times that). Multiplications on their
+#: own, and what is done once a document or word, are not counted.
+MULTIPLY_ADDS = 6
+#: The same as Algorithm 2 is printed: x'u, and (x'u)^2 x.
+PRINTED_MULTIPLY_ADDS = 2
+
+
+class CostPoint(NamedTuple):
+    nnz: int
+    n_probes: int
+    seconds: float
+
+
+# What is done in the child process
+
+
+def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
+    """Return n vectors x = sum_i s_i v_i + g, with E x^(x3) = sum_i (8/3) v_i^(x3) exactly.
+
+    Independent s_i of mean 0 are 3 with probability 1/10, else -1/3; g are random signs without
+    their part in the span of the v_i. All is bounded, hence sub-Gaussian, all other third moments
+    are 0, and the covariance is the identity.
+    """
+    d, k = vectors.shape
+    factors = np.where(rng.random((n, k)) < 0.1, 3.0, -1 / 3)
+    bits = np.unpackbits(rng.integers(0, 256, (n, -(-d // 8)), dtype=np.uint8), axis=1)[:, :d]
+    signs = 2.0 * bits - 1.0
+    return signs + (factors - signs @ vectors) @ vectors.T
+
+
+def theorem_3_1(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Run Algorithm 2 on fresh planted streams; errors of eigenvectors, one list a trial."""
+    from streamlda.decomposition.online import OnlinePower, VectorAssociation
+    from streamlda.decomposition.power import DeflatedPower
+
+    # Rounds that are too short are what is measured.
+    warnings.filterwarnings("ignore", message="a component should come from enough documents")
+    meter.started()
+    d, n = parameters["dimension"], parameters["documents_per_round"]
+    errors, spreads = [], []
+    with meter.timed():
+        for trial in range(parameters["trials"]):
+            rng = np.random.default_rng([seed, trial, d])
+            vectors = np.linalg.qr(rng.standard_normal((d, K)))[0]
+            spreads.append(float(np.std((skewed(rng, vectors, 20_000) @ vectors) ** 3)))
+            settings: Json = {"n_restarts": RESTARTS, "n_iterations": ITERATIONS, "seed": trial}
+            method = DeflatedPower(d, K, eigenvalue_round=False, **settings)
+            online = OnlinePower(method, VectorAssociation(d), n)
+            while not online.finished:
+                online.add(skewed(rng, vectors, min(8192, online.remaining)))
+            found = online.components().eigenvectors
+            gaps = np.linalg.norm(found[:, :, None] - vectors[:, None, :], axis=0)
+            errors.append(gaps.min(axis=0).tolist())
+    return {"documents": n * K * ITERATIONS * len(errors), "errors": errors, "sigma": spreads}
+
+
+def hundred_tokens(n: int, n_features: int, rng: np.random.Generator) -> DocumentBatch:
+    """Documents of 100 tokens whose words are as frequent as in text (p ~ 1/rank)."""
+    from streamlda.documents import DocumentBatch
+
+    running = np.cumsum(1 / np.arange(1.0, n_features + 1))
+    ranks = np.searchsorted(running, rng.random(100 * n) * running[-1])
+    words = rng.permutation(n_features)[np.minimum(ranks, n_features - 1)]
+    row = np.repeat(np.arange(n), 100)
+    cells, counts = np.unique(row * n_features + words, return_counts=True)
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(cells // n_features, minlength=n))])
+    ids = (cells % n_features).astype(np.int32)
+    return DocumentBatch(counts.astype(np.float64), ids, pointers, n_features)
+
+
+def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Processor seconds a document of the triple association on one thread, regrouping included."""
+    import numba
+
+    from bench.data import zipf_documents
+    from streamlda.decomposition.online import DocumentAssociation
+
+    numba.set_num_threads(1)
+    rng = np.random.default_rng(seed)
+    d, n_probes, nnz = (parameters[name] for name in ("n_features", "n_probes", "nnz"))
+    if nnz is None:
+        batches = [hundred_tokens(BLOCK, d, rng) for _ in range(5)]
+    else:
+        batches = [zipf_documents(BLOCK, d, nnz, rng) for _ in range(5)]
+    sums = DocumentAssociation(
+        rng.standard_normal((d, n_probes)), 1.0, np.full(d, 1 / d), np.zeros((n_probes, n_probes))
+    )
+    sums.begin(np.eye(n_probes))
+    sums.add(batches[0])
+    meter.started()
+    seconds = []
+    with meter.timed():
+        for batch in batches * parameters["passes"]:
+            before = time.process_time()
+            sums.add(batch)
+            seconds.append((time.process_time() - before) / BLOCK)
+    return {
+        "documents": BLOCK * len(seconds),
+        "words_per_document": float(np.mean([len(batch.counts) for batch in batches])) / BLOCK,
+        "seconds_per_document": float(np.median(seconds)),
+    }
+
+
+def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Peak memory of rounds of the online method over a large vocabulary, map included."""
+    from streamlda.decomposition.online import DocumentAssociation, OnlinePower
+    from streamlda.decomposition.power import DeflatedPower
+
+    warnings.filterwarnings("ignore", message="a component should come from enough documents")
+    rng = np.random.default_rng(seed)
+    d, k, n = (parameters[name] for name in ("n_features", "n_components", "documents_per_round"))
+    meter.started()
+    with meter.timed():
+        whitening = rng.standard_normal((d, k))
+        sums = DocumentAssociation(whitening, 1.0, np.full(d, 1 / d), np.eye(k))
+        method = DeflatedPower(k, k, n_restarts=parameters["n_probes"], n_iterations=2)
+        online = OnlinePower(method, sums, n)
+        # Three rounds are the first component, values alone in the last of them.
+        while online.rounds < 4:
+            online.add(hundred_tokens(BLOCK // 2, d, rng))
+    return {"documents": online.rounds * n, "rounds": online.rounds}
+
+
+# What is drawn from it
+
+
+def theorem_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    trials = 2 if quick else 20
+
+    def case(label: str, d: int, n: int) -> Case:
+        parameters = {"dimension": d, "documents_per_round": n, "trials": trials}
+        return Case(label, "theorem_3_1", parameters)
+
+    ns = [256, 1024] if quick else [1024, 4096, 16_384, 65_536]
+    dimensions = DIMENSIONS[:2] if quick else DIMENSIONS
+    found = [case(f"n = {n}", FIXED_D, n) for n in ns]
+    found += [case(f"d = {d}", d, 2048 if quick else FIXED_N) for d in dimensions]
+    # (sigma / lambda)^2, where sigma^2 = E s^6 - (E s^3)^2.
+    ratio = 65.8 / EIGENVALUE**2
+    for d in dimensions[:3]:
+        found += [case(f"{share:.3f} at {d}", d, int(share * ratio * d * d)) for share in SHARES]
+    return found
+
+
+def slope(x: list[float], y: list[float]) -> float:
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def worst_errors(result: Json, case: str) -> list[float]:
+    """Return the largest error of a component, for every trial."""
+    return [max(trial) for trials in series(result, case, "errors") for trial in trials]
+
+
+def theorem_figures(result: Json) -> list[Figure]:
+    cases = {label: case["parameters"] for label, case in result["cases"].items()}
+
+    def line(kind: str, name: str) -> tuple[list[float], list[float]]:
+        chosen = [label for label in cases if label.startswith(kind)]
+        errors = [median(worst_errors(result, label)) for label in chosen]
+        return [float(cases[label][name]) for label in chosen], errors
+
+    by_n, by_d = line("n =", "documents_per_round"), line("d =", "dimension")
+    found = []
+    for name, points, expected in (("n", by_n, -0.5), ("d", by_d, 0.5)):
+        value = slope(*points)
+        target = f"{expected} within 0.1"
+        met = abs(value - expected) <= 0.1
+        found.append(Figure(f"slope of log error in log {name}", f"{value:.3f}", target, met))
+    for label, error in zip(cases, by_n[1] + by_d[1], strict=False):
+        found.append(Figure(f"median largest error of {K} eigenvectors, {label}", f"{error:.4f}"))
+    needed = {}
+    for label, parameters in cases.items():
+        if " at " not in label:
+            continue
+        share, d = label.split(" at ")
+        errors = worst_errors(result, label)
+        rate = sum(error < FOUND for error in errors) / len(errors)
+        if rate >= 0.9:
+            needed.setdefault(d, (share, parameters["documents_per_round"]))
+    found += [
+        Figure(f"n lambda^2 / (sigma^2 d^2) that finds all in 9 of 10 runs, d = {d}", share)
+        for d, (share, _) in needed.items()
+    ]
+    constants = []
+    for label, parameters in cases.items():
+        if label[0] in "nd":
+            sigma = median(x for xs in series(result, label, "sigma") for x in xs)
+            error = float(np.quantile(worst_errors(result, label), 0.9)) * EIGENVALUE / sigma
+            constants.append(error**2 * parameters["documents_per_round"] / parameters["dimension"])
+    name = "n error^2 lambda^2 / (sigma^2 d), 0.9-quantile, smallest to largest"
+    return [*found, Figure(name, f"{min(constants):.3f} to {max(constants):.3f}")]
+
+
+def throughput_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    def case(label: str, nnz: int | None, n_probes: int) -> Case:
+        parameters = {"n_features": 10_000, "n_probes": n_probes, "nnz": nnz}
+        return Case(label, "association_rate", {**parameters, "passes": 1 if quick else 5})
+
+    points = [(nnz, 32) for nnz in (25, 50, 100, 200, 400)]
+    points += [(100, n_probes) for n_probes in (8, 16, 64, 128)]
+    found = [case("100 tokens, L = 32", None, 32)]
+    found += [case(f"nnz = {nnz}, L = {L}", nnz, L) for nnz, L in points[:: 3 if quick else 1]]
+    memory = {"n_components": 20, "n_probes": 32, "documents_per_round": BLOCK}
+    d = 20_000 if quick else 1_000_000
+    return [*found, Case("large", "association_memory", {"n_features": d, **memory})]
+
+
+def cost_points(result: Json) -> list[CostPoint]:
+    points = []
+    for label, case in result["cases"].items():
+        p = case["parameters"]
+        if p.get("nnz"):
+            seconds = median(series(result, label, "seconds_per_document"))
+            points.append(CostPoint(p["nnz"], p["n_probes"], seconds))
+    return points
+
+
+def fit_line(x: list[float], y: list[float]) -> tuple[float, float, float]:
+    """Return a, b >= 0 of a + b x by relative least squares, and the largest relative deviation."""
+    from scipy.optimize import nnls
+
+    terms = np.array([[1.0, value] for value in x]) / np.array(y)[:, None]
+    (a, b), _ = nnls(terms, np.ones(len(y)))
+    return float(a), float(b), float(np.abs(terms @ [a, b] - 1).max())
+
+
+def throughput_figures(result: Json) -> list[Figure]:
+    label = "100 tokens, L = 32"
+    seconds = median(series(result, label, "seconds_per_document"))
+    cells = median(series(result, label, "words_per_document")) * 32
+    peak = median(series(result, "large", "peak_rss_bytes"))
+    large = result["cases"]["large"]["parameters"]
+    name = f"d = {large['n_features']:,}, k = {large['n_components']}, L = {large['n_probes']}"
+    found = [
+        at_least(
+            "multiply-adds/s a core, 100-token documents, L = 32 (6 a word and probe)",
+            *(MULTIPLY_ADDS * cells / seconds, 1e9, "{:.2e}"),
+        ),
+        Figure("the same, 2 a word and probe", f"{PRINTED_MULTIPLY_ADDS * cells / seconds:.2e}"),
+        at_most(f"peak memory in MB, {name}", peak / 1e6, 1000, "{:,.0f}"),
+    ]
+    points = cost_points(result)
+    for what, chosen, index in (
+        ("nnz, L = 32", [p for p in points if p.n_probes == 32], 0),
+        ("L, nnz = 100", [p for p in points if p.nnz == 100], 1),
+    ):
+        x, y = [float(p[index]) for p in chosen], [p.seconds * 1e6 for p in chosen]
+        a, b, off = fit_line(x, y)
+        found.append(Figure(f"microseconds a document in {what}", f"{a:.2f} + {b:.4f} x"))
+        found.append(Figure(f"largest deviation from that, {what}", f"{off:.0%}"))
+    return found
+
+
+def throughput_details(result: Json) -> str:
+    rows = ["| distinct words | L | microseconds a document | ns a word and probe |"]
+    rows.append("| ---: | ---: | ---: | ---: |")
+    rows += [
+        f"| {p.nnz} | {p.n_probes} | {p.seconds * 1e6:.2f} | "
+        f"{p.seconds * 1e9 / (p.nnz * p.n_probes):.3f} |"
+        for p in sorted(cost_points(result))
+    ]
+    return "\n".join(rows) + "\n"
+
+
+WA16_ONLINE_TASKS = (theorem_3_1, association_rate, association_memory)
+
+WA16_ONLINE = [
+    Scenario(
+        "wa16-theorem-3-1",
+        "Does the error of Algorithm 2 fall with n and grow with d as WA16 Theorem 3.1 says?",
+        1,
+        theorem_cases,
+        theorem_figures,
+    ),
+    Scenario(
+        "association-throughput",
+        "How fast is the triple association on one core, and how much memory do rounds take?",
+        3,
+        throughput_cases,
+        throughput_figures,
+        details=throughput_details,
+    ),
+]

@@ -1,0 +1,247 @@
+"""How far the answers of two neighbouring tensors lie apart, for three notions of neighbours.
+
+A query asks a symmetric tensor T over d dimensions for ``T(I, u, u)`` or ``T(u, u, u)`` at a public
+vector u. Here stands how far neighbours move the answer (l2), with s the largest |entry| of u, or
+of v = W u where documents are seen through a public map W; r is the largest norm of a row of W
+(1 without a map), n a public number of documents. Units are those of T.
+
+============== ========================= ============= ============= ====================
+notion         neighbours differ by      T(I, u, u)    T(u, u, u)    T itself (Frobenius)
+============== ========================= ============= ============= ====================
+entry          [WA16] Definition 4.2     6 s^2         6 s^3         6
+add-remove     a document or a blank     r s^2 / n     s^3 / n       r^3 / n
+replace-one    another document          c r s^2 / n   2 s^3 / n     f r^3 / n
+============== ========================= ============= ============= ====================
+
+c = sqrt(26) / 3 = 1.70 and f = sqrt(2) without a map, both 2 with one.
+
+**entry.** T' - T = +-D, D the sum of ``e_a x e_b x e_c`` over all six orders of (i, j, k), with
+i, j, k any indices, equal ones included. ``D(I, u, u)`` is
+
+- ``2 (u_j u_k, u_i u_k, u_i u_j)`` for different indices, of norm at most 2 sqrt(3) s^2;
+- ``2 (2 u_i u_k, u_i^2)`` for (i, i, k), of norm ``2 |u_i| sqrt(4 u_k^2 + u_i^2)``, at most
+  2 sqrt(5) s^2;
+- ``6 u_i^2`` for (i, i, i).
+
+So 6 s^2, which the paper reaches by the triangle inequality, is the supremum itself, attained by
+(i, i, i) at the largest entry of u; nothing tighter holds for this definition. ``D(u, u, u) =
+6 u_i u_j u_k`` gives 6 s^3 likewise. The Frobenius norm of D is sqrt(6), sqrt(12) and 6.
+
+**Documents.** T = (1/n) sum of P3 over documents, contracted with W. P3 of a document is the mean,
+over all choices of three of its tokens x, y, z, of S_xyz, the average of ``e_a x e_b x e_c`` over
+the orders of (x, y, z); of a blank or shorter document it is 0. So a difference of two P3 is a mean
+of differences S - S', and a norm of it is at most the largest norm of one. As
+``S_xyz(I, v, v) = (e_x v_y v_z + e_y v_x v_z + e_z v_x v_y) / 3``, its l1 norm is at most s^2, and
+so is its l2 norm; through W' it is at most r s^2; ``|v_x v_y v_z| <= s^3``; and S has Frobenius
+norm 1 at most, through W r^3. A document of the word with the largest |v| attains the bounds
+without a map, and those with one if its row of W is the longest.
+
+**replace-one.** Twice that, by the triangle inequality; with a map, two words with opposite rows
+attain it. Without one, ``(S - S')(I, y, z)`` is linear in y and in z, so its norm over the cube
+|y|, |z| <= s is largest at corners. Six words make all cases; the largest of the finitely many is
+sqrt(26) / 3 s^2 (a test goes through them), attained at y = z = v by the words x x x against x x y
+where v_y = -v_x. S and S' have no negative entry: ``||S - S'||^2 <= ||S||^2 + ||S'||^2 <= 2``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.kernels.association import associate_triples, group_by_word, project_powers
+from streamlda.privacy.events import number
+
+Array = NDArray[np.float64]
+
+#: What neighbouring tensors may differ by.
+NOTIONS = ("entry", "add-remove", "replace-one")
+
+#: Largest l1 norm of the absolute terms by which a document is computed, in units of s^2: that of
+#: three equal tokens, (l + 1)(l + 2) / ((l - 1)(l - 2)) at l = 3.
+TERMS = 10.0
+
+#: Roundings behind one term of an answer, but for those of a dense array and of adding documents.
+ROUNDINGS = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Which tensors must be indistinguishable; all of it is public.
+
+    Parameters
+    ----------
+    notion : {"entry", "add-remove", "replace-one"}
+        The first protects one entry of a tensor (with those that symmetry makes equal), the others
+        a document.
+    magnitude : float, optional
+        Public bound, for every tensor in question and every unit u, on
+        ``|| |T|(I, |u|, |u|) ||``, absolute values taken of all terms that are added: of the
+        entries, for an array, so that its Frobenius norm will do; for sum_i l_i v_i^(x3), sum |l_i|
+        will. It bounds rounding errors only. Required for ``"entry"``; documents have one without.
+    n_documents : int, default 1
+        n: places of the documents, blank ones included, not how many were usable.
+    whitening : ndarray of shape (n_features, d), optional
+        W, if the tensor is that of documents through a map.
+    roundings : int, optional
+        Public bound on the roundings behind one term of an answer, and of any array it came from;
+        by default 2^20 + 2 d^2 + n, which holds for arrays and documents. A sum of k powers of
+        vectors needs no more than 2 d + k + 4.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a value is out of range, or does not belong to the notion.
+    """
+
+    notion: str
+    magnitude: float | None = None
+    n_documents: int = 1
+    whitening: Array | None = None
+    roundings: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.notion not in NOTIONS:
+            raise InvalidSettingError(
+                f"a notion of neighbours must be one of {', '.join(NOTIONS)}, got "
+                f"notion={self.notion!r}; take 'add-remove' for tensors of documents"
+            )
+        if self.magnitude is not None:
+            number("magnitude", self.magnitude, 1e-100, 1e100)
+        number("n_documents", self.n_documents, 1, 2**40)
+        if self.roundings is not None:
+            number("roundings", self.roundings, 1, 2**50)
+        if self.notion == "entry":
+            if self.magnitude is None or self.n_documents != 1 or self.whitening is not None:
+                raise InvalidSettingError(
+                    "entry neighbours need a magnitude and nothing of documents, got "
+                    f"magnitude={self.magnitude} n_documents={self.n_documents} "
+                    f"whitening={self.whitening is not None}; pass a public bound on the Frobenius "
+                    "norm of the tensor"
+                )
+        elif self.whitening is not None:
+            W = np.asarray(self.whitening)
+            if W.ndim != 2 or not np.isfinite(W).all() or not W.any():
+                raise InvalidSettingError(
+                    f"a map must be a finite matrix other than 0, got shape={W.shape}; "
+                    "pass whitening=None for tensors over words"
+                )
+
+    @property
+    def row_norm(self) -> float:
+        """r, rounded up: the largest norm of a row of W; 1 without a map."""
+        if self.whitening is None:
+            return 1.0
+        largest = float(np.linalg.norm(self.whitening, axis=1).max())
+        return float(largest * (1 + self.whitening.shape[1] * 2.0**-51))
+
+    def largest_entries(self, probes: Array) -> Array:
+        """Return s for each column u, rounded up; time O(d L), or that of W u."""
+        if self.whitening is None:
+            return np.asarray(np.abs(probes).max(axis=0), dtype=np.float64)
+        # The tensor may round W u otherwise; this is more than two such products are apart.
+        apart = self.row_norm * self.whitening.shape[1] * 2.0**-50
+        return np.asarray(np.abs(self.whitening @ probes).max(axis=0) + apart, dtype=np.float64)
+
+    def sensitivities(self, probes: Array, *, values: bool) -> Array:
+        """Return how far neighbours move ``T(I, u, u)`` (l2), or ``T(u, u, u)``, at each column u.
+
+        Parameters
+        ----------
+        probes : ndarray of shape (d, L)
+        values : bool
+            Whether T(u, u, u) is asked.
+
+        Returns
+        -------
+        ndarray of shape (L,)
+        """
+        s = self.largest_entries(probes)
+        power = s**3 if values else s**2
+        if self.notion == "entry":
+            return 6.0 * power
+        if values:
+            return (1.0 if self.notion == "add-remove" else 2.0) * power / self.n_documents
+        factor = {"add-remove": 1.0, "replace-one": math.sqrt(26) / 3}[self.notion]
+        if self.notion == "replace-one" and self.whitening is not None:
+            factor = 2.0
+        return factor * self.row_norm * power / self.n_documents
+
+    def magnitudes(self, probes: Array, *, values: bool) -> Array:
+        """Return the bound on the norm of all absolute terms behind an answer at each column u."""
+        if self.magnitude is not None:
+            return np.full(probes.shape[1], self.magnitude)
+        s = self.largest_entries(probes)
+        return TERMS * (s**3 if values else self.row_norm * s**2)
+
+    def roundings_of(self, dimension: int) -> int:
+        """Return most roundings behind one term of an answer."""
+        default = ROUNDINGS + 2 * dimension**2 + self.n_documents
+        return int(default if self.roundings is None else self.roundings)
+
+
+class DocumentTensor:
+    """T = (1/n) sum P3(W, W, W) over documents, known by its documents alone.
+
+    Those with fewer than three tokens count as blanks. Memory O(nnz + (d + n) L), time O(nnz L) an
+    answer, and O(n_features d L) with a map.
+
+    Parameters
+    ----------
+    batch : DocumentBatch
+        Of whole counts; the bounds of `Neighbours` do not hold for weights.
+    n_documents : int
+        n, at least the documents in the batch; see `Neighbours`.
+    whitening : ndarray of shape (n_features, d), optional
+        W.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number or shape does not fit.
+    """
+
+    def __init__(
+        self, batch: DocumentBatch, n_documents: int, whitening: Array | None = None
+    ) -> None:
+        held = len(batch.row_pointers) - 1
+        if n_documents < held:
+            raise InvalidSettingError(
+                "a batch must have no more documents than places, got "
+                f"n_documents={n_documents} held={held}; count every place"
+            )
+        if whitening is not None and (whitening.ndim != 2 or len(whitening) != batch.n_features):
+            raise InvalidSettingError(
+                "a map must have a row for each word, got "
+                f"shape={whitening.shape} n_features={batch.n_features}; pass W"
+            )
+        self._batch, self._whitening = batch, whitening
+        self.order = 3
+        self.dimension = batch.n_features if whitening is None else whitening.shape[1]
+        lengths = np.add.reduceat(np.append(batch.counts, 0.0), batch.row_pointers[:-1])
+        lengths[np.diff(batch.row_pointers) == 0] = 0.0
+        self._weights = np.zeros(held)
+        long = lengths >= 3
+        orders = lengths[long] * (lengths[long] - 1) * (lengths[long] - 2)
+        self._weights[long] = 1.0 / (orders * n_documents)
+        nnz = len(batch.counts)
+        self._by_word = (
+            *(np.empty(nnz), np.empty(nnz, dtype=np.int32)),
+            np.empty(batch.n_features + 1, dtype=np.int64),
+        )
+        group_by_word(batch.counts, batch.word_ids, batch.row_pointers, *self._by_word)
+
+    def apply(self, vectors: Array) -> tuple[Array, Array]:
+        """Return T(I, u, u), shape (d, L), and T(u, u, u), shape (L,), at the columns u."""
+        W, batch = self._whitening, self._batch
+        v = np.ascontiguousarray(vectors if W is None else W @ vectors)
+        powers = np.empty((3, len(self._weights), v.shape[1]))
+        project_powers(batch.counts, batch.word_ids, batch.row_pointers, v, powers)
+        seen = np.zeros_like(v)
+        associate_triples(*self._by_word, v, powers[0], powers[1], self._weights, seen)
+        values = np.einsum("dn,dn->n", v, seen)
+        return seen if W is None else W.T @ seen, values

@@ -1,0 +1,384 @@
+"""Power methods as state machines: they ask for T(I, u, ..., u) at some vectors and go on with it.
+
+Wang & Anandkumar's three algorithms [1]_ are one iteration with three ways to answer: from a tensor
+(Algorithm 1), from the next n documents of a stream (Algorithm 2), or with noise added to either
+(Algorithm 3). Here is the iteration; who asks it for `probes` and answers by `advance` decides
+which algorithm it is. Answers are for the tensor as it is: deflation happens here, since
+T - sum_j l_j v_j^(xp) applied to u needs only l_j, v_j and v_j'u.
+
+`DeflatedPower` finds one component after the other from L random starts. `SimultaneousPower` turns
+all of them at once and keeps them orthogonal (Wang & Lu [2]_). Both may go on for ever: after the
+last component `DeflatedPower` refines each against all others, so it follows a stream that drifts.
+
+References
+----------
+.. [1] Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS.
+.. [2] Wang, Lu (2017), "Tensor decomposition via simultaneous power iteration", ICML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What a power method has found so far.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray of shape (i,)
+        In the order they were found.
+    eigenvectors : ndarray of shape (d, i)
+        Unit columns, signed so that eigenvalues are positive where the order p is odd.
+    finished : ndarray of bool, shape (i,)
+        False for a component whose iterations were cut short.
+    """
+
+    eigenvalues: Array
+    eigenvectors: Array
+    finished: NDArray[np.bool_]
+
+
+class PowerMethod(Protocol):
+    """An iteration that lives on answers."""
+
+    @property
+    def probes(self) -> Array:
+        """Unit vectors u as columns, shape (d, L): where the next answer is wanted."""
+
+    @property
+    def wants_values_only(self) -> bool:
+        """Whether the next answer needs T(u, ..., u) alone."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all components have been found; answers may follow all the same."""
+
+    def advance(self, images: Array | None, values: Array) -> None:
+        """Take the answer: T(I, u, ..., u), shape (d, L), and T(u, ..., u), shape (L,)."""
+
+    def components(self) -> Components:
+        """Return what has been found."""
+
+    def state(self) -> Arrays:
+        """Return all that `from_state` needs."""
+
+
+class DeflatedPower:
+    """One component after the other: L random starts, R iterations, the best is kept and deflated.
+
+    Parameters
+    ----------
+    dimension : int
+        d.
+    n_components : int
+        k, at most d.
+    n_restarts, n_iterations : int
+        L and R.
+    order : int, default 3
+        p, at least 3.
+    eigenvalue_round : bool, default True
+        Ask once more for the eigenvalues of the last iterates, as Algorithms 1 and 3 do. Without
+        it they are those of the iterates before, as Algorithm 2 is printed.
+    seed : int
+        Of the random starts.
+
+    Notes
+    -----
+    Memory O(d (k + L)), time O(d k L) an answer. ``k R`` answers with images, and k more of values
+    alone with the eigenvalue round.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        n_components: int,
+        *,
+        n_restarts: int,
+        n_iterations: int,
+        order: int = 3,
+        eigenvalue_round: bool = True,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (
+            ("dimension", dimension, 1),
+            ("n_components", n_components, 1),
+            ("n_restarts", n_restarts, 1),
+            ("n_iterations", n_iterations, 1),
+            ("order", order, 3),
+        ):
+            if not float(value).is_integer() or value < least:
+                raise InvalidSettingError(
+                    f"{name} must be a whole number of at least {least}, got {name}={value}"
+                )
+        if not 0 <= seed < 2**64:
+            raise InvalidSettingError(
+                f"seed must be a whole number of 64 bits, got seed={seed}; leave it at 0"
+            )
+        if n_components > dimension:
+            raise InvalidSettingError(
+                "there must be no more components than dimensions, got "
+                f"n_components={n_components} dimension={dimension}; ask for fewer components"
+            )
+        self.n_restarts, self.n_iterations, self.order = n_restarts, n_iterations, order
+        self.eigenvalue_round = eigenvalue_round
+        self.seed = seed
+        self._values = np.zeros(n_components)
+        self._vectors = np.zeros((dimension, n_components))
+        self._found = 0
+        self._iteration = 0
+        self._probes = self._random_starts()
+
+    @property
+    def probes(self) -> Array:
+        """Unit vectors u as columns: the L iterates, or all components while refining."""
+        return self._probes
+
+    @property
+    def wants_values_only(self) -> bool:
+        """Whether the next answer is the eigenvalue round."""
+        return not self.finished and self._iteration == self.n_iterations
+
+    @property
+    def finished(self) -> bool:
+        """Whether all components have been found."""
+        return self._found == self._vectors.shape[1]
+
+    def advance(self, images: Array | None, values: Array) -> None:
+        """Take the answer at `probes`.
+
+        Parameters
+        ----------
+        images : ndarray of shape (d, L) or None
+            T(I, u, ..., u) for each probe; None if only values are wanted.
+        values : ndarray of shape (L,)
+            T(u, ..., u).
+
+        Raises
+        ------
+        InvalidSettingError
+            If shapes do not fit.
+        InvalidDocumentsError
+            If an answer is not finite; the state is as before.
+        """
+        probes = self._probes
+        values = np.asarray(values, dtype=np.float64)
+        wanted = None if self.wants_values_only else probes.shape
+        if values.shape != probes.shape[1:] or (
+            wanted is not None and (images is None or images.shape != wanted)
+        ):
+            raise InvalidSettingError(
+                "an answer must fit the probes, got "
+                f"images={None if images is None else images.shape} values={values.shape} "
+                f"probes={probes.shape}"
+            )
+        if not np.isfinite(values).all() or (images is not None and not np.isfinite(images).all()):
+            raise InvalidDocumentsError(
+                "power iterations must be answered with finite numbers, got NaN or infinity; "
+                "check the tensor or the documents"
+            )
+        if self.finished:
+            assert images is not None
+            self._refine(images, values)
+            return
+        across = self._vectors[:, : self._found].T @ probes
+        weighted = self._values[: self._found, None] * across ** (self.order - 1)
+        values = values - np.sum(weighted * across, axis=0)
+        if images is not None and not self.wants_values_only:
+            deflated = images - self._vectors[:, : self._found] @ weighted
+            self._probes = unit_columns(deflated, probes)
+            self._iteration += 1
+            if self._iteration < self.n_iterations or self.eigenvalue_round:
+                return
+        best = int(np.argmax(values))
+        self._values[self._found] = values[best]
+        self._vectors[:, self._found] = self._probes[:, best]
+        self._found += 1
+        self._iteration = 0
+        self._probes = self._vectors.copy() if self.finished else self._random_starts()
+
+    def _refine(self, images: Array, values: Array) -> None:
+        """Turn every component by the tensor less all others."""
+        vectors = self._vectors
+        across = vectors.T @ vectors
+        np.fill_diagonal(across, 0.0)
+        weighted = self._values[:, None] * across ** (self.order - 1)
+        values = values - np.sum(weighted * across, axis=0)
+        # Where p is odd, a step from u with a negative value leads to -u, whose value is positive.
+        self._values = np.abs(values) if self.order % 2 else values
+        self._vectors = unit_columns(images - vectors @ weighted, vectors)
+        self._probes = self._vectors.copy()
+
+    def components(self) -> Components:
+        """Return the components found; not the one in work."""
+        n = self._found
+        finished = np.ones(n, dtype=np.bool_)
+        return Components(self._values[:n].copy(), self._vectors[:, :n].copy(), finished)
+
+    def _random_starts(self) -> Array:
+        rng = np.random.default_rng([self.seed, self._found])
+        starts = rng.standard_normal((len(self._vectors), self.n_restarts))
+        return unit_columns(starts, starts)
+
+    def state(self) -> Arrays:
+        """Return all that `from_state` needs, as copies."""
+        settings = (
+            *(self.n_restarts, self.n_iterations, self.order),
+            *(int(self.eigenvalue_round), self.seed, self._found, self._iteration),
+        )
+        return {
+            "settings": np.array(settings, dtype=np.uint64),
+            "values": self._values.copy(),
+            "vectors": self._vectors.copy(),
+            "probes": self._probes.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Go on where `state` was taken, bit for bit."""
+        numbers = [int(x) for x in state["settings"].tolist()]
+        restarts, iterations, order, eigenvalue_round, seed, found, iteration = numbers
+        d, k = state["vectors"].shape
+        restored = cls(
+            d,
+            k,
+            n_restarts=restarts,
+            n_iterations=iterations,
+            order=order,
+            eigenvalue_round=bool(eigenvalue_round),
+            seed=seed,
+        )
+        restored._values, restored._vectors = state["values"].copy(), state["vectors"].copy()
+        restored._probes, restored._found = state["probes"].copy(), found
+        restored._iteration = iteration
+        return restored
+
+
+class SimultaneousPower:
+    """All k vectors at once: each is turned by the tensor, then all are made orthogonal by QR.
+
+    R answers in all, in place of k R: every document serves every component. From random starts it
+    finds the span of the components; which vector becomes which is decided by the order of QR, so
+    more starts than components are of no use.
+
+    Parameters
+    ----------
+    dimension, n_components : int
+        d and k, at most d.
+    n_iterations : int
+        R, after which it counts as finished; further answers refine.
+    order : int, default 3
+        p.
+    seed : int
+        Of the random starts.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        n_components: int,
+        *,
+        n_iterations: int,
+        order: int = 3,
+        seed: int = 0,
+    ) -> None:
+        checked = DeflatedPower(
+            dimension,
+            n_components,
+            n_restarts=n_components,
+            n_iterations=n_iterations,
+            order=order,
+            seed=seed,
+        )
+        self.n_iterations, self.order, self.seed = n_iterations, order, seed
+        self._iteration = 0
+        self._values = np.zeros(n_components)
+        self._probes = np.linalg.qr(checked.probes)[0]
+
+    @property
+    def probes(self) -> Array:
+        """Orthonormal vectors as columns, shape (d, k)."""
+        return self._probes
+
+    @property
+    def wants_values_only(self) -> bool:
+        """Never: every answer turns the vectors."""
+        return False
+
+    @property
+    def finished(self) -> bool:
+        """Whether R answers have been taken."""
+        return self._iteration >= self.n_iterations
+
+    def advance(self, images: Array | None, values: Array) -> None:
+        """Take the answer at `probes`; as `DeflatedPower.advance`."""
+        values = np.asarray(values, dtype=np.float64)
+        if (
+            images is None
+            or images.shape != self._probes.shape
+            or values.shape != (self._probes.shape[1],)
+        ):
+            raise InvalidSettingError(
+                "an answer must fit the probes, got "
+                f"images={None if images is None else images.shape} values={values.shape} "
+                f"probes={self._probes.shape}"
+            )
+        if not (np.isfinite(values).all() and np.isfinite(images).all()):
+            raise InvalidDocumentsError(
+                "power iterations must be answered with finite numbers, got NaN or infinity; "
+                "check the tensor or the documents"
+            )
+        self._values = values
+        # The strongest first: QR keeps the first direction and bends the last.
+        order = np.argsort(-values, kind="stable")
+        turned, corner = np.linalg.qr(images[:, order])
+        signs = np.where(np.diag(corner) < 0, -1.0, 1.0)
+        self._values = values[order]
+        self._probes = np.ascontiguousarray(turned * signs)
+        self._iteration += 1
+
+    def components(self) -> Components:
+        """Return all components; finished when R answers have been taken."""
+        done = np.full(len(self._values), self.finished)
+        return Components(self._values.copy(), self._probes.copy(), done)
+
+    def state(self) -> Arrays:
+        """Return all that `from_state` needs, as copies."""
+        settings = (self.n_iterations, self.order, self.seed, self._iteration)
+        return {
+            "settings": np.array(settings, dtype=np.uint64),
+            "values": self._values.copy(),
+            "probes": self._probes.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Go on where `state` was taken, bit for bit."""
+        iterations, order, seed, iteration = (int(x) for x in state["settings"].tolist())
+        d, k = state["probes"].shape
+        restored = cls(d, k, n_iterations=iterations, order=order, seed=seed)
+        restored._values, restored._probes = state["values"].copy(), state["probes"].copy()
+        restored._iteration = iteration
+        return restored
+
+
+def unit_columns(columns: Array, otherwise: Array) -> Array:
+    """Return the columns at length 1; one without length is replaced by that of `otherwise`."""
+    # By a power of 2, which rounds nothing: squares of very small or large numbers are not lost.
+    _, exponents = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
+    columns = np.ldexp(columns, -exponents)
+    norms = np.linalg.norm(columns, axis=0)
+    usable = norms > 0
+    scaled: Array = np.where(usable, columns, otherwise) / np.where(usable, norms, 1.0)
+    return scaled

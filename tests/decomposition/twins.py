@@ -1,0 +1,87 @@
+"""The power methods as their papers print them, line by line on dense arrays of order 3; slow."""
+
+import numpy as np
+
+
+def _start(seed, i, d, L):
+    starts = np.random.default_rng([seed, i]).standard_normal((d, L))
+    return [starts[:, tau] / np.sqrt(np.sum(starts[:, tau] ** 2)) for tau in range(L)]
+
+
+def _image(tensor, u):
+    return np.einsum("abc,b,c->a", tensor, u, u)
+
+
+def _cube(tensor, u):
+    return np.einsum("abc,a,b,c->", tensor, u, u, u)
+
+
+def algorithm_1(tensor, k, L, R, seed):
+    """Wang & Anandkumar (2016), Algorithm 1."""
+    tensor = tensor.copy()
+    d = len(tensor)
+    values, vectors = [], []
+    for i in range(k):
+        last = []
+        for u in _start(seed, i, d, L):
+            for _ in range(R):
+                image = _image(tensor, u)
+                u = image / np.sqrt(np.sum(image**2))
+            last.append(u)
+        best = max(range(L), key=lambda tau: _cube(tensor, last[tau]))
+        values.append(_cube(tensor, last[best]))
+        vectors.append(last[best])
+        tensor -= values[i] * np.einsum("a,b,c->abc", vectors[i], vectors[i], vectors[i])
+    return np.array(values), np.array(vectors).T
+
+
+def algorithm_2(tensor, k, L, R, seed):
+    """Algorithm 2, every batch of documents replaced by its mean.
+
+    The eigenvalue is that of the iterate before the last, and xi = v_j'u_t.
+    """
+    d = len(tensor)
+    values, vectors = [], []
+    for i in range(k):
+        u = _start(seed, i, d, L)
+        for _ in range(R):
+            lam = [0.0] * L
+            turned = [np.zeros(d)] * L
+            for tau in range(L):
+                turned[tau] = _image(tensor, u[tau])
+                lam[tau] = _cube(tensor, u[tau])
+                for j in range(i):
+                    xi = vectors[j] @ u[tau]
+                    turned[tau] = turned[tau] - values[j] * xi**2 * vectors[j]
+                    lam[tau] = lam[tau] - values[j] * xi**3
+            u = [vector / np.sqrt(vector @ vector) for vector in turned]
+        best = int(np.argmax(lam))
+        values.append(lam[best])
+        vectors.append(u[best])
+    return np.array(values), np.array(vectors).T
+
+
+def simultaneous(tensor, k, R, seed):
+    """Wang & Lu (2017): all vectors at once, made orthogonal one after the other.
+
+    The strongest goes first; each keeps the direction of its image.
+    """
+    u, d = [], len(tensor)
+    for start in _start(seed, 0, d, k):
+        for other in u:
+            start = start - (other @ start) * other
+        u.append(start / np.sqrt(start @ start))
+    # QR leaves the sign of a basis open; the twin takes that of LAPACK.
+    basis = np.linalg.qr(np.array(_start(seed, 0, d, k)).T)[0]
+    u = [vector * np.sign(vector @ basis[:, i]) for i, vector in enumerate(u)]
+    for _ in range(R):
+        values = [_cube(tensor, vector) for vector in u]
+        order = sorted(range(k), key=lambda i: -values[i])
+        turned = []
+        for i in order:
+            vector = _image(tensor, u[i])
+            for other in turned:
+                vector = vector - (other @ vector) * other
+            turned.append(vector / np.sqrt(vector @ vector))
+        u, values = turned, [values[i] for i in order]
+    return np.array(values), np.array(u).T

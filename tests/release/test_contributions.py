@@ -1,0 +1,271 @@
+"""What a document adds: norms against dense twins, sums with clip factors, packing."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+from streamlda.privacy.clipping import NORM_ERROR, clip_factors
+from streamlda.release.contributions import (
+    CANCELLATION,
+    FirstPart,
+    NormsPart,
+    PairPart,
+    TriplePart,
+    View,
+    pack_pairs,
+    pack_triples,
+    unpack_pairs,
+    unpack_triples,
+)
+from streamlda.whitening import random_map
+from tests import oracle
+from tests.corpora import KINDS, batch_of, corpus, small_corpora
+from tests.release.streams import MAP, POOL
+
+D = 9
+
+
+def nasty_map(d):
+    """Rows that repeat, cancel, vanish and tower above the others."""
+    rows = [MAP[0], MAP[1], MAP[2], MAP[3], MAP[4], np.zeros(3), 30 * MAP[0], -30 * MAP[0]]
+    return np.ascontiguousarray([row for row, _ in zip(itertools.cycle(rows), range(d))])
+
+
+MAPS = {"random": random_map(D, 4, 1), "nasty": nasty_map(D)}
+
+ADVERSARIAL = [
+    *(corpus(kind) for kind in KINDS),
+    [[w for w, n in document.items() for _ in range(min(n, 2000))] for document in POOL.values()],
+    [list(range(D)), [w for w in range(D) for _ in range(11)], [6] * 500 + [7] * 499],
+    [[4] * 100_000, [0, 0, 0], [0, 1, 2]],
+]
+
+
+def view_of(documents, d, active=None):
+    batch = batch_of(documents, d)
+    everyone = np.ones(len(documents), dtype=bool)
+    return View(batch, everyone if active is None else np.asarray(active))
+
+
+def dense(documents, d, order, W=None):
+    """Return the statistic of each document from its definition; zeros below three tokens."""
+    none = np.zeros((d,) * order)
+    found = [oracle.statistic(t, d, order) if len(t) >= 3 else none for t in documents]
+    return [part if W is None else oracle.through(part, W) for part in found]
+
+
+def norms(arrays):
+    return np.array([np.linalg.norm(array) for array in arrays])
+
+
+def quarter_of_absolute_terms(documents, W):
+    """Return what the pair norms are never below: a quarter of the absolute terms."""
+    found = []
+    for tokens in documents:
+        c = np.bincount(tokens, minlength=len(W)) if tokens else np.zeros(len(W))
+        own = np.linalg.norm(c[:, None] * W)
+        terms = np.linalg.norm(c) * np.linalg.norm(W.T @ c) + own
+        found.append(terms / (len(tokens) * (len(tokens) - 1)) if len(tokens) >= 3 else 0.0)
+    return np.array(found) / CANCELLATION
+
+
+def check_norms(documents, W):
+    d, view = len(W), view_of(documents, len(W))
+    first = FirstPart(d, 1.0, 1.0).norms(view)
+    np.testing.assert_allclose(first, norms(dense(documents, d, 1)), rtol=1e-9)
+
+    part = PairPart(d, None, 1.0, 1.0)
+    found, true = part.norms(view), norms(dense(documents, d, 2))
+    # Without a map nothing cancels: the quarter is never the larger.
+    np.testing.assert_allclose(found, true, rtol=1e-9)
+    assert np.all(found <= part.largest_norm)
+
+    part = PairPart(d, W, 1.0, 1.0)
+    found, true = part.norms(view), norms(dense(documents, d, 2, W))
+    expected = np.maximum(true, quarter_of_absolute_terms(documents, W))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert np.all(found >= true * (1 - NORM_ERROR))
+    assert np.all(found <= part.largest_norm)
+
+    triples = TriplePart(W, 1.0, 1.0)
+    found, true = triples.norms(view), norms(dense(documents, d, 3, W))
+    # Rounding of a sum whose terms are as large as the largest document's.
+    assert np.all(found >= true * (1 - NORM_ERROR) - 1e-12 * triples.largest_norm)
+    assert np.all(found <= triples.largest_norm)
+    one_word = np.array([len(t) >= 3 and len(set(t)) == 1 for t in documents], dtype=bool)
+    np.testing.assert_allclose(found[one_word], true[one_word], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("documents", ADVERSARIAL)
+def test_norms_are_those_of_the_dense_statistics(documents, name):
+    check_norms(documents, MAPS[name])
+
+
+@pytest.mark.fuzz
+@given(small_corpora())
+def test_norms_are_those_of_the_dense_statistics_on_any_small_corpus(drawn):
+    documents, W = drawn
+    W[0] += 1e-3  # no map of zeros alone: its norms could not be bounds
+    check_norms(documents, W)
+
+
+def test_norms_with_terms_that_cancel_are_a_quarter_of_the_terms():
+    """One word q + 1 times and q others once, all with its row turned round: y is that row."""
+    q = 63
+    W = np.ones((q + 1, 1))
+    W[1:] = -1
+    documents = [[0] * (q + 1) + list(range(1, q + 1))]
+    true = norms(dense(documents, q + 1, 2, W))
+    found = PairPart(q + 1, W, 1.0, 1.0).norms(view_of(documents, q + 1))
+    assert found > 2 * true
+    np.testing.assert_allclose(found, quarter_of_absolute_terms(documents, W), rtol=1e-9)
+
+
+def check_sums(part, name, arrays, documents, active, bound):
+    """Sums are those of the active documents' dense twins times factors that hold the bound."""
+    view = view_of(documents, D, active)
+    factors = clip_factors(part.norms(view), bound) * view.active
+    true = norms(arrays)
+    assert np.all(factors * true <= bound)
+    part.add(view)
+    sums = part.take()
+    scale = max(1.0, float(true.max(initial=0.0))) * max(1, len(documents))
+    expected = sum(f * array for f, array in zip(factors, arrays, strict=True))
+    np.testing.assert_allclose(sums[name], expected, rtol=0, atol=1e-11 * scale)
+    assert float(sums[f"{name}_kept"]) == pytest.approx(factors.sum(), abs=1e-9)
+    # And a second group begins with nothing.
+    assert all(not array.any() for array in part.take().values())
+    return factors
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("documents", [c for c in ADVERSARIAL if c])
+def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile):
+    W = MAPS[name]
+    active = np.arange(len(documents)) % 4 != 1
+    for part_of, block, arrays in (
+        (lambda C: FirstPart(D, C, 1.0), "first", dense(documents, D, 1)),
+        (
+            lambda C: PairPart(D, None, C, 1.0),
+            "pair",
+            [pack_pairs(array) for array in dense(documents, D, 2)],
+        ),
+        (lambda C: PairPart(D, W, C, 1.0), "pair", dense(documents, D, 2, W)),
+        (
+            lambda C: TriplePart(W, C, 1.0),
+            "triple",
+            [pack_triples(array) for array in dense(documents, D, 3, W)],
+        ),
+    ):
+        found = norms(arrays)
+        positive = found[found > 0]
+        bound = 1.0 if not len(positive) else float(np.quantile(positive, min(quantile, 1.0)))
+        bound *= 0.5 if quantile == 0.0 else max(quantile, 1.0)
+        factors = check_sums(part_of(bound), block, arrays, documents, active, bound)
+        usable = active & (np.array([len(t) for t in documents]) >= 3)
+        assert not factors[~usable].any()
+        if quantile == 0.0:
+            assert np.all(factors[usable & (found > 0)] < 0.51)
+
+
+def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms():
+    documents = ADVERSARIAL[0] + ADVERSARIAL[-1]
+    active = np.arange(len(documents)) % 3 != 0
+    view = view_of(documents, D, active)
+    for part in (FirstPart(D, 1.0, 1.0), PairPart(D, MAPS["random"], 1.0, 1.0)):
+        counted = NormsPart(part, 0.5)
+        counted.add(view)
+        counted.add(view)
+        edges = counted.histogram.edges
+        found = part.norms(view)[view.active]
+        expected = [np.sum((low < found) & (found <= up)) for low, up in itertools.pairwise(edges)]
+        counts = counted.take()[f"{part.name}_norms"]
+        np.testing.assert_array_equal(counts[1:], 2 * np.array(expected))
+        assert counts.sum() == 2 * view.active.sum()
+        assert not counted.take()[f"{part.name}_norms"].any()
+        assert counts is not counted.histogram.counts
+
+
+def test_blocks_fit_what_the_parts_return():
+    documents = ADVERSARIAL[0]
+    W = MAPS["random"]
+    parts = [FirstPart(D, 0.5, 1.0), PairPart(D, W, 0.5, 1.0), TriplePart(W, 0.5, 1.0)]
+    for part in [*parts, PairPart(D, None, 0.5, 1.0), *(NormsPart(p, 1.0) for p in parts)]:
+        part.add(view_of(documents, D))
+        sums = part.take()
+        assert {block.name: block.shape for block in part.blocks()} == {
+            name: np.shape(array) for name, array in sums.items()
+        }
+        for block in part.blocks():
+            assert not block.nonnegative or sums[block.name].min() >= 0
+
+
+def test_absolute_terms_stay_within_what_the_blocks_promise():
+    """`magnitude` and `sum_magnitude` of the blocks, from the dense absolute terms."""
+    W = MAPS["nasty"]
+    documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
+    view = view_of(documents, D)
+    bounds = 0.01, 1.0
+    parts = PairPart(D, W, bounds[0], 1.0), TriplePart(W, bounds[1], 1.0)
+    for part, bound, order in zip(parts, bounds, (2, 3), strict=True):
+        block = part.blocks()[0]
+        factors = clip_factors(part.norms(view), bound)
+        for tokens, factor in zip(documents, factors, strict=True):
+            terms = absolute_terms(tokens, W, order)
+            assert terms <= block.magnitude * bound
+            assert factor * terms <= block.sum_magnitude * bound
+
+
+def absolute_terms(tokens, W, order):
+    """Return the norm of the sum of absolute terms that the part adds for one document.
+
+    Sums over words are taken inside y = W'c before they are multiplied; then c c' W and the
+    repeats, and y y y with its corrections, are what is added, each for itself.
+    """
+    c = np.bincount(tokens, minlength=len(W)).astype(float)
+    y, length = W.T @ c, len(tokens)
+    if order == 2:
+        terms = np.abs(np.outer(c, y)) + c[:, None] * np.abs(W)
+        return np.linalg.norm(terms) / (length * (length - 1))
+    pairs = np.einsum("w,wi,wj->ij", c, np.abs(W), np.abs(W))
+    repeats = np.einsum("ij,k->ijk", pairs, np.abs(y))
+    terms = np.einsum("i,j,k->ijk", *[np.abs(y)] * 3) + 2 * np.einsum(
+        "w,wi,wj,wk->ijk", c, *[np.abs(W)] * 3
+    )
+    terms += repeats + repeats.transpose(0, 2, 1) + repeats.transpose(2, 0, 1)
+    return np.linalg.norm(terms) / (length * (length - 1) * (length - 2))
+
+
+def test_fractional_counts_are_refused():
+    with pytest.raises(InvalidDocumentsError, match="whole"):
+        DocumentBatch(np.array([1.5, 3.0]), np.array([0, 1], np.int32), np.array([0, 2]), D)
+
+
+arrays = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+@given(arrays, st.integers(1, 7))
+def test_packing_pairs_and_back_keeps_entries_and_norms(rng, d):
+    matrix = rng.normal(size=(d, d))
+    matrix += matrix.T
+    packed = pack_pairs(np.triu(matrix))
+    assert packed.shape == (d * (d + 1) // 2,)
+    np.testing.assert_allclose(unpack_pairs(packed, d), matrix, rtol=1e-14)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix), rel=1e-13)
+
+
+@given(arrays, st.integers(1, 6))
+def test_packing_triples_and_back_keeps_entries_and_norms(rng, t):
+    tensor = rng.normal(size=(t, t, t))
+    tensor = sum(tensor.transpose(order) for order in itertools.permutations(range(3)))
+    packed = pack_triples(tensor)
+    assert packed.shape == (t * (t + 1) * (t + 2) // 6,)
+    np.testing.assert_allclose(unpack_triples(packed, t), tensor, rtol=1e-13, atol=1e-14)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(tensor), rel=1e-13)
