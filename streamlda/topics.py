@@ -261,7 +261,7 @@ def topics_along(
     alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
     order = np.argsort(-alpha, kind="stable")
     inner = whitening.T @ centred
-    spectrum: Array = np.linalg.eigvalsh((inner + inner.T) / 2)[::-1]
+    spectrum = np.asarray(np.linalg.eigvalsh((inner + inner.T) / 2)[::-1], dtype=np.float64)
     return SpectralTopics(
         topics=topics[order],
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
