@@ -100,14 +100,14 @@ def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Ar
     probes = whitening / scale[:, None]
     # Cut to n_columns before the action is solved for, not after: with m columns the system is
     # ill-conditioned, and on documents the sampling noise then costs more than the cut.
-    left = _left_vectors(sketch, n_columns)
+    left = left_vectors(sketch, n_columns)
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
     return np.ascontiguousarray(scale[:, None] * directions)
 
 
-def _left_vectors(matrix: Array, n: int) -> Array:
+def left_vectors(matrix: Array, n: int) -> Array:
     """Return the n leading left singular vectors of a slender matrix."""
     squares, right = np.linalg.eigh(matrix.T @ matrix)
     if squares[0] > WELL_CONDITIONED * squares[-1]:

@@ -22,7 +22,7 @@ ROOMS = [
     {"documents", "source", "arrays_file", "analysis", "settings", "threads"},
     {"vocabulary", "kernels"},
     {"moments", "whitening", "decomposition", "inference", "simulate", "privacy"},
-    {"topics", "model", "evaluation", "coherence", "refinement"},
+    {"topics", "model", "evaluation", "coherence", "refinement", "words"},
     {"engine", "power_engine", "ingest", "checkpoint", "release", "state_file"},
     {"estimator", "service", "scaleout", "sites", "testing"},
     {"__init__"},

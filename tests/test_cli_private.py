@@ -14,7 +14,7 @@ from streamlda.analysis import TextAnalyzer
 from streamlda.cli.private_fit import SHARE_OF_WORDS, for_fewer_words, stream_name
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.evaluation import matched_l1_error
-from streamlda.ingest import Ingestion, WordsToSelect
+from streamlda.ingest import Ingestion
 from streamlda.model import load
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.ledger_reader import read_report
@@ -24,6 +24,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.release.releaser import ledger_terms
 from streamlda.release.settings import PrivateSettings
 from streamlda.source import Poll
+from streamlda.words import WordsToSelect
 from tests.test_cli import run
 
 EVERY = 4000

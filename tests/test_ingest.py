@@ -16,10 +16,11 @@ from streamlda.errors import (
     SourceError,
     VocabularyError,
 )
-from streamlda.ingest import Ingestion, WordsToLearn
+from streamlda.ingest import Ingestion
 from streamlda.simulate import PlantedLDA, SimulatedSource
 from streamlda.source import Place, Poll, Progress, Reject
 from streamlda.vocabulary import Vocabulary
+from streamlda.words import WordsToLearn
 
 WORDS = ["apple", "bread", "cheese", "dates"]
 

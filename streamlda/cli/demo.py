@@ -99,7 +99,8 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
 
     from streamlda.analysis import TextAnalyzer
     from streamlda.engine import Engine, EngineSettings
-    from streamlda.ingest import Ingestion, WordsToLearn
+    from streamlda.ingest import Ingestion
+    from streamlda.words import WordsToLearn
 
     start = perf_counter()
     words = WordsToLearn(

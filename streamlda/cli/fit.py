@@ -17,9 +17,10 @@ from streamlda.cli.sources import by_reason, check_output, open_sources, source_
 if TYPE_CHECKING:
     from streamlda.analysis import TextAnalyzer
     from streamlda.engine import EngineSettings
-    from streamlda.ingest import Counts, Ingested, WordsToLearn
+    from streamlda.ingest import Counts, Ingested
     from streamlda.model import TopicModel
     from streamlda.vocabulary import Vocabulary
+    from streamlda.words import WordsToLearn
 
 
 def frequency(value: str) -> float:
@@ -297,7 +298,7 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
 def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
     """Return the words, or how to choose them, and how many there are at most."""
     from streamlda.analysis import FrequencyLimits
-    from streamlda.ingest import WordsToLearn
+    from streamlda.words import WordsToLearn
 
     kinds = [name for name in ("vocabulary", "vocabulary_size", "hash_bits") if settings[name]]
     if len(kinds) > 1:

@@ -20,7 +20,7 @@ from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
     from streamlda.analysis import TextAnalyzer
-    from streamlda.ingest import Counts, Ingested, WordsToSelect
+    from streamlda.ingest import Counts, Ingested
     from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
     from streamlda.release.engine import PrivateSnapshot
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamlda.release.settings import PrivateSettings
     from streamlda.source import Source
     from streamlda.vocabulary import Vocabulary
+    from streamlda.words import WordsToSelect
 
 #: Part of delta that a choice of words may use with its Gaussian noise. The rest is at least what
 #: `PrivateSettings.delta_left` takes off, so that terms made for the topics cover the words too.
@@ -217,7 +218,7 @@ class PrivateRun:
         return self.words
 
     def _words_to_select(self, selection: WordSelection, releaser: Releaser) -> WordsToSelect:
-        from streamlda.ingest import WordsToSelect
+        from streamlda.words import WordsToSelect
 
         return WordsToSelect(
             selection,

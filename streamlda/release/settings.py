@@ -21,9 +21,9 @@ from streamlda.privacy.noise import Noise
 DENSE_FEATURES = 1024
 
 #: Columns of the random map for larger vocabularies: as many as K + oversampling, or this many
-#: times K; a narrow sketch wastes what the noise leaves (planted topics, d = 1000, epsilon = 1:
-#: error 0.105 with 3 K columns, 0.082 with 12 K, 0.067 without a map).
-COLUMNS_PER_TOPIC = 10
+#: times K. A narrow sketch wastes what the noise leaves (planted topics, d = 1000, epsilon = 1:
+#: error 0.105 with 3 K columns, 0.082 with 12 K, 0.067 without a map), a wide one costs time.
+COLUMNS_PER_TOPIC = 6
 
 #: Stages of a window and their shares of its places.
 STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}

@@ -29,6 +29,7 @@ from scipy.stats import norm
 
 from streamlda.errors import InsufficientDataError
 from streamlda.topics import Seen, SpectralTopics, recover_topics
+from streamlda.whitening import left_vectors
 
 Array = NDArray[np.float64]
 
@@ -272,7 +273,7 @@ def project_simplex(v: Array) -> Array:
 
 def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, Array]:
     """Return the n leading eigenpairs of M2 from M2 W: range by the sketch, values by W."""
-    left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n]
+    left = left_vectors(sketch, n)
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     return values[::-1], left @ vectors[:, ::-1]
