@@ -25,6 +25,7 @@ from bench.private import PRIVATE
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_private import WA16_PRIVATE
+from bench.wa16_solvers import WA16_SOLVERS
 
 # planted-*
 
@@ -280,5 +281,6 @@ ALL = [
     *WA16_FIGURE_1,
     *WA16_ONLINE,
     *WA16_PRIVATE,
+    *WA16_SOLVERS,
 ]
 BY_ID = {scenario.id: scenario for scenario in ALL}

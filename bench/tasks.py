@@ -25,6 +25,7 @@ from bench.private_tasks import PRIVATE_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
+from bench.wa16_solvers import WA16_SOLVERS_TASKS
 
 Json = dict[str, Any]
 
@@ -241,6 +242,7 @@ TASKS = {
         *WA16_FIGURE_1_TASKS,
         *WA16_ONLINE_TASKS,
         *WA16_PRIVATE_TASKS,
+        *WA16_SOLVERS_TASKS,
     )
 }
 

@@ -20,6 +20,7 @@ REASONS = {
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is passed over",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
     "broken-parquet": "damaged Parquet data; the rest of the file is passed over",
+    "decoder-failed": "a record that the decoder of the caller could not take",
     "missing-column": "a file without the text column; the whole file is passed over",
     "missing-field": "a record without the text field, or a null in its place",
     "not-an-object": "a JSON line that is no object",

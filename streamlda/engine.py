@@ -83,10 +83,13 @@ class EngineSettings:
         Of the random map and the restarts; 0 <= seed < 2^64.
     solver : str, default "whitened-tensor"
         How topics come from documents: one of `SOLVERS`; see `new_engine`.
-    documents_per_round : int, default 1000
-        n, fresh documents of each power iteration of the online solvers.
-    n_restarts, n_iterations : int, default 10
-        L and R of the online solvers; ``simultaneous`` has no restarts.
+    documents_per_round : int or None, default None
+        n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
+        lets rounds of refining grow with the stream, so that topics sharpen for ever.
+    n_restarts : int, default 10
+        L, random starts of each component; for ``online-power``.
+    n_iterations : int, default 5
+        R, rounds that find a component, or all of them for ``simultaneous``; later rounds refine.
     """
 
     n_components: int
@@ -97,17 +100,19 @@ class EngineSettings:
     round_growth: float = 5.0
     seed: int = 0
     solver: str = WHITENED_TENSOR
-    documents_per_round: int = 1000
+    documents_per_round: int | None = None
     n_restarts: int = 10
-    n_iterations: int = 10
+    n_iterations: int = 5
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise InvalidSettingError(
                 f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
             )
-        for name in ("documents_per_round", "n_restarts", "n_iterations"):
-            _at_least(name, getattr(self, name), 1)
+        if self.documents_per_round is not None:
+            _at_least("documents_per_round", self.documents_per_round, 1)
+        _at_least("n_restarts", self.n_restarts, 1)
+        _at_least("n_iterations", self.n_iterations, 1)
         _at_least("n_components", self.n_components, 1)
         _at_least("n_features", self.n_features, 1)
         _at_least("warmup_documents", self.warmup_documents, 1)
@@ -136,8 +141,16 @@ class EngineSettings:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the two kept rounds with maps: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3)."""
+        """Bytes of the two kept rounds with maps: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
+
+        Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
+        with L = K for ``simultaneous``, else the larger of K and `n_restarts`.
+        """
         d, m, t = self.n_features, self.n_columns, self.n_triple_columns
+        if self.solver != WHITENED_TENSOR:
+            K = self.n_components
+            L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
+            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L)
         return 2 * 8 * (3 * d + 2 * d * m + d * t + 2 * t**2 + 2 * t**3)
 
 
@@ -383,15 +396,20 @@ def _joined(parts: list[DocumentBatch]) -> DocumentBatch:
     )
 
 
-def first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
-    """Find a map by power steps on the second moment of the warm-up documents, and sum them."""
+def first_map(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[np.float64]:
+    """Find a map by power steps on the second moment of the warm-up documents."""
     W = random_map(settings.n_features, settings.n_columns, settings.seed)
     for _ in range(WARMUP_POWER_STEPS):
         sketch = Moments(W, triple_columns=0)
         for part in warmup:
             sketch.add(part)
         W = _better_map(sketch, settings)
-    moments = Moments(W, settings.n_triple_columns)
+    return W
+
+
+def first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
+    """Find the first map, and sum the warm-up documents through it."""
+    moments = Moments(first_map(warmup, settings), settings.n_triple_columns)
     for part in warmup:
         moments.add(part)
     return moments

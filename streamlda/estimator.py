@@ -17,11 +17,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine, EngineSettings
+from streamlda.engine import WHITENED_TENSOR, Engine, EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.evaluation import DocumentCompletion, top_words
 from streamlda.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model import TopicModel
+from streamlda.power_engine import new_engine
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.release.matrix import MatrixFit, Users
@@ -33,9 +34,6 @@ Array = NDArray[np.float64]
 #: Rows with fractional entries are scaled to this many tokens: so many that the correction for
 #: words drawn together with themselves vanishes.
 PSEUDO_TOKENS = 1e6
-
-#: The name of the default way from moments to topics; the only one so far.
-WHITENED_TENSOR = "whitened-tensor"
 
 #: Parameters that say nothing without epsilon, and must be left as they are then.
 _ONLY_PRIVATE = {
@@ -63,8 +61,20 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
         document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
         too large on most real text.
-    solver : {"whitened-tensor"}, default "whitened-tensor"
-        How topics are found from the moments.
+    solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
+        How topics are found: "whitened-tensor", the default, sums a small tensor; the others ask
+        the stream anew at each power iteration, need less memory when K is large, and may find
+        fewer than `n_components` topics. "online-power" is for fits without `epsilon`,
+        "noisy-power" for those with it.
+    documents_per_round : int or None, default None
+        For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration. None
+        begins with 1000 and takes more and more, so that topics sharpen for ever.
+    n_restarts : int or None, default None
+        For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 5
+        with `epsilon`.
+    n_iterations : int or None, default None
+        For all but the first: power iterations that find a topic ("simultaneous": all topics).
+        None takes 5, and 6 with `epsilon`.
     warmup_documents : int, default 10000
         First documents that are kept in memory to find where to look.
     oversampling : int, default 50
@@ -108,8 +118,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     components_ : ndarray of shape (n_components_, n_features)
         Word probabilities of each topic; rows sum to 1. Most prevalent topic first.
     n_components_ : int
-        Number of topics. With `epsilon` those that stand above the noise, with a warning where
-        they are fewer than `n_components`.
+        Number of topics: fewer than `n_components` where an online solver has not found them all
+        yet (`diagnostics_` says what is missing). With `epsilon` those that stand above the noise,
+        with a warning where they are fewer.
     alpha_ : ndarray of shape (n_components_,)
         Dirichlet parameters of the topic mixtures.
     alpha_0_ : float
@@ -185,6 +196,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         *,
         alpha_0: float | str = 1.0,
         solver: str = WHITENED_TENSOR,
+        documents_per_round: int | None = None,
+        n_restarts: int | None = None,
+        n_iterations: int | None = None,
         warmup_documents: int = 10_000,
         oversampling: int = 50,
         random_state: Any = None,
@@ -204,6 +218,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_components = n_components
         self.alpha_0 = alpha_0
         self.solver = solver
+        self.documents_per_round = documents_per_round
+        self.n_restarts = n_restarts
+        self.n_iterations = n_iterations
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
         self.random_state = random_state
@@ -471,7 +488,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         batch = _counts(X)
         if reset:
             self._warn_of_few_words(batch.n_features)
-            engine = Engine(self._settings(batch.n_features))
+            engine = new_engine(self._settings(batch.n_features))
             engine.add(batch)
             self._engine = engine
             self.__dict__.pop("_private", None)
@@ -555,6 +572,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "a private fit must have epsilon and delta, got "
                 f"epsilon={self.epsilon} delta={self.delta}; take a delta well below 1 / n_samples"
             )
+        if self.documents_per_round is not None:
+            raise InvalidSettingError(
+                "the rounds of a private fit must be shares of its window, got "
+                f"documents_per_round={self.documents_per_round} epsilon={self.epsilon}; leave it "
+                "out"
+            )
         if ends:
             places = batch.n_documents
             if self.privacy_unit == "user" or self.mode == "prefix":
@@ -580,14 +603,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             oversampling=self.oversampling,
             seed=seed,
             noise_in_state=self.noise_in_state,
+            **self._of_solver(),
         )
 
     def _checked_alpha_0(self) -> float | None:
-        """Check the solver and alpha_0; return alpha_0, None for "auto"."""
-        if self.solver != WHITENED_TENSOR:
-            raise InvalidSettingError(
-                f"the solver must be {WHITENED_TENSOR!r}, got solver={self.solver!r}"
-            )
+        """Check alpha_0 and return it, None for "auto"."""
         if self.alpha_0 != "auto" and not isinstance(self.alpha_0, Real):
             raise InvalidSettingError(
                 f"alpha_0 must be a number or 'auto', got alpha_0={self.alpha_0!r}"
@@ -607,7 +627,15 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             warmup_documents=self.warmup_documents,
             oversampling=self.oversampling,
             seed=self._seed(),
+            documents_per_round=self.documents_per_round,
+            **self._of_solver(),
         )
+
+    def _of_solver(self) -> dict[str, Any]:
+        """Return the settings of the solver; those left open are for the engine to choose."""
+        numbers = {"n_restarts": self.n_restarts, "n_iterations": self.n_iterations}
+        given = {name: number for name, number in numbers.items() if number is not None}
+        return {"solver": self.solver, **given}
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         return validate_data(

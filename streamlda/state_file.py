@@ -25,6 +25,7 @@ from streamlda.arrays_file import ArraysFile, read_arrays, write_arrays
 from streamlda.engine import Engine
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
 from streamlda.model import STATE_FORMAT
+from streamlda.power_engine import restored_engine
 from streamlda.release.engine import PrivateEngine
 from streamlda.release.releaser import PrivateLearner
 from streamlda.release.state import differing
@@ -120,7 +121,7 @@ def load_state(
                 f"path={str(path)!r}; pass the learner that fits"
             )
         if learner is None:
-            return Engine.from_state(file.arrays, state)
+            return restored_engine(file.arrays, state)
         _check_fits(path, learner, state, run)
         engine = _private_engine(file, learner)
     except (InvalidSettingError, LedgerError):

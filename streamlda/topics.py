@@ -67,6 +67,9 @@ class Seen:
         These columns of W.
     pair_noise, triple_noise : ndarrays of shape (t, t) and (t, t, t)
         One draw of the sampling noise of ``W'G`` and T (`Moments.half_differences`).
+    triple_first, triple_pairs : ndarrays of shape (t,) and (t, t), optional
+        ``W'M1`` and ``W'G`` of the documents behind T, where these are not those behind `first`
+        and `pairs`: T is centred by its own, so that a stream may drift in between.
     """
 
     documents: int
@@ -76,6 +79,8 @@ class Seen:
     whitening: Array
     pair_noise: Array
     triple_noise: Array
+    triple_first: Array | None = None
+    triple_pairs: Array | None = None
 
     @classmethod
     def of(cls, moments: Moments) -> Seen:
@@ -213,15 +218,25 @@ def recover_topics(
     )
 
 
-def whitened_map(seen: Seen, n_components: int, alpha_0: float) -> Array:
-    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K)."""
-    whitened = _Whitened(seen, n_components, alpha_0)
-    if whitened.rank == 0:
+def whitened_map(moments: Moments, n_components: int, alpha_0: float) -> Array:
+    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K).
+
+    Raises
+    ------
+    InsufficientDataError
+        If no direction of the pair moment is positive.
+    """
+    W = moments.whitening
+    inner = W.T @ centred_pairs(moments.first_moment(), moments.pair_moment(), W, alpha_0)
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+    leading = np.flatnonzero(usable)[::-1][:n_components]
+    if len(leading) == 0:
         raise InsufficientDataError(
             "whitening needs documents whose words vary, got a pair moment without a positive "
-            f"eigenvalue in documents={seen.documents}; read more documents"
+            f"eigenvalue in documents={moments.documents}; read more documents"
         )
-    return np.ascontiguousarray(seen.whitening @ whitened.map)
+    return np.ascontiguousarray(W @ (vectors[:, leading] / np.sqrt(values[leading])))
 
 
 def topics_along(
@@ -229,12 +244,12 @@ def topics_along(
     pairs: Array,
     whitening: Array,
     eigenvalues: Array,
-    eigenvectors: Array,
-    finished: NDArray[np.bool_],
+    vectors: Array,
+    noise: Array,
     alpha_0: float,
     documents: int,
 ) -> SpectralTopics:
-    """Return the topics that eigenvectors in whitened coordinates stand for, mu_i ~ G_c v_i.
+    """Return the topics that vectors in whitened coordinates stand for, mu_i ~ G_c v_i.
 
     Parameters
     ----------
@@ -244,14 +259,14 @@ def topics_along(
         G = E P2 V.
     whitening : ndarray of shape (d, m)
         V.
-    eigenvalues, eigenvectors : ndarrays of shape (K,) and (m, K)
-    finished : ndarray of bool, shape (K,)
-        The others count as hidden by noise.
+    eigenvalues, vectors : ndarrays of shape (K,) and (m, K)
+    noise : ndarray of shape (K,)
+        `SpectralTopics.eigenvalue_noise`; infinite for a topic that is not to be relied on.
     alpha_0 : float
     documents : int
     """
     centred = centred_pairs(first, pairs, whitening, alpha_0)
-    found = (centred @ eigenvectors).T
+    found = (centred @ vectors).T
     mass = found.sum(axis=1)
     definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
     topics = np.tile(first / first.sum(), (len(found), 1))
@@ -268,7 +283,7 @@ def topics_along(
         alpha_0=alpha_0,
         alpha_fit=total / alpha_0,
         eigenvalues=eigenvalues[order],
-        eigenvalue_noise=np.where(finished & definite, 0.0, np.inf)[order],
+        eigenvalue_noise=np.where(definite, noise, np.inf)[order],
         pair_eigenvalues=spectrum,
         pair_noise=np.zeros(len(found)),
         documents=documents,
@@ -349,8 +364,10 @@ class _Whitened:
         usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
         self.rank = min(n_components, int(usable.sum()))
         self.map = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
-        u = self.map.T @ q
-        inner = self.map.T @ pairs @ self.map
+        own_q = q if seen.triple_first is None else seen.triple_first
+        own_pairs = pairs if seen.triple_pairs is None else seen.triple_pairs
+        u = self.map.T @ own_q
+        inner = self.map.T @ own_pairs @ self.map
         cube = np.multiply.outer(np.multiply.outer(u, u), u)
         self.tensor = (
             _contract(seen.triples, self.map)

@@ -57,6 +57,29 @@ def test_fit_summarizes_what_it_did(folder):
     assert load(folder / "model").documents_seen == 6000
 
 
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
+    common = ("fit", folder / "a.jsonl.gz", "-k", 3, "--max-document-frequency", "1.0", "--quiet")
+    options = ("--solver", solver, "--documents-per-round", 100, "--iterations", 4)
+    run(*common, *options, "--restarts", 5, "--warmup-documents", 1000, "-o", tmp_path / "model")
+    model = load(tmp_path / "model")
+    asked = ("solver", "documents_per_round", "n_iterations", "n_restarts")
+    assert [model.settings[name] for name in asked] == [solver, 100, 4, 5]
+    arguments = ("evaluate", tmp_path / "model", folder / "held_out.txt", "--json")
+    found = json.loads(run(*arguments, "--truth", folder / "truth").stdout)
+    assert found["matched_l1_error"] < 0.3
+
+
+def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
+    common = ("fit", folder / "a.jsonl.gz", "-k", 3, "--max-document-frequency", "1.0", "--quiet")
+    options = ("--solver", "online-power", "--documents-per-round", 600)
+    said = run(*common, *options, "-o", tmp_path / "model").stderr
+    # Of 3 topics with 6 rounds each.
+    assert "warning: the rounds of online-power must all end" in said
+    assert "documents_missing=4800" in said
+    assert load(tmp_path / "model").n_components == 2
+
+
 def test_fit_saves_what_was_read_when_a_source_fails(folder, tmp_path, monkeypatch):
     polls = []
 
@@ -232,6 +255,19 @@ def refused(tmp_path):
             *("fit", source, "-k", 4, *output),
             *("--max-document-frequency", "1.0"),
         ),
+        "must be one of whitened-tensor, online-power, simultaneous, got solver='x'": (
+            *("fit", source, "-k", 1, *output, "--solver", "x"),
+        ),
+        "must not have --documents-per-round": (
+            *("fit", source, "-k", 1, *output, "--documents-per-round", 9),
+            *("--epsilon", 1, "--delta", "1e-6", "--ledger", tmp_path / "l"),
+            *("--snapshot-every", 1000, "--hash-bits", 4),
+        ),
+        "must be one of whitened-tensor, noisy-power, simultaneous, got solver='online-power'": (
+            *("fit", source, "-k", 1, *output, "--solver", "online-power"),
+            *("--epsilon", 1, "--delta", "1e-6", "--ledger", tmp_path / "l"),
+            *("--snapshot-every", 1000, "--hash-bits", 4),
+        ),
         "alpha_0=-1.0": ("fit", source, "-k", 1, *output, "--alpha0", "-1"),
         "'x' is not a number or auto": ("fit", source, "-k", 1, *output, "--alpha0", "x"),
         "max_document_frequency=1.5": (
@@ -257,10 +293,10 @@ def refused(tmp_path):
     }
 
 
-@pytest.mark.parametrize("case", range(17))
+@pytest.mark.parametrize("case", range(20))
 def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path, case):
     cases = refused(tmp_path)
-    assert len(cases) == 17
+    assert len(cases) == 20
     wanted, arguments = list(cases.items())[case]
     result = run(*arguments, code=2)
     assert wanted in result.stderr

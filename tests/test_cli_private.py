@@ -453,3 +453,15 @@ def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
     assert stream_name(["a.txt", "./b/../a.txt"]) == f"{here}/a.txt {here}/a.txt"
     (tmp_path / "link").symlink_to("a.txt")
     assert stream_name(["link", "s3://bucket/x*.gz"]) == f"{here}/a.txt s3://bucket/x*.gz"
+
+
+@pytest.mark.parametrize("solver", ["simultaneous", "noisy-power"])
+def test_private_power_methods_from_the_command_line(folder, tmp_path, solver):
+    power = ("--solver", solver, "--iterations", 3, *(("--restarts", 2) * (solver[0] == "n")))
+    run("fit", folder / "a.jsonl", *options(folder, tmp_path), *power)
+    check_files(tmp_path)
+    statement = load(tmp_path / "m").privacy
+    assert statement["statement"] == "private"
+    rounds = [stage["name"] for stage in statement["stages"] if stage["name"].startswith("power")]
+    # Three topics: two starts and an eigenvalue round each, or all at once.
+    assert len(rounds) == (3 if solver == "simultaneous" else 3 * (3 + 1))

@@ -54,6 +54,48 @@ def test_estimator_passes_all_checks_of_scikit_learn(n_components):
     assert len(results) > 40
 
 
+# The core of it: rows are few, so rounds must be short, and rounds of few rows say little.
+@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_estimator_passes_all_checks_of_scikit_learn_with_online_solvers(solver):
+    lda = StreamLDA(2, solver=solver, n_restarts=2, n_iterations=2)
+    results = checks.check_estimator(lda, on_skip=None, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed == {}
+    assert len(results) > 40
+
+
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_online_solvers_find_planted_topics_and_go_on_from_a_pickle(X, planted, solver):
+    options = {"documents_per_round": 100, "n_restarts": 5, "n_iterations": 4}
+    lda = StreamLDA(4, solver=solver, warmup_documents=300, random_state=0, **options)
+    lda.partial_fit(X[:1500])
+    copy = pickle.loads(pickle.dumps(lda))
+    for fitted in (lda, copy):
+        fitted.partial_fit(X[1500:])
+    np.testing.assert_array_equal(lda.components_, copy.components_)
+    assert lda.n_components_ == 4
+    assert matched_l1_error(planted.components, lda.components_).mean < 0.3
+    assert lda.to_model().settings["solver"] == solver
+
+
+def test_online_solver_that_was_cut_short_has_fewer_topics(X):
+    lda = StreamLDA(4, solver="online-power", documents_per_round=300, n_iterations=4)
+    lda.fit(X[:2000])
+    assert lda.n_components_ == lda.transform(X[:5]).shape[1] == 2
+    assert lda.diagnostics_["topic_supported"].count(False) >= 1
+    assert any("documents_missing=4000" in text for text in lda.diagnostics_["warnings"])
+
+
+def test_solver_and_its_numbers_reach_a_private_fit():
+    X = PlantedLDA(3, 60, seed=0).documents(20_000).to_csr()
+    private = {"epsilon": 4.0, "delta": 1e-6, "random_state": 0}
+    lda = StreamLDA(3, solver="simultaneous", n_iterations=4, **private).fit(X)
+    assert lda.to_model().settings["solver"] == "simultaneous"
+    assert lda.to_model().settings["n_iterations"] == 4
+    assert lda.privacy_["statement"] == "private"
+
+
 # Their output checks fit a data frame and transform an array.
 @pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, NAMELESS)
 @pytest.mark.parametrize(
@@ -221,6 +263,15 @@ def test_clone_keeps_parameters_and_forgets_documents(fitted):
         ({"alpha_0": float("nan")}, "alpha_0 must be > 0"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number or 'auto'"),
         ({"solver": "gibbs"}, "solver must be"),
+        ({"solver": "noisy-power"}, "solver must be"),
+        ({"documents_per_round": 0}, "documents_per_round must be >= 1"),
+        ({"n_restarts": 0, "solver": "online-power"}, "n_restarts must be >= 1"),
+        ({"n_iterations": 0, "solver": "simultaneous"}, "n_iterations must be >= 1"),
+        (
+            {"documents_per_round": 9, "epsilon": 1.0, "delta": 1e-6},
+            "rounds of a private fit must be shares of its window",
+        ),
+        ({"solver": "online-power", "epsilon": 1.0, "delta": 1e-6}, "solver must be"),
         ({"warmup_documents": 0}, "warmup_documents must be >= 1"),
         ({"oversampling": -1}, "oversampling must be >= 0"),
         ({"random_state": -1}, "seed must lie in"),

@@ -127,6 +127,33 @@ def _number(value: str, wanted: str) -> float:
     help="Documents kept in memory to begin with.",
 )
 @click.option(
+    "--solver",
+    metavar="NAME",
+    default="whitened-tensor",
+    show_default=True,
+    help="How topics are found: whitened-tensor sums a small tensor; online-power (Wang & "
+    "Anandkumar 2016, one topic after the other) and simultaneous ask the stream anew at each "
+    "power iteration. With --epsilon: whitened-tensor, noisy-power or simultaneous.",
+)
+@click.option(
+    "--documents-per-round",
+    type=click.IntRange(min=1),
+    help="Documents of a power iteration. [default: 1000, then more and more, which sharpens "
+    "topics for ever]",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=1),
+    help="Random starts of each topic, for online-power and noisy-power. [default: 10; 3 with "
+    "--epsilon]",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    help="Power iterations that find a topic; later ones refine. [default: 5; with --epsilon it "
+    "depends on the solver]",
+)
+@click.option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
     default=0,
@@ -173,6 +200,11 @@ def fit(
     private = check_usage(context, settings)
     check_output(output, inputs)
     if private:
+        if settings["documents_per_round"] is not None:
+            raise click.UsageError(
+                "a private run must not have --documents-per-round: its rounds are shares of "
+                "--snapshot-every"
+            )
         _fit_privately(
             *(sources, file_format, text_field, compression, max_documents, output, quiet),
             settings,
@@ -244,9 +276,9 @@ def _learn(
     quiet: bool,
     settings: dict[str, Any],
 ) -> tuple[TopicModel, Ingested]:
-    from streamlda.engine import Engine
     from streamlda.errors import InsufficientDataError
     from streamlda.ingest import Ingestion
+    from streamlda.power_engine import new_engine
 
     words, most_words = _words(settings)
     _engine_settings(settings, most_words)
@@ -257,7 +289,7 @@ def _learn(
     ingestion = Ingestion(
         source,
         words,
-        lambda vocabulary: Engine(_engine_settings(settings, vocabulary.n_features)),
+        lambda vocabulary: new_engine(_engine_settings(settings, vocabulary.n_features)),
         max_documents=max_documents,
         on_progress=progress.show,
         on_reject=on_reject,
@@ -286,12 +318,16 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
             "there must be at least as many words as topics, got "
             f"topics={settings['topics']} words={n_features}; ask for fewer topics or more words"
         )
+    numbers = {"n_restarts": settings["restarts"], "n_iterations": settings["iterations"]}
     return EngineSettings(
         n_components=settings["topics"],
         n_features=n_features,
         alpha_0=settings["alpha0"],
         warmup_documents=settings["warmup_documents"],
         seed=settings["seed"],
+        solver=settings["solver"],
+        documents_per_round=settings["documents_per_round"],
+        **{name: number for name, number in numbers.items() if number is not None},
     )
 
 

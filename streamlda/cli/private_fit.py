@@ -186,6 +186,9 @@ class PrivateRun:
             mode=options["mode"] or "window",
             clipping=options["clipping"] or "quantile",
             seed=options["seed"],
+            solver=options["solver"],
+            n_iterations=options["iterations"],
+            **({} if options["restarts"] is None else {"n_restarts": options["restarts"]}),
         )
         return settings, selection
 
@@ -256,6 +259,7 @@ class PrivateRun:
             delta_of_words=self.options["delta"] - settings.delta,
             first_place=first_place,
             on_snapshot=publish,
+            seconds_per_snapshot=self.options["snapshot_seconds"],
         )
         return learner
 

@@ -60,6 +60,11 @@ OPTIONS = (
         "[default: none, it must be given]",
     ),
     click.option(
+        "--snapshot-seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Publish one after so much time, too, if that comes first. [default: never]",
+    ),
+    click.option(
         "--mode",
         type=click.Choice(("window", "prefix")),
         help="Snapshots of disjoint windows, or of all since the start (needs --snapshots). "
@@ -115,7 +120,16 @@ OPTIONS = (
 
 #: Options that do nothing without --epsilon.
 NAMES = (
-    *("delta", "ledger", "snapshot_every", "mode", "snapshots", "keep_snapshots", "unit"),
+    *(
+        "delta",
+        "ledger",
+        "snapshot_every",
+        "snapshot_seconds",
+        "mode",
+        "snapshots",
+        "keep_snapshots",
+        "unit",
+    ),
     *("user_field", "documents_per_user", "relation", "clipping", "stream", "private_vocabulary"),
 )
 

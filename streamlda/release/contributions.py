@@ -48,6 +48,9 @@ KEPT_SHARE = 0.005
 #: l (l - 1) (l - 2), which is 27 A^3 at l = 3.
 TRIPLE_TERMS = 27.0
 
+#: Shares of the three moments in the weight of the triple statistic.
+TRIPLE_SHARES = {"triple": 0.8, "triple_pair": 0.15, "triple_first": 0.05}
+
 
 class View:
     """Documents of a batch as the parts see them; what two parts need is computed once.
@@ -118,7 +121,7 @@ class Part(Protocol):
 class NormsPart:
     """Histogram of the norms that another part would clip by; block ``<name>_norms``."""
 
-    def __init__(self, part: FirstPart | PairPart | TriplePart, weight: float) -> None:
+    def __init__(self, part: FirstPart | PairPart | TripleNorms, weight: float) -> None:
         self._part, self._weight = part, weight
         self.histogram = NormHistogram(part.largest_norm)
 
@@ -276,40 +279,23 @@ class PairPart:
         return sums
 
 
-class TriplePart:
-    """Word triples seen through W: the sum of f P3(W, W, W) (``triple`` and ``triple_kept``).
+class TripleNorms:
+    """What a document's triple statistic is clipped by: a bound on ||P3(W, W, W)||.
 
-    The symmetric tensor is kept as its entries i <= j <= k, times the square root of how often
-    each occurs, so that the norm stays the Frobenius norm. Time O(nnz t + t^3 / 3) a document and
-    O(d t^3) a call of `take`; memory O(d t + t^3).
+    Time O(nnz t) a document, memory O(d + t) beside W.
     """
 
     name = "triple"
 
-    def __init__(self, whitening: Array, bound: float, weight: float) -> None:
-        self._bound, self._weight = bound, weight
-        self._moments = Moments(whitening)
-        self._kept = 0.0
+    def __init__(self, whitening: Array) -> None:
+        self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
         self._rows = np.sqrt(np.sum(whitening**2, axis=1))
         self.largest_norm = float(self._rows.max()) ** 3 * (1 + 1e-9)
 
-    def blocks(self) -> list[Block]:
-        """Absolute terms are at most `TRIPLE_TERMS` times the norm that is clipped by."""
-        t = self._moments.triple_columns
-        triple = Block(
-            "triple",
-            (t * (t + 1) * (t + 2) // 6,),
-            self._bound,
-            self._weight,
-            magnitude=max(1.0, TRIPLE_TERMS * self.largest_norm / self._bound),
-            sum_magnitude=TRIPLE_TERMS * 1.01,
-        )
-        return [triple, _kept_block("triple", self._weight)]
-
     def norms(self, view: View) -> Array:
-        """Return the bound on ||P3(W, W, W)|| to clip by, shape (n_documents,)."""
+        """Return the bound of each document, shape (n_documents,); see the module."""
         once = (view.power_sums(1, self._rows) * view.weights[:, 0]) ** 3
-        y = view.project(self._moments.whitening)
+        y = view.project(self.whitening)
         length = np.sqrt(np.einsum("nm,nm->n", y, y))
         twice = view.power_sums(1, self._rows**2)
         thrice = view.power_sums(1, self._rows**3)
@@ -317,18 +303,104 @@ class TriplePart:
         smaller: Array = np.minimum(terms, once)
         return smaller
 
+
+class TriplePart(TripleNorms):
+    """Word triples seen through W, with the first two moments of the same documents.
+
+    Sums of f P3(W, W, W), f W'P2 W and f W'p1, and of f (blocks ``triple``, ``triple_pair``,
+    ``triple_first`` and ``triple_kept``): the tensor is centred by its own documents, since those
+    of an earlier stage may speak of other things. One factor f serves all three: the largest with
+    f ||P3(W, W, W)|| <= C, f ||W'P2 W|| <= C^(2/3) and f ||W'p1|| <= C^(1/3), where for the first
+    the bound of the module is taken, and for the others ::
+
+        ||W'p1||   = ||y|| / l
+        ||W'P2 W|| <= (||y||^2 + sum_w c_w ||W_w||^2) / (l (l - 1))
+        ||W'P2 W|| <= (sum_w c_w ||W_w|| / l)^2
+
+    As W'P2 W l (l - 1) is y y' less sum_w c_w W_w W_w', the second is the triangle inequality; the
+    third is that over pairs of different tokens, with Maclaurin's inequality. A document of one
+    word with ||W_w|| = C^(1/3) attains all three bounds at once. Both bounds on P3 are at least
+    (||y|| / l)^3, so W'p1 never asks for a smaller f than P3 does; W'P2 W does where y cancels in a
+    long document.
+
+    The symmetric arrays are kept as their entries i <= j (<= k), times the square root of how
+    often each occurs, so that the norm stays the Frobenius norm. Time O(nnz t + t^3 / 3) a
+    document and O(d t^3) a call of `take`; memory O(d t + t^3).
+    """
+
+    def __init__(self, whitening: Array, bound: float, weight: float) -> None:
+        super().__init__(whitening)
+        self._bounds = {
+            "triple": bound,
+            "triple_pair": bound ** (2 / 3),
+            "triple_first": bound ** (1 / 3),
+        }
+        self._weight = weight
+        self._moments = Moments(self.whitening)
+        self._kept = 0.0
+
+    def blocks(self) -> list[Block]:
+        """Absolute terms of P3 are at most `TRIPLE_TERMS` times the norm that is clipped by.
+
+        Those of the lower moments are bounded before clipping: at most (l + 1)/(l - 1) <= 2
+        products of two rows, and one row. As 0 <= f <= 1 this holds for what is added, too; a
+        smaller `sum_magnitude` would not hold, since terms of W'p1 cancel in the norm that is
+        clipped by.
+        """
+        t = self._moments.triple_columns
+        longest = float(self._rows.max())
+        shapes = {
+            "triple": (t * (t + 1) * (t + 2) // 6,),
+            "triple_pair": (t * (t + 1) // 2,),
+            "triple_first": (t,),
+        }
+        terms = {
+            "triple": TRIPLE_TERMS * self.largest_norm,
+            "triple_pair": 2.1 * longest**2,
+            "triple_first": 1.1 * longest,
+        }
+        blocks = [
+            Block(
+                name,
+                shapes[name],
+                self._bounds[name],
+                self._weight * share,
+                magnitude=max(1.0, terms[name] / self._bounds[name]),
+                sum_magnitude=TRIPLE_TERMS * 1.01 if name == "triple" else None,
+            )
+            for name, share in TRIPLE_SHARES.items()
+        ]
+        return [*blocks, _kept_block("triple", self._weight)]
+
     def add(self, view: View) -> None:
         """Add the active documents."""
-        factors = np.zeros((view.batch.n_documents, 3))
-        factors[:, 2] = clip_factors(self.norms(view), self._bound) * view.active
-        self._moments.add(view.batch, factors)
+        y = view.project(self.whitening)
+        length = np.sqrt(np.einsum("nm,nm->n", y, y))
+        mean = view.power_sums(1, self._rows) * view.weights[:, 0]
+        by_terms = (length**2 + view.power_sums(1, self._rows**2)) * view.weights[:, 1]
+        norms = {
+            "triple": self.norms(view),
+            "triple_pair": np.minimum(by_terms, mean**2),
+            "triple_first": length * view.weights[:, 0],
+        }
+        factors = np.min(
+            [clip_factors(norms[name], bound) for name, bound in self._bounds.items()], axis=0
+        )
+        factors *= view.active
+        self._moments.add(view.batch, np.repeat(factors[:, None], 3, axis=1))
         self._kept += float(factors.sum())
 
     def take(self) -> dict[str, Array]:
         """Return the sums."""
-        triple = pack_triples(self._moments.triple_sum())
-        sums = {"triple": triple, "triple_kept": np.array(self._kept)}
-        self._moments.restart(self._moments.whitening)
+        moments, W = self._moments, self.whitening
+        pair = W.T @ (moments.pair_cross - moments.word_totals[:, 1, None] * W)
+        sums = {
+            "triple": pack_triples(moments.triple_sum()),
+            "triple_pair": pack_pairs((pair + pair.T) / 2),
+            "triple_first": W.T @ moments.word_totals[:, 0],
+            "triple_kept": np.array(self._kept),
+        }
+        moments.restart(W)
         self._kept = 0.0
         return sums
 

@@ -9,6 +9,8 @@ noisy sums. A window of N places is cut into stages at fixed places::
     triple norms  1.5 %   histogram of ||P3(W, W, W)||            clip bound of the next stage
     triples        12 %   sum of P3(W, W, W)                      topics
 
+With a power method as solver, "triples" is replaced by rounds ``power 1``, ``power 2``, ..., which
+answer its questions (`streamlda.release.solvers`): 30 % or 50 % together, and pairs get less.
 With public bounds the stages of norms are left out. Every place is in one stage, so each stage may
 spend the whole budget of its documents (parallel composition); maps and bounds come from stages
 before. In ``prefix`` mode the first window is followed by rounds of N places, each adding its sums
@@ -41,14 +43,17 @@ from streamlda.release.contributions import (
     NormsPart,
     PairPart,
     Part,
+    TripleNorms,
     TriplePart,
     unpack_pairs,
     unpack_triples,
 )
-from streamlda.release.settings import PrivateSettings, clip_quantile_for
+from streamlda.release.settings import WHITENED_TENSOR, PrivateSettings, clip_quantile_for
+from streamlda.release.solvers import PowerRounds
 from streamlda.release.stage import (
     PrefixStage,
     Stage,
+    groups_touched,
     joint_mechanism,
     prefix_mechanism,
     restored_prefix,
@@ -73,7 +78,8 @@ Sums = dict[str, Array]
 FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
 
 #: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
-#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words).
+#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words). For users it is as
+#: many times larger as their contributions may touch groups.
 LEAST_BOUND = 2.0**-16
 
 PREFIX = "prefix"
@@ -275,7 +281,8 @@ class PrivateEngine:
         self._records.append(Released(stage.name, stage.first, stage.last - 1, self._multiplier))
         try:
             with one_blas_thread():
-                getattr(self, "_after_" + stage.name.replace(" ", "_"))(released, stage.stddevs())
+                kind = "power" if stage.name.startswith("power ") else stage.name
+                getattr(self, "_after_" + kind.replace(" ", "_"))(released, stage.stddevs())
         except InsufficientDataError:
             self._begin_window() if self._prefix is None else self._begin_round()
             raise
@@ -287,7 +294,7 @@ class PrivateEngine:
 
         Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
         running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:
-        ``view/``, ``map``, ``prefix.private/``, ``snapshot/`` and the values.
+        ``view/``, ``map``, ``power/``, ``prefix.private/``, ``snapshot/`` and the values.
 
         The running group of documents ends here (`Stage.flush`), so that engines that were saved
         at different places may differ by roundings of the grid. Where a state is taken must not
@@ -327,6 +334,8 @@ class PrivateEngine:
             arrays |= with_prefix(saved.private, "prefix.private/")
         elif self._view is not None:
             arrays |= to_arrays(self._view, "view/", but=("probes",))
+        if self._power is not None:
+            arrays |= with_prefix(self._power.state(), "power/")
         if snapshot is not None:
             arrays |= to_arrays(snapshot.topics, "snapshot/", but=("spectral",))
             arrays |= to_arrays(snapshot.topics.spectral, "snapshot/spectral/")
@@ -372,6 +381,7 @@ class PrivateEngine:
         self._first_bound = self._pair_bound = self._triple_bound = 1.0
         self._source: Any = "private-quantile"
         self._whitening: Array | None = None
+        self._power: PowerRounds | None = None
 
     def _begin_window(self) -> None:
         settings = self.settings
@@ -410,6 +420,10 @@ class PrivateEngine:
             self._prefix = restored_prefix(saved, parts, places, self.settings, self._multiplier)
         elif "view/first" in arrays:
             self._view = from_arrays(PairView, arrays, "view/", probes=self._probes)
+        if power := named(arrays, "power/"):
+            assert self._view is not None
+            assert self._whitening is not None
+            self._power = PowerRounds.restored(power, self.settings, self._view, self._whitening)
         if stage is not None:
             self._stage = self._new_stage(stage["name"], int(stage["first"]))
             sums, noisy = named(arrays, "sums/"), self._state_noise is not None
@@ -439,14 +453,35 @@ class PrivateEngine:
             self._begin_stage("triple norms")
             return
         if self.settings.clipping == "worst-case":
-            self._triple_bound = TriplePart(self._whitening, 1.0, 1.0).largest_norm
-        self._begin_stage("triples")
+            self._triple_bound = TripleNorms(self._whitening).largest_norm
+        self._begin_last()
 
     def _after_triple_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._whitening is not None
-        largest = TriplePart(self._whitening, 1.0, 1.0).largest_norm
+        largest = TripleNorms(self._whitening).largest_norm
         self._triple_bound = self._quantile(largest, "triple_norms", released, stddevs)
-        self._begin_stage("triples")
+        self._begin_last()
+
+    def _begin_last(self) -> None:
+        if self.settings.solver == WHITENED_TENSOR:
+            self._begin_stage("triples")
+            return
+        assert self._view is not None
+        assert self._whitening is not None
+        self._power = PowerRounds(self.settings, self._view, self._whitening)
+        self._begin_stage("power 1")
+
+    def _after_power(self, released: Sums, stddevs: dict[str, float]) -> None:
+        assert self._power is not None
+        assert self._stage is not None
+        self._power.answer(released, stddevs)
+        done = int(self._stage.name.removeprefix("power "))
+        if done < self.settings.n_rounds:
+            self._begin_stage(f"power {done + 1}")
+            return
+        rng = np.random.default_rng(self.settings.seed)
+        self._publish(self._power.topics(self.places - self._records[0].first, rng))
+        self._begin_window()
 
     def _after_triples(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._view is not None
@@ -491,11 +526,13 @@ class PrivateEngine:
             return [self._first_part(), self._pair_part()]
         if stage == "triple norms":
             assert self._whitening is not None
-            return [NormsPart(TriplePart(self._whitening, 1.0, 1.0), 1.0)]
+            return [NormsPart(TripleNorms(self._whitening), 1.0)]
         if stage == "triples":
             return [self._triple_part()]
         if stage == PREFIX:
             return [self._first_part(), self._pair_part(), self._triple_part()]
+        if self._power is not None:
+            return [self._power.part(self._triple_bound)]
         raise KeyError(stage)
 
     @property
@@ -543,7 +580,7 @@ class PrivateEngine:
             q = clip_quantile_for(self.settings.n_features, places["pairs"], self._multiplier)
         edges = NormHistogram(largest).edges
         bound = private_quantile(released[name], edges, q, stddevs[name])
-        return max(bound, LEAST_BOUND * largest)
+        return max(bound, LEAST_BOUND * groups_touched(self.settings) * largest)
 
     def _pair_view(self, released: Sums, stddevs: dict[str, float]) -> PairView:
         settings, pair = self.settings, released["pair"]
@@ -577,10 +614,15 @@ class PrivateEngine:
             unpack_triples(released["triple"], t) / kept,
             stddevs["triple"] / np.sqrt(6) / kept,
             self._whitening,
+            released["triple_first"] / kept,
+            unpack_pairs(released["triple_pair"], t) / kept,
             self.settings.alpha_0,
             self.places - self._records[0].first,
             np.random.default_rng(self.settings.seed),
         )
+        self._publish(topics)
+
+    def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1
         records = tuple(self._records)
         self.snapshot = PrivateSnapshot(self._snapshots, topics, records, self._bounds())

@@ -28,7 +28,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.privacy.statement import private_statement, seeded
-from streamlda.release.engine import PrivateEngine, PrivateSnapshot
+from streamlda.release.engine import PREFIX, PrivateEngine, PrivateSnapshot
 from streamlda.release.settings import PrivateSettings
 from streamlda.topics import diagnostics
 from streamlda.vocabulary import Vocabulary
@@ -254,7 +254,7 @@ class PrivateLearner:
         The end is a place, and so public. What was summed in an unfinished window is dropped.
         """
         stage = self.engine.stage
-        if stage is None or stage.name not in ("triples", "prefix"):
+        if stage is None or stage.name not in (list(self.settings.stages)[-1], PREFIX):
             return
         if stage.places >= LEAST_LAST_STAGE * (stage.last - stage.first):
             self.engine.end_stage()

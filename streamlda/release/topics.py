@@ -5,10 +5,11 @@ first and pair statistic, and the triple statistic through the map W that the pa
 
 1. `PairView.of`: M1 as the mean of positive numbers; M2 = E P2 - a/(a+1) M1 M1' as far as it was
    seen, symmetrised; its leading eigenvectors that stand above the noise floor; W = U e^(-1/2).
-2. `private_topics`: the tensor in these coordinates gives topics (`streamlda.topics`). They are the
-   start of one constrained fit: with the right-hand factor fixed, the topics that explain the pair
-   statistic best among nonnegative ones. A word that a topic does not have gets 0 where the
-   spectral estimate has noise, and none gets more than its frequency in the corpus allows.
+2. `private_topics`: the tensor in these coordinates gives topics (`streamlda.topics`), and so do
+   the eigenpairs that a power method has found (`topics_of_eigenpairs`). They are the start of one
+   constrained fit: with the right-hand factor fixed, the topics that explain the pair statistic
+   best among nonnegative ones. A word that a topic does not have gets 0 where the spectral
+   estimate has noise, and none gets more than its frequency in the corpus allows.
 3. In that fit every word is pulled towards its frequency in the corpus, as far as the known noise
    hides what the pairs say about it (`LIFT`): so rare words, whose noise is as large as that of
    frequent ones, are mixed with the background, and frequent words are left to the data.
@@ -27,8 +28,9 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.stats import norm
 
+from streamlda.decomposition.power import Components
 from streamlda.errors import InsufficientDataError
-from streamlda.topics import Seen, SpectralTopics, recover_topics
+from streamlda.topics import Seen, SpectralTopics, recover_topics, topics_along
 from streamlda.whitening import left_vectors
 
 Array = NDArray[np.float64]
@@ -194,6 +196,8 @@ def private_topics(
     triples: Array,
     triple_stddev: float,
     whitening: Array,
+    triple_first: Array,
+    triple_pairs: Array,
     alpha_0: float | None,
     documents: int,
     rng: np.random.Generator,
@@ -211,6 +215,8 @@ def private_topics(
         Of the noise in an entry with three different indices.
     whitening : ndarray of shape (d, t)
         W that the triples were taken through; `PairView.whitening` of this view or an earlier one.
+    triple_first, triple_pairs : ndarrays of shape (t,) and (t, t)
+        Noisy means of W'p1 and W'P2 W over the same documents.
     alpha_0 : float or None
         None chooses it from the eigenvalues.
     documents : int
@@ -220,19 +226,84 @@ def private_topics(
         It hides nothing.
     """
     t = whitening.shape[1]
-    U, e = view.directions, view.eigenvalues
-    # E P2 W as far as the directions show it: M2 W + a/(a+1) M1 M1'W.
-    look = U.T @ whitening
-    centred = U @ (e[:, None] * look)
-    pairs = centred + view.centre * np.outer(view.first, view.first @ whitening)
+    pairs = pairs_through(view, whitening)
     draw = rng.standard_normal((t, t, t)) * triple_stddev
     shuffled = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     triple_noise = np.sum([draw.transpose(order) for order in shuffled], axis=0) / np.sqrt(6)
-    pair_draw = rng.standard_normal((t, t))
+    pair_noise = _pair_noise(view, whitening, rng)
+    seen = Seen(
+        documents,
+        view.first,
+        pairs,
+        triples,
+        whitening,
+        pair_noise,
+        triple_noise,
+        triple_first,
+        triple_pairs,
+    )
+    return _fitted(view, recover_topics(seen, min(t, len(view.eigenvalues)), alpha_0, rng))
+
+
+def topics_of_eigenpairs(
+    view: PairView,
+    found: Components,
+    image_stddev: float,
+    whitening: Array,
+    alpha_0: float,
+    documents: int,
+    rng: np.random.Generator,
+) -> PrivateTopics:
+    """Turn eigenpairs of the whitened moment into topics, as `private_topics` does.
+
+    Time O(d m K').
+
+    Parameters
+    ----------
+    view, whitening, documents, rng
+        As for `private_topics`.
+    found : Components
+        In the coordinates of W.
+    image_stddev : float
+        Of the noise in an entry of T(I, u, u) that an eigenvector was made from.
+    alpha_0 : float
+        That the eigenpairs were found with.
+    """
+    t = whitening.shape[1]
+    turned = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
+    spectral = topics_along(
+        view.first,
+        pairs_through(view, whitening),
+        whitening,
+        found.eigenvalues,
+        found.eigenvectors,
+        turned,
+        alpha_0,
+        documents,
+    )
+    noise = _pair_noise(view, whitening, rng)
+    pair_noise = np.array([np.linalg.norm(noise[i:, i:], 2) for i in range(t)])
+    return _fitted(view, replace(spectral, pair_noise=pair_noise))
+
+
+def pairs_through(view: PairView, whitening: Array) -> Array:
+    """Return E P2 W as far as the directions show it, M2 W + a/(a+1) M1 M1'W, shape (d, t)."""
+    look = view.directions.T @ whitening
+    centred = view.directions @ (view.eigenvalues[:, None] * look)
+    pairs: Array = centred + view.centre * np.outer(view.first, view.first @ whitening)
+    return pairs
+
+
+def _pair_noise(view: PairView, whitening: Array, rng: np.random.Generator) -> Array:
+    """Draw noise as it is in W' E P2 W."""
+    draw = rng.standard_normal((whitening.shape[1],) * 2)
     scale = np.sqrt(np.sum(whitening**2, axis=0)) * view.stddev
-    pair_noise = (pair_draw + pair_draw.T) / 2 * np.sqrt(np.outer(scale, scale))
-    seen = Seen(documents, view.first, pairs, triples, whitening, pair_noise, triple_noise)
-    spectral = recover_topics(seen, min(t, len(e)), alpha_0, rng)
+    noise: Array = (draw + draw.T) / 2 * np.sqrt(np.outer(scale, scale))
+    return noise
+
+
+def _fitted(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
+    """Begin the constrained fit with spectral topics, and order its topics by prevalence."""
     start = np.apply_along_axis(project_simplex, 1, spectral.topics)
     components, mixed = _constrained_fit(view, start, spectral.alpha_0)
     prevalence = _prevalence(components, view.first)

@@ -166,10 +166,15 @@ def whitening(settings: PrivateSettings, stream: Stream) -> Array:
     return engine._whitening
 
 
-def attained_by(settings: PrivateSettings, stream: Stream) -> tuple[PrivateSettings, int]:
-    """Return settings whose bound of the triples one word attains four times, and that word."""
+def attained_by(
+    settings: PrivateSettings, stream: Stream, times: float = 1.0
+) -> tuple[PrivateSettings, int]:
+    """Return settings whose bound of the triples one word attains so many times, and that word.
+
+    Once: then it is at the bounds of all three moments of that stage.
+    """
     rows = np.linalg.norm(whitening(settings, stream), axis=1)
-    return with_triple_bound(settings, float(rows.max()) ** 3 / 4), int(rows.argmax())
+    return with_triple_bound(settings, float(rows.max()) ** 3 / times), int(rows.argmax())
 
 
 def with_triple_bound(settings: PrivateSettings, bound: float) -> PrivateSettings:

@@ -55,7 +55,7 @@ PRICE = Fraction(cost(SETTINGS.event).mu_squared)
 WINDOW = DocumentBatch.from_matrix(np.random.default_rng(1).poisson(2.0, (100, 6)))
 
 #: Blocks of the two stages, and so draws of each.
-DRAWS = {"pairs": 4, "triples": 2}
+DRAWS = {"pairs": 4, "triples": 4}
 
 
 class LoggedNoise(SecureNoise):

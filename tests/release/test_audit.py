@@ -226,7 +226,8 @@ def in_two_stages(patch: Patch) -> None:
     ],
 )
 def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypatch: Patch) -> None:
-    settings, word = attained_by(settings_of(), documents(400, D))
+    # Clipped, so that a block without clipping shows.
+    settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
     bug(monkeypatch)
     finding = with_and_without(settings, stage, word, 3000)
     assert not finding.sound, finding

@@ -1,6 +1,8 @@
 """What a document adds: norms against dense twins, sums with clip factors, packing."""
 
 import itertools
+import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.clipping import NORM_ERROR, clip_factors
 from streamlda.release.contributions import (
     CANCELLATION,
+    TRIPLE_SHARES,
     FirstPart,
     NormsPart,
     PairPart,
@@ -99,6 +102,9 @@ def check_norms(documents, W):
     assert np.all(found <= triples.largest_norm)
     one_word = np.array([len(t) >= 3 and len(set(t)) == 1 for t in documents], dtype=bool)
     np.testing.assert_allclose(found[one_word], true[one_word], rtol=1e-9)
+    # So what is scaled to norm C has ||W'p1|| <= C^(1/3), whatever cancels.
+    lower = norms([W.T @ p for p in dense(documents, d, 1)])
+    assert np.all(lower**3 <= found * (1 + NORM_ERROR) + 1e-12 * triples.largest_norm)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -127,21 +133,62 @@ def test_norms_with_terms_that_cancel_are_a_quarter_of_the_terms():
     np.testing.assert_allclose(found, quarter_of_absolute_terms(documents, W), rtol=1e-9)
 
 
-def check_sums(part, name, arrays, documents, active, bound):
-    """Sums are those of the active documents' dense twins times factors that hold the bound."""
-    view = view_of(documents, D, active)
-    factors = clip_factors(part.norms(view), bound) * view.active
-    true = norms(arrays)
-    assert np.all(factors * true <= bound)
-    part.add(view)
+def check_sums(part, arrays, bounds, factors, documents, active):
+    """Sums are those of the active documents' dense twins times factors that hold the bounds."""
+    part.add(view_of(documents, D, active))
     sums = part.take()
-    scale = max(1.0, float(true.max(initial=0.0))) * max(1, len(documents))
-    expected = sum(f * array for f, array in zip(factors, arrays, strict=True))
-    np.testing.assert_allclose(sums[name], expected, rtol=0, atol=1e-11 * scale)
-    assert float(sums[f"{name}_kept"]) == pytest.approx(factors.sum(), abs=1e-9)
+    for name, dense_twins in arrays.items():
+        true = norms(dense_twins)
+        assert np.all(factors * true <= bounds[name]), name
+        scale = max(1.0, float(true.max(initial=0.0))) * max(1, len(documents))
+        expected = sum(f * array for f, array in zip(factors, dense_twins, strict=True))
+        np.testing.assert_allclose(sums.pop(name), expected, rtol=0, atol=1e-11 * scale)
+    ((kept, count),) = sums.items()
+    assert kept == f"{next(iter(arrays))}_kept"
+    assert float(count) == pytest.approx(factors.sum(), abs=1e-9)
     # And a second group begins with nothing.
     assert all(not array.any() for array in part.take().values())
-    return factors
+    usable = active & (np.array([len(t) for t in documents]) >= 3)
+    assert not factors[~usable].any()
+
+
+def factors_one_by_one(part, documents, active):
+    """Return the factor of each document alone: what it adds to the sum of the factors."""
+    found = []
+    for tokens, counted in zip(documents, active, strict=True):
+        part.add(view_of([tokens], D, [counted]))
+        found.append(float(part.take()["triple_kept"]))
+    return np.array(found)
+
+
+def triple_factors(documents, W, bounds, active):
+    """Return the one factor of the triple statistic and its lower moments, token by token."""
+    rows, found = np.linalg.norm(W, axis=1), []
+    for tokens, counted in zip(documents, active, strict=True):
+        n = len(tokens)
+        if n < 3 or not counted:
+            found.append(0.0)
+            continue
+        counts = Counter(tokens)
+        y = math.hypot(
+            *(
+                math.fsum(k * x for k, x in zip(counts.values(), column, strict=True))
+                for column in W[list(counts)].T
+            )
+        )
+        sums = [math.fsum(k * rows[w] ** p for w, k in counts.items()) for p in (1, 2, 3)]
+        mean = sums[0] / n
+        terms = (y**3 + 3 * y * sums[1] + 2 * sums[2]) / (n * (n - 1) * (n - 2))
+        of_pairs = min(mean**2, (y**2 + sums[1]) / (n * (n - 1)))
+        limits = {"triple": min(mean**3, terms), "triple_pair": of_pairs, "triple_first": y / n}
+        found.append(min(float(clip_factors(limits[name], bounds[name])) for name in limits))
+    return np.array(found)
+
+
+def lower_moments(documents, W):
+    """Return W'p1 and W'P2 W, packed, of each document."""
+    first = [W.T @ p for p in dense(documents, len(W), 1)]
+    return first, [pack_pairs(W.T @ pairs) for pairs in dense(documents, len(W), 2, W)]
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.5, 2.0])
@@ -150,29 +197,81 @@ def check_sums(part, name, arrays, documents, active, bound):
 def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile):
     W = MAPS[name]
     active = np.arange(len(documents)) % 4 != 1
+    packed = [pack_pairs(array) for array in dense(documents, D, 2)]
     for part_of, block, arrays in (
         (lambda C: FirstPart(D, C, 1.0), "first", dense(documents, D, 1)),
-        (
-            lambda C: PairPart(D, None, C, 1.0),
-            "pair",
-            [pack_pairs(array) for array in dense(documents, D, 2)],
-        ),
+        (lambda C: PairPart(D, None, C, 1.0), "pair", packed),
         (lambda C: PairPart(D, W, C, 1.0), "pair", dense(documents, D, 2, W)),
-        (
-            lambda C: TriplePart(W, C, 1.0),
-            "triple",
-            [pack_triples(array) for array in dense(documents, D, 3, W)],
-        ),
     ):
-        found = norms(arrays)
-        positive = found[found > 0]
-        bound = 1.0 if not len(positive) else float(np.quantile(positive, min(quantile, 1.0)))
-        bound *= 0.5 if quantile == 0.0 else max(quantile, 1.0)
-        factors = check_sums(part_of(bound), block, arrays, documents, active, bound)
-        usable = active & (np.array([len(t) for t in documents]) >= 3)
-        assert not factors[~usable].any()
+        bound = bound_of(arrays, quantile)
+        part, view = part_of(bound), view_of(documents, D, active)
+        factors = clip_factors(part.norms(view), bound) * view.active
+        check_sums(part, {block: arrays}, {block: bound}, factors, documents, active)
         if quantile == 0.0:
-            assert np.all(factors[usable & (found > 0)] < 0.51)
+            assert np.all(factors[norms(arrays) > 0] < 0.51)
+
+
+def bound_of(arrays, quantile):
+    """Return a bound that clips every document, half of them or none."""
+    found = norms(arrays)
+    positive = found[found > 0]
+    bound = 1.0 if not len(positive) else float(np.quantile(positive, min(quantile, 1.0)))
+    return bound * (0.5 if quantile == 0.0 else max(quantile, 1.0))
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("documents", [c for c in ADVERSARIAL if c])
+def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, quantile):
+    W = MAPS[name]
+    active = np.arange(len(documents)) % 4 != 1
+    first, pairs = lower_moments(documents, W)
+    triples = [pack_triples(array) for array in dense(documents, D, 3, W)]
+    arrays = {"triple": triples, "triple_pair": pairs, "triple_first": first}
+    bound = bound_of(triples, quantile)
+    bounds = {"triple": bound, "triple_pair": bound ** (2 / 3), "triple_first": np.cbrt(bound)}
+    part = TriplePart(W, bound, 1.0)
+    factors = factors_one_by_one(part, documents, active)
+    expected = triple_factors(documents, W, bounds, active)
+    np.testing.assert_allclose(factors, expected, rtol=1e-9)
+    check_sums(part, arrays, bounds, factors, documents, active)
+    if quantile == 0.0:
+        assert np.all(factors[norms(triples) > 0] < 0.51)
+
+
+def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
+    W = MAPS["nasty"]
+    longest = float(np.linalg.norm(W, axis=1).max())
+    part = TriplePart(W, longest**3, 1.0)
+    for n in (3, 4, 1000):
+        part.add(view_of([[6] * n], D))
+        sums = part.take()
+        found = {name: float(np.linalg.norm(sums[name])) for name in TRIPLE_SHARES}
+        bounds = {b.name: b.l2_clip_norm for b in part.blocks() if b.name in TRIPLE_SHARES}
+        assert bounds == pytest.approx(
+            {"triple": longest**3, "triple_pair": longest**2, "triple_first": longest}
+        )
+        assert found == pytest.approx(bounds, rel=2e-6)
+        assert all(found[name] <= bounds[name] for name in bounds)
+
+
+@pytest.mark.parametrize("n", [4, 20, 100])
+def test_pairs_of_rows_that_cancel_are_what_is_clipped_by(n):
+    """y is 0 and so is P3(W, W, W), but W'P2 W is not: the factor of the tensor is too large."""
+    W = MAPS["nasty"]
+    documents = [[6] * (n // 2) + [7] * (n // 2)]
+    view = view_of(documents, D)
+    (norm,) = TriplePart(W, 1.0, 1.0).norms(view)
+    part = TriplePart(W, norm, 1.0)
+    part.add(view)
+    sums = part.take()
+    bound = norm ** (2 / 3)
+    (true,) = norms(lower_moments(documents, W)[1])
+    # (2 l / (l (l - 1) (l - 2)))^(2/3) against 1 / (l - 1): beyond l = 4 the pairs decide.
+    assert (true > bound) == (n > 4)
+    assert np.linalg.norm(sums["triple_pair"]) == pytest.approx(min(true, bound), rel=2e-6)
+    assert np.linalg.norm(sums["triple_pair"]) <= bound
+    assert float(sums["triple_kept"]) == pytest.approx(min(1.0, bound / true), rel=2e-6)
 
 
 def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms():
@@ -203,8 +302,18 @@ def test_blocks_fit_what_the_parts_return():
         assert {block.name: block.shape for block in part.blocks()} == {
             name: np.shape(array) for name, array in sums.items()
         }
+        bounds = {"triple_pair": 0.5 ** (2 / 3), "triple_first": np.cbrt(0.5)}
         for block in part.blocks():
             assert not block.nonnegative or sums[block.name].min() >= 0
+            counts = block.name.endswith(("_kept", "_norms"))
+            assert block.l2_clip_norm == pytest.approx(1 if counts else bounds.get(block.name, 0.5))
+    weights = {block.name: block.weight for block in TriplePart(W, 0.5, 2.0).blocks()}
+    assert weights == {
+        "triple": 1.6,
+        "triple_pair": 0.3,
+        "triple_first": 0.1,
+        "triple_kept": pytest.approx(0.01),
+    }
 
 
 def test_absolute_terms_stay_within_what_the_blocks_promise():
@@ -221,6 +330,28 @@ def test_absolute_terms_stay_within_what_the_blocks_promise():
             terms = absolute_terms(tokens, W, order)
             assert terms <= block.magnitude * bound
             assert factor * terms <= block.sum_magnitude * bound
+
+
+@pytest.mark.parametrize("bound", [0.01, 1.0, 1e6])
+def test_absolute_terms_of_the_lower_moments_stay_within_what_their_blocks_promise(bound):
+    """And come near: three times the word of the longest row."""
+    W = MAPS["nasty"]
+    documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
+    blocks = {block.name: block for block in TriplePart(W, bound, 1.0).blocks()}
+    largest = {"triple_pair": 0.0, "triple_first": 0.0}
+    for tokens in [*documents, [6, 6, 6]]:
+        c, n = np.bincount(tokens, minlength=len(W)), len(tokens)
+        # No factor: they hold before clipping, and so after it; inside y, too, nothing cancels.
+        y = c @ np.abs(W)
+        pairs = np.outer(y, y) + np.abs(W).T @ (c[:, None] * np.abs(W))
+        found = {"triple_pair": pairs / (n * (n - 1)), "triple_first": y / n}
+        for name, terms in found.items():
+            largest[name] = max(largest[name], float(np.linalg.norm(terms)))
+    for name, terms in largest.items():
+        block = blocks[name]
+        assert block.sum_magnitude is None
+        assert terms <= block.magnitude * block.l2_clip_norm
+        assert block.magnitude == 1.0 or terms > 0.9 * block.magnitude * block.l2_clip_norm
 
 
 def absolute_terms(tokens, W, order):

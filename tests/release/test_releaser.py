@@ -19,7 +19,12 @@ from scipy import stats
 
 from streamlda.arrays_file import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerError
+from streamlda.errors import (
+    BudgetExceededError,
+    InsufficientDataError,
+    InvalidSettingError,
+    LedgerError,
+)
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
@@ -204,7 +209,7 @@ def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
         assert ledger.pending is None
     assert Counter(witness.seen) == {
         ("pairs", "stream:0-88"): 4,
-        ("triples", "stream:88-100"): 2,
+        ("triples", "stream:88-100"): 4,
     }
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
 
@@ -350,3 +355,29 @@ def test_there_is_no_snapshot_before_a_whole_window() -> None:
     # Half of the last stage is enough at the end of the stream.
     learner.finish()
     assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
+
+
+def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
+    now = [0.0]
+    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+    learner = learner_of(settings, Releaser(), seconds_per_snapshot=100.0, clock=lambda: now[0])
+    learner.tick()  # nothing is there yet: no stage ends without a place
+    learner.add(documents(2000))
+    assert learner.engine.stage is not None
+    assert learner.engine.stage.name == "pairs"
+    now[0] = 87.0  # pairs have 88 % of the time
+    learner.tick()
+    assert learner.engine.stage.name == "pairs"
+    now[0] = 88.0
+    learner.tick()
+    assert learner.engine.stage.name == "triples"
+    learner.add(documents(1000))
+    now[0] = 100.0
+    learner.add(documents(500))
+    (snapshot,) = learner.snapshots
+    assert [(s.name, s.first, s.last) for s in snapshot.stages] == [
+        ("pairs", 0, 1999),
+        ("triples", 2000, 3499),
+    ]
+    with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
+        learner_of(settings, Releaser(), seconds_per_snapshot=0.0)

@@ -31,9 +31,16 @@ def planted(seed: int = 3) -> Array:
     return np.random.default_rng(seed).dirichlet(np.full(D, 0.1), K)
 
 
-def expected(topics: Array) -> tuple[Any, Any, Any]:
-    moments: tuple[Any, Any, Any] = oracle.expected_moments(topics, ALPHA)  # type: ignore[no-untyped-call]
+def expected(topics: Array, alpha: Array = ALPHA) -> tuple[Any, Any, Any]:
+    moments: tuple[Any, Any, Any] = oracle.expected_moments(topics, alpha)  # type: ignore[no-untyped-call]
     return moments
+
+
+def through(W: Array, topics: Array, alpha: Array = ALPHA) -> tuple[Array, Array, Array]:
+    """Return W'M1, W' E P2 W and E P3(W, W, W), exact."""
+    first, pairs, triples = expected(topics, alpha)
+    seen: Array = np.einsum("abc,ai,bj,ck->ijk", triples, W, W, W, optimize=True)
+    return W.T @ first, W.T @ pairs @ W, seen
 
 
 def symmetric(rng: np.random.Generator, stddev: float, d: int = D) -> Array:
@@ -73,13 +80,13 @@ def topics_of(
     """Return topics from the triples through the view's own map, with noise."""
     W = view.whitening
     t = W.shape[1]
-    _, _, triples = expected(planted() if topics is None else topics)
-    seen = np.einsum("abc,ai,bj,ck->ijk", triples, W, W, W, optimize=True)
+    first, pairs, seen = through(W, planted() if topics is None else topics)
     if stddev:
         draw = np.random.default_rng(seed).standard_normal((t, t, t))
         orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
         seen = seen + stddev * sum(draw.transpose(order) for order in orders) / np.sqrt(6)
-    return private_topics(view, seen, stddev, W, alpha_0, N, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    return private_topics(view, seen, stddev, W, first, pairs, alpha_0, N, rng)
 
 
 def error(found: Array, truth: Array) -> float:
@@ -260,12 +267,30 @@ def test_a_later_view_may_look_through_an_earlier_map() -> None:
     # As rounds do: W of the first window, pairs of all since.
     early, late, truth = view_of(3e-4, seed=1), view_of(1e-6, seed=2), planted()
     W = early.whitening
-    triples = np.einsum("abc,ai,bj,ck->ijk", expected(truth)[2], W, W, W, optimize=True)
-    rng = np.random.default_rng(1)
-    found = private_topics(late, triples, 1e-6, W, 1.0, N, rng)
+    first, pairs, triples = through(W, truth)
+    found, worse = (
+        private_topics(view, triples, 1e-6, W, first, pairs, 1.0, N, np.random.default_rng(1))
+        for view in (late, early)
+    )
     assert error(found.components, truth) < 0.05
-    worse = private_topics(early, triples, 1e-6, W, 1.0, N, np.random.default_rng(1))
     assert error(found.components, truth) < error(worse.components, truth)
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_triples_of_other_documents_are_centred_by_their_own_moments(columns: int | None) -> None:
+    # The same topics, but what was a quarter of the words is 70 % of them when triples are read.
+    truth, drifted = planted(), np.array([0.1, 0.7, 0.1, 0.1])
+    view = view_of(1e-9, columns=columns)
+    W = view.whitening
+    triples = through(W, truth, drifted)[2]
+    right, wrong = (
+        private_topics(view, triples, 0.0, W, first, pairs, 1.0, N, np.random.default_rng(1))
+        for first, pairs, _ in (through(W, truth, drifted), through(W, truth))
+    )
+    assert error(right.spectral.proper(), truth) < 0.01
+    assert error(right.components, truth) < 0.01
+    assert error(wrong.spectral.proper(), truth) > 0.1
+    assert error(wrong.components, truth) > 5 * error(right.components, truth)
 
 
 def test_wide_noise_of_one_word_is_half_normal() -> None:

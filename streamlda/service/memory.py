@@ -1,0 +1,204 @@
+"""How much memory a daemon will take, from its settings alone, before it reads anything.
+
+A plan is a list of parts that are there at the same time: what stays, and the largest of the works
+that come one at a time. It holds from the start to the end of the stream, since nothing that the
+daemon keeps grows with the stream. ``tests/service/test_memory.py`` checks it against processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamlda.engine import WARMUP_MAX_ENTRIES, WHITENED_TENSOR, EngineSettings
+from streamlda.errors import InvalidSettingError
+from streamlda.ingest import BLOCK_CHARACTERS
+from streamlda.moments import BLOCK_DOCUMENTS
+from streamlda.privacy.matrix_mechanism import buffered_toeplitz
+from streamlda.release.settings import PrivateSettings
+from streamlda.settings import MIB, Settings
+from streamlda.words import VOCABULARY_CHARACTERS
+
+Plan = list[tuple[str, int]]
+
+#: The interpreter with all libraries and the compiled kernels. Measured: 213 MiB after the imports
+#: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
+PROCESS_BYTES = 256 * MIB
+
+#: What the client may hold beside the queue: fetched batches, and one poll being decoded.
+SOURCE_BYTES = 32 * MIB
+
+#: A word with its place in the table of words.
+WORD_BYTES = 200
+
+#: Bytes of an entry of a document (count and word), and of the table of candidates for words.
+ENTRY_BYTES = 12
+CANDIDATES_BYTES = 128 * MIB
+
+
+def engine_settings(settings: Settings, n_features: int) -> EngineSettings:
+    """Return what an engine that is not private is asked for.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it cannot be made so.
+    """
+    return EngineSettings(
+        n_components=settings["topics.count"],
+        n_features=n_features,
+        alpha_0=settings["topics.alpha_0"] or None,
+        warmup_documents=settings["topics.warmup"],
+        oversampling=settings["topics.oversampling"],
+        seed=settings["topics.seed"],
+        solver=settings["topics.solver"],
+    )
+
+
+def private_settings(
+    settings: Settings, n_features: int, delta: float | None = None
+) -> PrivateSettings:
+    """Return what a private engine is asked for.
+
+    Parameters
+    ----------
+    settings : Settings
+        With a budget.
+    n_features : int
+    delta : float, optional
+        What a private choice of words left of ``privacy.delta``; all of it by default.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it cannot be made so.
+    """
+    return PrivateSettings(
+        n_components=settings["topics.count"],
+        n_features=n_features,
+        epsilon=settings["privacy.epsilon"],
+        delta=settings["privacy.delta"] if delta is None else delta,
+        documents_per_snapshot=settings["snapshots.every"],
+        alpha_0=settings["topics.alpha_0"] or None,
+        neighboring_relation=settings["privacy.relation"],
+        privacy_unit=settings["privacy.unit"],
+        documents_per_user=settings["privacy.documents_per_user"],
+        snapshots=settings["snapshots.most"],
+        mode=settings["privacy.mode"],
+        clipping=settings["privacy.clipping"],
+        oversampling=settings["topics.oversampling"],
+        seed=settings["topics.seed"],
+        noise_in_state=settings["privacy.noise_in_state"],
+        solver=settings["topics.solver"],
+    )
+
+
+def planned_features(settings: Settings) -> int:
+    """Return the most words there will be; for a list, ``words.size`` until it is read."""
+    if settings["words.kind"] == "hashed":
+        return int(2 ** settings["words.hash_bits"])
+    return int(settings["words.size"])
+
+
+def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
+    """Return what takes memory, and how many bytes: their sum is the most there will be.
+
+    Time and memory O(1).
+
+    Parameters
+    ----------
+    settings : Settings
+    n_features : int, optional
+        V; the most that the settings allow by default.
+
+    Returns
+    -------
+    list of (str, int)
+    """
+    V = planned_features(settings) if n_features is None else n_features
+    sums, works = _private(settings, V) if settings.private else _public(settings, V)
+    kind = settings["words.kind"]
+    if kind in ("learned", "selected"):
+        works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
+    what, largest = max(works.items(), key=lambda work: work[1])
+    return [
+        ("interpreter, libraries and kernels", PROCESS_BYTES),
+        ("words", 0 if kind == "hashed" else WORD_BYTES * V),
+        ("sums of the engine", sums),
+        ("a block of documents, split and encoded", 8 * BLOCK_CHARACTERS),
+        ("documents that wait", settings["memory.queue"]),
+        ("what the source holds", SOURCE_BYTES),
+        (f"the largest work at one time: {what}", largest),
+    ]
+
+
+def check_memory(settings: Settings, n_features: int | None = None) -> Plan:
+    """Return the plan, if it stays within ``memory.limit``.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it does not; the message says what each part takes and what to change.
+    """
+    plan = memory_plan(settings, n_features)
+    limit, total = settings["memory.limit"], sum(size for _, size in plan)
+    if limit is None or total <= limit:
+        return plan
+    parts = "".join(f"\n- {what}: {_mib(size)}" for what, size in plan)
+    raise InvalidSettingError(
+        "the memory that is planned must be within memory.limit, got "
+        f"memory.limit={_mib(limit)} planned={_mib(total)}; {_remedy(settings, total - limit)}, or "
+        f'set memory.limit = "{-(-total // MIB)} MiB":{parts}'
+    )
+
+
+def _remedy(settings: Settings, too_much: int) -> str:
+    """Return the change that frees what is too much: the queue if it can, else the words."""
+    queue = settings["memory.queue"]
+    if too_much <= queue - MIB:
+        return f'set memory.queue = "{(queue - too_much) // MIB} MiB"'
+    hashed = settings["words.kind"] == "hashed"
+    words = "words.hash_bits" if hashed else "words.size"
+    return f"lower {words}, topics.count, topics.oversampling or memory.queue"
+
+
+def _public(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
+    asked = engine_settings(settings, V)
+    m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
+    whitened = asked.solver == WHITENED_TENSOR
+    warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES
+    maps = 8 * V * m
+    block = 8 * BLOCK_DOCUMENTS * 3 * m
+    works = {
+        # The map, its sums, and what an orthonormal basis of them is made from.
+        "the first map": 6 * maps + warmup + block,
+        "a new map": 4 * maps + block,
+        "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
+        # The file, and the file once more as it is put together.
+        "a checkpoint": 2 * asked.state_bytes,
+        "a checkpoint of the first documents": 3 * warmup,
+    }
+    return asked.state_bytes, works
+
+
+def _private(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
+    asked = private_settings(settings, V)
+    K, m = asked.n_components, asked.n_columns
+    cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
+    # In floating point and on the grid; a triangle is summed as a square. And the map.
+    sums = 8 * (cells + V * V) if m is None else 8 * (2 * cells + V * m)
+    copies = 1
+    if asked.mode == "prefix":
+        assert asked.snapshots is not None
+        copies = 2 * buffered_toeplitz(asked.snapshots).n_buffers + 3
+    width = V if m is None else m
+    works: dict[str, Any] = {
+        "a release": 8 * 6 * cells,
+        "a block": 8 * BLOCK_DOCUMENTS * 3 * width,
+        "a checkpoint": 3 * 8 * cells * copies,
+        "topics": 8 * (6 * V * width + 4 * K**3),
+    }
+    return sums * copies, works
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.0f} MiB"

@@ -1,0 +1,212 @@
+"""Events and instructions: what goes in and out of the brain (`streamlda.service.machine`).
+
+Both are plain values. Where an answer is asked for, it comes once; the machine refuses others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Events. `time` is in seconds of one clock that never goes back.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All is open and restored; `places_left` to the next release, None if none is left.
+
+    `snapshot` if one was restored: it is published again, for the last time may have failed.
+    """
+
+    time: float
+    places_left: int | None
+    rounds: int = 0
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A `Poll` brought `records` (each takes a place), of which `rejects` were passed over."""
+
+    time: float
+    records: int
+    size_bytes: int
+    rejects: int = 0
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A `Learn` is done; `rounds` were finished by the engine so far."""
+
+    time: float
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDone:
+    """A `Release` is durable; `snapshot` if it gave topics. `places_left` as in `Started`."""
+
+    time: float
+    snapshot: bool
+    places_left: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExhausted:
+    """A `Release` was refused for good: the budget does not cover it."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """A `Checkpoint` is on the disk."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
+
+    All other instructions of the same list are carried out all the same.
+    """
+
+    time: float
+    what: Literal["learn", "release", "checkpoint", "dead-letters", "publish"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailed:
+    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it.
+
+    `fatal` where trying again cannot help.
+    """
+
+    time: float
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """Memory is short (`short`), or no longer."""
+
+    time: float
+    short: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReceived:
+    """SIGTERM or SIGINT."""
+
+    time: float
+    number: int = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed. To be sent at least once a second."""
+
+    time: float
+
+
+Event = (
+    Started
+    | Polled
+    | Learned
+    | ReleaseDone
+    | BudgetExhausted
+    | CheckpointDone
+    | Failed
+    | SourceFailed
+    | MemoryPressure
+    | SignalReceived
+    | Tick
+)
+
+
+# Instructions.
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Read at most so many records into a new batch; answered by `Polled` or `SourceFailed`."""
+
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let the client fetch nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let the client fetch again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Close the source and open it behind the last batch polled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Learn from a batch, numbered from 1 as they were polled; answered by `Learned`."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Make the release that is due; answered by `ReleaseDone` or `BudgetExhausted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Give the newest snapshot out; the same bytes, however often."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushDeadLetters:
+    """Make all dead letters durable that were written so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Save the engine, with the position behind a batch; answered by `CheckpointDone`."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """Log an event with its values; never document text."""
+
+    level: Literal["info", "warning", "error"]
+    event: str
+    values: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End the process now, with this code."""
+
+    code: int
+
+
+Instruction = (
+    Poll
+    | Pause
+    | Resume
+    | Rebuild
+    | Learn
+    | Release
+    | Publish
+    | FlushDeadLetters
+    | Checkpoint
+    | LogLine
+    | Exit
+)

@@ -1,0 +1,290 @@
+"""What happens when processes die, brokers restart, and logs are not what they were."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors.kafka import KafkaSource
+from connectors.kafka.client import Bounds, Truncated
+from connectors.kafka.kafka_python import KafkaPythonClient
+from connectors.kafka.share import after_gap
+from streamlda.errors import SourceError
+from tests.kafka.topics import read
+
+ROOT = Path(__file__).parents[2]
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % i for i in range(first, last)]
+
+
+def texts_from(first: int, last: int) -> list[str]:
+    return [str(i) for i in range(first, last)]
+
+
+def opened(topics, topic, **options) -> KafkaSource:
+    return KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text", **options)
+
+
+def start_consumer(topics, topic, path, n_records) -> subprocess.Popen:
+    arguments = [topics.bootstrap, topic, str(path), str(n_records)]
+    return subprocess.Popen([sys.executable, "-m", "tests.kafka.consumer", *arguments], cwd=ROOT)
+
+
+def test_resume_in_another_process(topics, topic, tmp_path):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 10))
+    path = tmp_path / "state.json"
+    assert start_consumer(topics, topic, path, 7).wait(30) == 0
+    state = json.loads(path.read_text())
+    assert state["sum"] == sum(range(7))
+    source = opened(topics, topic)
+    source.seek(state["position"])
+    assert read(source, 3)[0] == ["7", "8", "9"]
+    source.close()
+
+
+def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
+    n_records = 6000
+    topics.make(topic)
+    values = [None if i % 10 == 3 else value for i, value in enumerate(numbers(0, n_records))]
+    topics.send(topic, values)
+    wanted = [i for i in range(n_records) if i % 10 != 3]
+    path = tmp_path / "state.json"
+    rng = np.random.default_rng(5)
+    n_killed = 0
+    for _ in range(6):
+        process = start_consumer(topics, topic, path, n_records)
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while process.poll() is None and not (path.exists() and path.stat().st_mtime_ns > before):
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.02))
+        process.kill()
+        n_killed += process.wait(30) < 0
+    assert n_killed >= 3
+    assert start_consumer(topics, topic, path, n_records).wait(30) == 0
+    state = json.loads(path.read_text())
+    digest = ""
+    for i in wanted:
+        digest = hashlib.sha256((digest + str(i)).encode()).hexdigest()
+    assert (state["texts"], state["gaps"]) == (len(wanted), n_records - len(wanted))
+    assert (state["sum"], state["digest"]) == (sum(wanted), digest)
+
+
+def test_broker_crash_and_restart_is_lived_through(broker, own_topics, topic):
+    own_topics.make(topic)
+    own_topics.send(topic, numbers(0, 5))
+    source = opened(own_topics, topic)
+    assert read(source, 5)[0] == texts_from(0, 5)
+    broker.kill()
+    start = time.monotonic()
+    assert source.poll(5, 0.5).texts == []
+    assert time.monotonic() - start < 2.0
+    broker.start()
+    own_topics.send(topic, numbers(5, 9))
+    assert read(source, 4)[0] == texts_from(5, 9)
+    source.close()
+
+
+def test_retention_gap_is_refused_or_recorded(topics, topic):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 20))
+    source = opened(topics, topic)
+    read(source, 5, max_documents=5)
+    position = json.loads(json.dumps(dict(source.position())))
+    source.close()
+    topics.remove_before(topic, 12)
+
+    source = opened(topics, topic)
+    before = source.position()
+    with pytest.raises(SourceError, match="offset=5 and a log of 12 to 20"):
+        source.seek(position)
+    assert source.position() == before
+    source.close()
+
+    source = opened(topics, topic, allow_gaps=True)
+    source.seek(position)
+    assert source.position()["lost"] == {"0": 7}
+    assert read(source, 8)[0] == texts_from(12, 20)
+    after = source.position()
+    source.close()
+    source = opened(topics, topic)
+    source.seek(after)
+    assert source.position() == after
+    source.close()
+
+
+@pytest.mark.parametrize("allow_gaps", [False, True])
+def test_retention_gap_while_reading(allow_gaps, topics, topic):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 20))
+    source = opened(
+        topics, topic, allow_gaps=allow_gaps, fetch_max_bytes=1, max_partition_fetch_bytes=1
+    )
+    assert read(source, 20)[0] == texts_from(0, 20)
+    source.pause()
+    source.poll(1, 0.6)
+    topics.send(topic, numbers(20, 30))
+    topics.remove_before(topic, 26)
+    source.resume()
+    if allow_gaps:
+        assert read(source, 4)[0] == texts_from(26, 30)
+        assert source.position()["lost"] == {"0": 6}
+    else:
+        for _ in range(2):
+            with pytest.raises(SourceError, match="offset=20 and a log of 26 to 30"):
+                read(source, 1, seconds=10)
+        assert source.position()["offsets"] == {"0": 20}
+    source.close()
+
+
+def test_position_beyond_the_log_is_refused_or_goes_on_at_the_end(topics, topic):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 3))
+    source = opened(topics, topic)
+    ahead = {**source.position(), "offsets": {"0": 10}}
+    with pytest.raises(SourceError, match="offset=10 and a log of 0 to 3"):
+        source.seek(ahead)
+    source.close()
+    source = opened(topics, topic, allow_gaps=True)
+    source.seek(ahead)
+    assert source.position()["offsets"] == {"0": 3}
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "wanted"), [(2, (5, 3)), (5, (5, 0)), (7, (7, 0)), (9, (9, 0)), (12, (9, 0))]
+)
+def test_after_gap(offset, wanted):
+    assert after_gap(offset, Bounds(5, 9)) == wanted
+
+
+@pytest.mark.parametrize("allow_gaps", [False, True])
+def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topics, topic):
+    """One node never elects an unclean leader, so the real client is told of the cut once."""
+
+    class Cut(KafkaPythonClient):
+        told = False
+
+        def poll(self, timeout_seconds, max_records):
+            if position == 3 and not Cut.told:
+                Cut.told = True
+                raise Truncated
+            return super().poll(timeout_seconds, max_records)
+
+    topics.make(topic)
+    topics.send(topic, numbers(0, 3))
+    position = 0
+    source = opened(topics, topic, allow_gaps=allow_gaps, connect=Cut)
+    read(source, 3)
+    position = 3
+    topics.send(topic, numbers(3, 9))
+    if allow_gaps:
+        assert read(source, 6)[0] == texts_from(3, 9)
+    else:
+        for _ in range(3):
+            with pytest.raises(SourceError, match="must not be cut"):
+                source.poll(5)
+    source.close()
+
+
+def test_another_topic_of_the_same_name_is_refused(topics, topic):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 3))
+    source = opened(topics, topic)
+    read(source, 3)
+    position = source.position()
+    source.close()
+    topics.admin.delete_topics([topic])
+    deadline = time.monotonic() + 10
+    while topic in topics.admin.list_topics() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    topics.make(topic)
+    topics.send(topic, numbers(0, 9))
+    source = opened(topics, topic)
+    with pytest.raises(SourceError, match="topic_id="):
+        source.seek(position)
+    source.close()
+
+
+def test_shares_cover_all_partitions_disjointly(topics, topic):
+    topics.make(topic, 5)
+    for number in range(5):
+        topics.send(topic, numbers(10 * number, 10 * number + 10), number)
+    seen = []
+    for i, n_partitions in enumerate([2, 2, 1]):
+        source = opened(topics, topic, partitions=f"{i}/3")
+        texts, _, _ = read(source, 10 * n_partitions)
+        seen += texts
+        position = source.position()
+        source.close()
+        assert set(position["offsets"]) == {str(n) for n in range(5) if n % 3 == i}
+    assert sorted(seen, key=int) == texts_from(0, 50)
+    other = opened(topics, topic, partitions=[2, 4])
+    assert sorted(read(other, 20)[0], key=int) == [*texts_from(20, 30), *texts_from(40, 50)]
+    with pytest.raises(SourceError, match="partitions="):
+        other.seek(position)
+    other.close()
+    for partitions in ("6/7", [3, 5]):
+        with pytest.raises(SourceError, match="n_partitions=5"):
+            opened(topics, topic, partitions=partitions)
+
+
+def test_new_partitions_are_picked_up_from_their_start(topics, topic):
+    topics.make(topic, 2)
+    topics.send(topic, numbers(0, 4), 0)
+    source = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
+    assert source.position()["offsets"] == {"0": 4}
+    old = source.position()
+    topics.admin.create_partitions({topic: 4})
+    time.sleep(1.0)
+    topics.send(topic, numbers(10, 14), 2)
+    topics.send(topic, numbers(20, 24), 3)
+    assert read(source, 4)[0] == texts_from(10, 14)
+    assert source.position()["offsets"] == {"0": 4, "2": 4}
+    source.close()
+    again = opened(topics, topic, partitions="0/2")
+    again.seek(old)
+    assert read(again, 4)[0] == texts_from(10, 14)
+    again.close()
+
+
+def damage(path: Path, batch: int) -> None:
+    """Flip a bit in the last byte of one batch of a log segment."""
+    data = bytearray(path.read_bytes())
+    at = 0
+    for _ in range(batch):
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    with path.open("r+b") as file:
+        file.seek(end - 1)
+        file.write(bytes([data[end - 1] ^ 1]))
+
+
+def test_damaged_batch_is_refused_or_passed_over(broker, own_topics, topic):
+    own_topics.make(topic)
+    for first in (0, 10, 35):
+        own_topics.send(topic, numbers(first, 10 if first == 0 else first + 25))
+    segment = broker.data / f"{topic}-0" / f"{0:020d}.log"
+    damage(segment, 1)
+    source = opened(own_topics, topic)
+    assert read(source, 10)[0] == texts_from(0, 10)
+    for _ in range(2):
+        start = time.monotonic()
+        with pytest.raises(SourceError, match="records must be readable"):
+            read(source, 1)
+        assert time.monotonic() - start < 10
+        assert source.position()["offsets"] == {"0": 10}
+    position = source.position()
+    source.close()
+    source = opened(own_topics, topic, allow_gaps=True)
+    source.seek(position)
+    assert read(source, 25)[0] == texts_from(35, 60)
+    assert source.position()["lost"] == {"0": 25}
+    source.close()

@@ -1,0 +1,219 @@
+"""The connector passes the shared checks and reads what is in a topic, on a real broker."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from kafka import KafkaProducer
+
+from connectors.kafka import KafkaSource, Record
+from connectors.records import Rejected
+from streamlda.errors import SourceError
+from streamlda.source import Reject
+from tests.connectors.checks import SOURCE_CHECKS, Case
+from tests.kafka.topics import read
+
+VALUES = [
+    b'{"text": "one", "by": {"id": "ann"}}',
+    None,
+    b"",
+    b'{"text": "two", "by": {"id": 7}}',
+    b"{",
+    b'{"text": "\xff"}',
+    b'{"text": "' + b"x" * 100 + b'"}',
+    b'{"text": "", "by": {"id": true}}',
+    b'{"n": 1}',
+    b'{"text": "three"}',
+]
+
+
+@pytest.fixture(scope="module")
+def case(topics) -> Case:
+    topics.make("streamlda-test-checks")
+    topics.send("streamlda-test-checks", VALUES)
+    reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
+    return Case(
+        lambda: KafkaSource(
+            "streamlda-test-checks",
+            bootstrap_servers=topics.bootstrap,
+            user_field="by.id",
+            max_document_bytes=64,
+        ),
+        ["one", "two", "", "three"],
+        [Reject("streamlda-test-checks/0", at, reason) for at, reason in reasons.items()],
+        ends=False,
+        users=["ann", "7", None, None],
+    )
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+def test_source_passes(check, case):
+    check(case)
+
+
+def test_every_offset_is_a_record_of_a_poll_one_by_one(case):
+    source = case.make()
+    seen = []
+    while len(seen) < len(VALUES):
+        poll = source.poll(1, 1.0)
+        seen += [*poll.texts, *[None] * len(poll.gaps)]
+        assert source.position()["offsets"] == {"0": len(seen)}
+    source.close()
+    assert seen == ["one", None, None, "two", None, None, None, "", None, "three"]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(compression, topics, topic):
+    topics.make(topic)
+    topics.send(topic, [b"word " * 50 + b"%d" % i for i in range(40)], compression=compression)
+    with_codec = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+    texts, _, _ = read(with_codec, 40)
+    with_codec.close()
+    assert texts == ["word " * 50 + str(i) for i in range(40)]
+
+
+def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
+    topics.make(topic)
+    topics.send(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
+    seen, passed = [], []
+
+    def decode(record: Record):
+        seen.append(record)
+        if record.value == b"bad":
+            raise Rejected("not-ours")
+        if record.value == b"broken":
+            raise KeyError("secret words")
+        return record.value.decode(), dict(record.headers)["user"].decode()
+
+    source = KafkaSource(
+        topic,
+        bootstrap_servers=topics.bootstrap,
+        format=decode,
+        on_reject=lambda record, reason: passed.append((record.offset, record.value, reason)),
+    )
+    poll = source.poll(1)
+    assert (poll.texts, poll.users) == (["good"], ["ann"])
+    read(source, 2)
+    source.close()
+    assert passed == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
+    assert seen[0].key == b"k"
+    assert seen[0].timestamp_ms > 1_600_000_000_000
+
+
+def test_poison_among_good_records_costs_only_itself(topics, topic):
+    topics.make(topic)
+    good = [json.dumps({"text": f"document {i}"}).encode() for i in range(1500)]
+    poison = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
+    values = [value for i, one in enumerate(good) for value in (one, poison[i % 5])]
+    topics.send(topic, values)
+    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap)
+    texts, rejects, n_gaps = read(source, 3000)
+    source.close()
+    assert texts == [f"document {i}" for i in range(1500)]
+    assert len(rejects) == n_gaps == 1500
+    assert [reject.record for reject in rejects] == list(range(2, 3001, 2))
+
+
+def test_aborted_transactions_and_markers_are_gaps(topics, topic):
+    topics.make(topic)
+    producer = KafkaProducer(
+        bootstrap_servers=topics.bootstrap, transactional_id=topic, linger_ms=0
+    )
+    producer.init_transactions()
+    for word, end in ((b"a", "commit"), (b"b", "abort"), (b"c", "commit")):
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.send(topic, word, partition=0)
+        producer.flush(10)
+        getattr(producer, f"{end}_transaction")()
+    producer.close(timeout=5)
+    # Offsets 0 1 a, 2 marker, 3 4 b, 5 marker, 6 7 c, 8 marker (at the end, not seen yet).
+    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+    for max_documents in (1000, 1):
+        source.seek({**source.position(), "offsets": {"0": 0}})
+        texts, rejects, n_gaps = read(source, 8, max_documents=max_documents)
+        assert (texts, rejects, n_gaps) == (["a", "a", "c", "c"], [], 4)
+        assert source.position()["offsets"] == {"0": 8}
+    source.close()
+    raw = KafkaSource(
+        topic, bootstrap_servers=topics.bootstrap, format="text", read_committed=False
+    )
+    assert read(raw, 8)[0] == ["a", "a", "b", "b", "c", "c"]
+    raw.close()
+
+
+def test_a_record_larger_than_a_fetch_is_read(topics, topic):
+    topics.make(topic, **{"max.message.bytes": str(15 * 2**20)})
+    topics.send(topic, [b"x" * (12 * 2**20), b"small"])
+    source = KafkaSource(
+        topic,
+        bootstrap_servers=topics.bootstrap,
+        format="text",
+        fetch_max_bytes=2**20,
+        max_partition_fetch_bytes=2**20,
+    )
+    texts, _, _ = read(source, 2)
+    source.close()
+    assert [len(text) for text in texts] == [12 * 2**20, 5]
+
+
+def test_pause_brings_nothing_and_loses_nothing(topics, topic):
+    topics.make(topic)
+    topics.send(topic, [b"one", b"two"])
+    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+    assert source.poll(1, 5.0).texts == ["one"]
+    source.pause()
+    topics.send(topic, [b"three"])
+    for _ in range(3):
+        assert source.poll(5, 0.2).texts == []
+    source.resume()
+    assert read(source, 2)[0] == ["two", "three"]
+    assert source.lag() == {0: 0}
+    source.close()
+
+
+def test_commit_shows_offsets_and_never_reads_them(topics, topic):
+    topics.make(topic)
+    topics.send(topic, [b"one", b"two", b"three"])
+    options = {"bootstrap_servers": topics.bootstrap, "format": "text", "group": topic}
+    source = KafkaSource(topic, **options)
+    read(source, 3)
+    source.commit(source.position())
+    source.poll(1, 1.0)
+    source.close()
+    shown = topics.admin.list_group_offsets([topic])
+    assert [entry.offset for entry in shown[topic].values()] == [3]
+    again = KafkaSource(topic, **options)
+    assert read(again, 3)[0] == ["one", "two", "three"]
+    again.close()
+
+
+def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic):
+    for _ in range(2):
+        with pytest.raises(SourceError, match="a topic must exist"):
+            KafkaSource(topic, bootstrap_servers=topics.bootstrap)
+    assert topic not in topics.admin.list_topics()
+
+
+REFUSED = """
+import gc, psutil
+from connectors.kafka import KafkaSource
+process, seen = psutil.Process(), []
+for _ in range(4):
+    try:
+        KafkaSource("t", bootstrap_servers="127.0.0.1:1", request_timeout_seconds=0.3)
+    except OSError as error:
+        assert "must be reachable" in str(error)
+    gc.collect()
+    seen.append((process.num_fds(), process.num_threads()))
+print(seen[0] == seen[-1], seen)
+"""
+
+
+def test_an_unreachable_broker_is_an_error_in_time_and_leaves_nothing():
+    # In a process of its own: pytest's record of the log would hold on to what is let go.
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=20
+    )
+    assert done.stdout.startswith("True"), done.stdout + done.stderr[-500:]

@@ -1,0 +1,125 @@
+"""The memory plan: real processes stay below it, and not far; what cannot be is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.service.memory import check_memory, memory_plan
+from streamlda.settings import MIB, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
+PRIVATE = {"privacy.epsilon": 3.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
+
+
+def settings_for(**flags):
+    named = {name.replace("__", "."): value for name, value in flags.items()}
+    return load_settings(environment={}, flags={**KAFKA, **named})
+
+
+#: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
+PROGRAM = """
+import json, sys
+from streamlda.checkpoint import Checkpoints
+from streamlda.power_engine import new_engine
+from streamlda.privacy.noise import SecureNoise
+from streamlda.release.engine import PrivateEngine
+from streamlda.service.memory import engine_settings, memory_plan, private_settings
+from streamlda.settings import load_settings
+from streamlda.simulate import PlantedLDA
+from streamlda.vocabulary import Vocabulary
+
+folder, flags, V = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+settings = load_settings(environment={}, flags=flags)
+words = Vocabulary.given([f"w{i}" for i in range(V)])
+documents = PlantedLDA(5, V, seed=1, mean_length=60).documents(2000)
+if settings.private:
+    engine = PrivateEngine(private_settings(settings, V))
+    while engine.snapshot is None:
+        start = 0
+        while start < documents.n_documents and engine.snapshot is None:
+            start += engine.add(documents.rows(start, documents.n_documents))
+            if engine.due is not None:
+                engine.accept(engine.due.release(SecureNoise()))
+    engine.state()
+else:
+    engine = new_engine(engine_settings(settings, V))
+    for _ in range(6):
+        engine.add(documents)
+    engine.snapshot(words)
+    with Checkpoints.open(folder) as store:
+        store.save(engine, {}, words)
+# Not getrusage: its maximum counts what the parent had before the new program was begun.
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+peak = int(status["VmHWM"].split()[0]) * 1024
+print(json.dumps([peak, sum(size for _, size in memory_plan(settings, V))]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "n_features"),
+    [
+        ({"topics.count": 20, "topics.warmup": 3000}, 30_000),
+        ({"topics.count": 30, "topics.warmup": 3000, "topics.solver": "online-power"}, 20_000),
+        ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
+        ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
+    ],
+)
+def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps({**KAFKA, **flags})]
+    done = subprocess.run([*command, str(n_features)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    peak, planned = json.loads(done.stdout)
+    # No queue, source or texts are in this process; all else is.
+    absent = sum(
+        size
+        for what, size in memory_plan(load_settings(environment={}, flags={**KAFKA, **flags}), 1000)
+        if what.startswith(("documents that wait", "what the source", "a block of documents"))
+    )
+    assert peak <= planned - absent
+    assert peak >= 0.7 * (planned - absent)
+
+
+def test_the_plan_of_the_largest_work_counts_once():
+    small = dict(memory_plan(settings_for(memory__queue="1 MiB"), 1000))
+    assert small["documents that wait"] == MIB
+    assert small["words"] == 0
+    names = [what for what, _ in memory_plan(settings_for(), 50_000)]
+    assert sum(name.startswith("the largest work") for name in names) == 1
+
+
+def test_a_plan_grows_with_words_topics_and_the_horizon():
+    def total(n_features, **flags):
+        return sum(size for _, size in memory_plan(settings_for(**flags), n_features))
+
+    assert total(50_000) > total(10_000)
+    assert total(10_000, topics__count=100) > total(10_000)
+    named = {name.replace(".", "__"): value for name, value in PRIVATE.items()}
+    window = total(5000, **named)
+    prefix = total(5000, **named, privacy__mode="prefix", snapshots__most=100)
+    assert prefix > window
+
+
+def test_an_impossible_limit_is_refused_with_what_to_change():
+    plan = memory_plan(settings_for(), 20_000)
+    total = sum(size for _, size in plan)
+    assert check_memory(settings_for(memory__limit=total), 20_000) == plan
+    with pytest.raises(InvalidSettingError, match=r'set memory\.queue = "63 MiB"') as caught:
+        check_memory(settings_for(memory__limit=total - 1), 20_000)
+    assert "sums of the engine" in str(caught.value)
+    with pytest.raises(InvalidSettingError, match=r"lower words\.hash_bits, topics\.count"):
+        check_memory(settings_for(memory__limit="100 MiB"), 20_000)
+    with pytest.raises(InvalidSettingError, match=r"lower words\.size"):
+        check_memory(settings_for(memory__limit="100 MiB", words__kind="learned"))
+
+
+def test_a_remedy_is_enough():
+    total = sum(size for _, size in memory_plan(settings_for(), 20_000))
+    limit = total - 30 * MIB
+    with pytest.raises(InvalidSettingError, match="34 MiB"):
+        check_memory(settings_for(memory__limit=limit), 20_000)
+    check_memory(settings_for(memory__limit=limit, memory__queue="34 MiB"), 20_000)
