@@ -249,7 +249,12 @@ class PrivateSettings:
             last = t * max(t, self.n_restarts)
         # A document is in one stage: norms, or at most all else. Twice with noise in the state.
         cells = max(2 * N_BINS + 8, pair + d + last + 8) * (2 if self.noise_in_state else 1)
-        releases = 1 if self.snapshots is None else len(self.stages) * self.snapshots
+        # Users are in every stage of every window, a document of prefix mode in all later rows.
+        releases = 1
+        if self.privacy_unit == "user":
+            releases = len(self.stages) * (self.snapshots or 1)
+        elif self.mode == "prefix":
+            releases = self.snapshots or 1
         loss = (
             2
             * Noise.tv_distance_bound
