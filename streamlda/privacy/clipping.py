@@ -287,63 +287,6 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
 
 
 @dataclass(frozen=True, slots=True)
-class QuantileTracker:
-    """A clip bound that follows a quantile by one noisy fraction a round, after Andrew et al. [1]_.
-
-    For streams of many rounds: instead of a histogram each round releases, as one nonnegative
-    number of sensitivity 1, how many of its documents had norm at most `bound`. The next bound is
-    ``bound * exp(-rate * (fraction - q))``. Post-processing: no object here sees a document.
-
-    Parameters
-    ----------
-    bound : float
-        In use now, 1e-100 to 1e100; kept within these.
-    q : float
-        Fraction of the documents that shall not be clipped, 1e-6 to 1 - 1e-6.
-    rate : float, default 0.2
-        Step on the scale of logarithms, 1e-6 to 10.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-
-    References
-    ----------
-    .. [1] Andrew, Thakkar, McMahan, Ramaswamy, *Differentially private learning with adaptive
-       clipping*, NeurIPS 2021, Section 2.
-    """
-
-    bound: float
-    q: float
-    rate: float = 0.2
-
-    def __post_init__(self) -> None:
-        number("bound", self.bound, _LEAST, _MOST)
-        number("q", self.q, 1e-6, 1 - 1e-6)
-        number("rate", self.rate, 1e-6, 10.0)
-
-    def update(self, below_fraction: float) -> QuantileTracker:
-        """Return the tracker of the next round.
-
-        Parameters
-        ----------
-        below_fraction : float
-            Noisy fraction of this round's documents with norm at most `bound`. Noise may put it
-            outside [0, 1]; it is moved to the nearer end.
-
-        Raises
-        ------
-        InvalidSettingError
-            If it is not finite.
-        """
-        noisy = number("below_fraction", below_fraction, -1e300, 1e300)
-        step = -self.rate * (min(max(noisy, 0.0), 1.0) - self.q)
-        moved = min(max(self.bound * math.exp(step), _LEAST), _MOST)
-        return QuantileTracker(moved, self.q, self.rate)
-
-
-@dataclass(frozen=True, slots=True)
 class ClipBounds:
     """Clip bounds of the three statistics of a document.
 

@@ -108,7 +108,19 @@ class Due:
     _sums: Stage = field(repr=False)
 
     def release(self, noise: Noise) -> Sums:
-        """Draw the noise and return the noisy sums: once, after the price is paid."""
+        """Draw the noise and return the noisy sums, after the price is paid.
+
+        Raises
+        ------
+        InvalidSettingError
+            At the second call: fresh noise on the same documents is another release.
+        """
+        if self._sums.drawn:
+            raise InvalidSettingError(
+                "noise must be drawn once for a release, got a second draw for "
+                f"stage={self.stage!r}; accept what the first returned"
+            )
+        self._sums.drawn = True
         with one_blas_thread():
             return self._sums.release(noise)
 

@@ -53,6 +53,8 @@ class Stage:
     ----------
     places : int
         Places filled so far.
+    drawn : bool
+        Whether its release was made (`streamlda.release.engine.Due`).
     aggregates : dict of str to ndarray of int64
         Raw sums in steps of the grid, up to the last `flush`: not private.
     """
@@ -63,6 +65,7 @@ class Stage:
         self.name, self.first, self.last = name, first, last
         self.mechanism = mechanism
         self.places = 0
+        self.drawn = False
         self.aggregates: dict[str, Counts] = {
             block.name: np.zeros(block.shape, dtype=np.int64) for block in mechanism.blocks
         }

@@ -15,7 +15,6 @@ from streamlda.privacy.clipping import (
     NORM_ERROR,
     ClipBounds,
     NormHistogram,
-    QuantileTracker,
     clip_factors,
     private_quantile,
 )
@@ -283,37 +282,6 @@ def test_documents_without_norm_and_far_clusters_do_not_hide_the_others():
 def test_quantiles_of_anything_else_are_refused(arguments):
     with pytest.raises(InvalidSettingError):
         private_quantile(*arguments)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("start", [1e-3, 1.0])
-def test_a_tracker_comes_to_the_quantile_and_stays_there(start):
-    # Fractions of 2,000 with noise of stddev 34: the logarithm of the bound walks about that of the
-    # quantile with a standard deviation of 0.015 (20,000 other rounds), of which 0.1 is six.
-    rng, noise = np.random.default_rng(5), SeededNoise(5)
-    tracker = QuantileTracker(start, 0.95)
-    quantile = math.exp(-3 + 0.7 * 1.6449)
-    for _ in range(600):
-        below = np.sum(rng.lognormal(-3, 0.7, size=2000) <= tracker.bound)
-        noisy = below + int(noise.discrete_gaussian(34.0))
-        tracker = tracker.update(noisy / 2000)
-    assert abs(math.log(tracker.bound / quantile)) < 0.1
-    # A tracker of another quantile is told from it.
-    assert abs(math.log(math.exp(-3) / quantile)) > 0.6
-
-
-def test_one_step_of_a_tracker():
-    tracker = QuantileTracker(2.0, 0.5, 0.1)
-    assert tracker.update(0.75).bound == pytest.approx(2 * math.exp(-0.025))
-    assert tracker.update(0.5).bound == 2.0
-    assert tracker.update(-30.0).bound == pytest.approx(2 * math.exp(0.05))
-    assert tracker.update(30.0).bound == pytest.approx(2 * math.exp(-0.05))
-    assert tracker.bound == 2.0
-    assert QuantileTracker(1e100, 0.5, 10.0).update(0.0).bound == 1e100
-    with pytest.raises(InvalidSettingError, match="below_fraction"):
-        tracker.update(math.nan)
-    with pytest.raises(InvalidSettingError, match="rate"):
-        QuantileTracker(1.0, 0.5, 0.0)
 
 
 def contributions(tokens, whitening):

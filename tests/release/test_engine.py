@@ -363,6 +363,15 @@ def test_a_lost_window_is_told_to_whoever_accepts_it():
     assert engine.snapshot is None
 
 
+def test_noise_is_drawn_once_for_a_release():
+    engine = PrivateEngine(asked_of(clipping="worst-case"))
+    engine.add(ROWS)
+    released = engine.due.release(SeededNoise(1))
+    with pytest.raises(InvalidSettingError, match="noise must be drawn once"):
+        engine.due.release(SeededNoise(2))
+    engine.accept(released)
+
+
 def test_users_pay_for_lost_windows_and_documents_do_not():
     fed = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
     for asked in (
