@@ -1,5 +1,6 @@
 # Needs python3 (3.11 to 3.13) and make, nothing else. Everything is installed into .venv, at the
 # exact versions of requirements.lock, with the hashes checked; pip reads your own configuration.
+# The tests need Java, Maven and Chromium besides: `make system` installs them where it may.
 
 PYTHON ?=
 WORKERS ?= 2
@@ -8,16 +9,18 @@ RUN := .venv/bin/python
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak bench lock clean
+.PHONY: help setup system demo demo-kafka test lint soak bench lock clean
 
 help:
-	@echo 'make demo    learn topics from a stream on this machine and print them'
-	@echo 'make test    all checks and tests'
-	@echo 'make soak    the long tests'
-	@echo 'make bench   the benchmarks'
-	@echo 'make setup   only install, into .venv; PYTHON=/path/to/python3 picks the interpreter'
-	@echo 'make lock    choose newer versions of all packages and write requirements.lock'
-	@echo 'make clean   remove .venv and everything else that was made here'
+	@echo 'make demo        learn topics from a stream on this machine and print them'
+	@echo 'make demo-kafka  the same by the daemon: broker, producer, topics and a page, live'
+	@echo 'make test        all checks and tests'
+	@echo 'make soak        the long tests'
+	@echo 'make bench       the benchmarks'
+	@echo 'make setup       only install, into .venv; PYTHON=/path/to/python3 picks the interpreter'
+	@echo 'make system      install what the tests need besides: Java, Maven, Chromium, a broker'
+	@echo 'make lock        choose newer versions of all packages and write requirements.lock'
+	@echo 'make clean       remove .venv and everything else that was made here'
 
 # The second call does nothing, until the lock, pyproject.toml or the place of the clone changes.
 setup:
@@ -46,10 +49,19 @@ setup:
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	echo "$$wanted" > .venv/installed
 
+# The second call does nothing. Where it cannot install something, it says what, and goes on.
+system: setup
+	@$(RUN) -m tests.system
+	@$(RUN) -m tests.kafka.choice
+
 demo: setup
 	@.venv/bin/streamlda demo
 
-test: lint
+# For SECONDS=60, or until Ctrl-C.
+demo-kafka: system
+	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: lint system
 	$(RUN) -m pytest -n $(WORKERS)
 	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS)
 
@@ -58,7 +70,7 @@ lint: setup
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 
-soak: setup
+soak: system
 	$(RUN) -m pytest -m 'soak or fuzz' --hypothesis-profile soak -n $(WORKERS)
 
 bench: setup

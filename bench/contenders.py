@@ -19,7 +19,8 @@ BATCH_DOCUMENTS = 2000
 
 def streamlda() -> Fit:
     """The engine of this project, default settings; finding the topics at the end is included."""
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
 
     def fit(documents: DocumentBatch, n_components: int, seed: int) -> tuple[Any, Any]:
         n_features = documents.n_features

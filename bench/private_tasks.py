@@ -48,7 +48,8 @@ class Learned(NamedTuple):
 
 def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, seed: int) -> Any:
     """Return a function that does one pass: a private window, or without epsilon the engine."""
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
     from streamlda.release.releaser import PrivateLearner, Releaser
     from streamlda.release.settings import PrivateSettings
 

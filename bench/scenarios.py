@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
+from bench.daemon import DAEMON
 from bench.kinds import (
     Case,
     Figure,
@@ -277,6 +278,7 @@ ALL = [
         time_linear_cases,
         time_linear_figures,
     ),
+    *DAEMON,
     *PRIVATE,
     *WA16_FIGURE_1,
     *WA16_ONLINE,

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.contenders import CONTENDERS
+from bench.daemon import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.private_tasks import PRIVATE_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
@@ -164,7 +165,8 @@ def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
 def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """A planted stream through the engine; `checkpoints` hold only time spent in Engine.add."""
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
 
     corpus = planted(parameters, seed)
     names = ("n_components", "n_features", "warmup_documents")
@@ -199,7 +201,8 @@ def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Seconds a document in the middle of a round, for documents of exactly nnz words."""
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
 
     rng = np.random.default_rng(seed)
     settings = EngineSettings(
@@ -238,6 +241,7 @@ TASKS = {
         command_line,
         stream,
         rate,
+        *DAEMON_TASKS,
         *PRIVATE_TASKS,
         *WA16_FIGURE_1_TASKS,
         *WA16_ONLINE_TASKS,

@@ -96,7 +96,7 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
 
 
 def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
-    from streamlda.engine import EngineSettings
+    from streamlda.engine_settings import EngineSettings
     from streamlda.power_engine import new_engine
     from streamlda.release.settings import ITERATIONS, PrivateSettings
 

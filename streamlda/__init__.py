@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
     from streamlda.errors import StreamLDAError
     from streamlda.estimator import StreamLDA
     from streamlda.model import TopicModel, load

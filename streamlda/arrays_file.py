@@ -38,7 +38,19 @@ from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatErr
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
 
-DTYPES = ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")
+#: What may be stored, each with its name in the file, in the reverse of its order there.
+CODES = {
+    "uint8": "U8",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+}
+DTYPES = tuple(CODES)
+
+Buffer = bytes | memoryview
 
 
 class ArraysFile(NamedTuple):
@@ -61,7 +73,8 @@ def write_arrays(
     """Write arrays and metadata to a file, whole or not at all.
 
     A temporary file in the same folder is forced to the disk and takes the name in one step.
-    Time O(bytes); memory twice the size of the file, besides the arrays.
+    Time O(bytes), most of it without Python's lock; memory, besides the arrays, that of those that
+    are not row-major.
 
     Parameters
     ----------
@@ -83,13 +96,14 @@ def write_arrays(
     OSError
         With the errno of the cause, if the file cannot be written; nothing is left behind.
     """
-    content = _encode(kind, format_version, arrays, metadata)
+    pieces = _encode(kind, format_version, arrays, metadata)
     target = Path(os.path.realpath(path))
     try:
-        _replace(target, content, mode)
+        _replace(target, pieces, mode)
     except OSError as error:
+        size = sum(map(len, pieces))
         rule = f"a file must be written whole or not at all ({error.strerror or error}), got "
-        found = f"kind={kind} size_bytes={len(content)}; nothing has changed there: "
+        found = f"kind={kind} size_bytes={size}; nothing has changed there: "
         todo = "make room or choose another folder, then write again"
         raise OSError(error.errno, rule + found + todo, str(path)) from error
     # The new name must survive a power cut too, and it is the folder that holds names.
@@ -172,7 +186,8 @@ def to_json(value: Any) -> str:
 
 def _encode(
     kind: str, version: int, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
-) -> bytes:
+) -> list[Buffer]:
+    """Return the header, and the bytes of each array where they lie."""
     stored = {}
     for name, array in arrays.items():
         if array.dtype.name not in DTYPES or name == "__metadata__":
@@ -180,18 +195,36 @@ def _encode(
                 f"an array must have a name of its own and be one of {', '.join(DTYPES)}, got "
                 f"name={name!r} dtype={array.dtype}; rename or convert it first"
             )
-        # The library would write the memory as it lies, and call it row-major.
+        # Bytes are written as they lie, and read as little-endian and row-major.
         stored[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     text = _seal({"format": kind, "format_version": version, "metadata": dict(metadata)}, stored)
     try:
-        content = safetensors.numpy.save(stored, {"streamlda": text})
-        _header_length(content)
-    except (SafetensorError, ValueError) as error:
+        header, ordered = _header(stored, text)
+    except ValueError as error:
         raise InvalidSettingError(
             f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes, got "
             f"error={type(error).__name__} metadata={len(text)}; store what is large as an array"
         ) from error
-    return content
+    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)]
+
+
+def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[NDArray[Any]]]:
+    """Return the header as the library would write it, and the arrays in their order behind it."""
+    # Wide items first, so that each array is aligned; the library breaks ties of dtypes likewise.
+    order = sorted(stored, key=lambda name: (-DTYPES.index(stored[name].dtype.name), name))
+    header: dict[str, Any] = {"__metadata__": {"streamlda": text}}
+    at = 0
+    for name in order:
+        array = stored[name]
+        places = [at, at + array.nbytes]
+        described = {"dtype": CODES[array.dtype.name], "shape": list(array.shape)}
+        header[name] = {**described, "data_offsets": places}
+        at = places[1]
+    written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    written += b" " * (-len(written) % 8)
+    content = len(written).to_bytes(8, "little") + written
+    _header_length(content)
+    return content, [stored[name] for name in order]
 
 
 def _decode(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -232,12 +265,13 @@ def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     return to_json({**about, "blake2b": digest.hexdigest()})
 
 
-def _replace(target: Path, content: bytes, mode: int) -> None:
+def _replace(target: Path, pieces: list[Buffer], mode: int) -> None:
     temporary = target.parent / f".streamlda-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

@@ -8,16 +8,21 @@ A folder of checkpoints belongs to one daemon, which holds a lock on it. In it l
     that. It is made with the folder, before any state, so that a lost index is noticed.
 ``state-000007``
     A state file (`streamlda.state_file`): raw, readable by its owner only.
+``rows-000007``
+    Documents that wait for their block, as counts; only if there are any.
 ``words-DIGEST``
     The vocabulary of it, which generations share.
 
-A checkpoint is written whole under new names and forced to the disk; then one transaction makes
-it the current one and drops the third newest. Killed at any moment, the next start finds the last
-generation or the one before, each with its own positions: a document is in the sums if and only
-if the position is behind it. Files that no row names are removed at the next start.
+A checkpoint is copied in memory, written whole under new names and forced to the disk; then one
+transaction makes it the current one and drops the third newest. Killed at any moment, the next
+start finds the last generation or the one before, each with its own positions: a document is in
+the sums if and only if the position is behind it. Files that no row names are removed at the next
+start.
 
 In a private run a generation from before a release is refused, the second newest too: its
-documents would take part twice. The epoch of the ledger, stored with each, tells.
+documents would take part twice. The epoch of the ledger, stored with each, tells. One release
+between the last checkpoint and a crash can be made up for, if its documents are left out
+(`PrivateLearner.catch_up`).
 
 All of it is as secret as the documents.
 """
@@ -34,20 +39,21 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
 
 from streamlda.arrays_file import read_arrays, to_json, write_arrays
-from streamlda.engine import Engine
+from streamlda.documents import DocumentBatch
+from streamlda.engine import Arrays, Engine
 from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.ledger_artifact import digest_file
 from streamlda.privacy.ledger_file import OnStep, sync_folder
 from streamlda.release.releaser import PrivateLearner
 from streamlda.source import Position
-from streamlda.state_file import OWNER_ONLY, load_state, save_state
+from streamlda.state_file import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.vocabulary import Vocabulary
 
 #: Marks the index as one of ours ("sCKP"), and counts the formats.
@@ -58,9 +64,10 @@ FORMAT_VERSION = 1
 KEPT = 2
 
 WORDS_FORMAT, WORDS_VERSION = "streamlda-checkpoint-words", 1
+ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 BUSY_SECONDS = 30.0
 SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
-OURS = re.compile(r"(state-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+OURS = re.compile(r"((state|rows)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,8 @@ class Checkpoint:
         Of the ledger when it was made; None if the run is not private.
     passed_over : tuple of str
         Why newer generations were not taken; empty for the newest. To be logged as an error.
+    releases_behind : int
+        Releases begun since then, for which somebody must make up: 0, or 1 if that was allowed.
     """
 
     generation: int
@@ -89,14 +98,40 @@ class Checkpoint:
     ledger_id: str | None
     epoch: int | None
     passed_over: tuple[str, ...]
+    releases_behind: int
     _path: Path
+    _rows: Path | None
 
     def restore(self, learner: PrivateLearner | None = None) -> Engine | PrivateLearner:
         """Return the engine, or fill a new private learner; see `streamlda.state_file.load_state`.
 
         Time O(bytes), memory twice the size of the state.
         """
-        return load_state(self._path) if learner is None else load_state(self._path, learner)
+        if learner is None:
+            return load_state(self._path)
+        return load_state(self._path, learner, releases_behind=self.releases_behind)
+
+    def rows(self) -> DocumentBatch | None:
+        """Return the documents that waited for their block, or None."""
+        if self._rows is None:
+            return None
+        found = read_arrays(self._rows, ROWS_FORMAT, ROWS_VERSION)
+        return DocumentBatch(**found.arrays, n_features=self.vocabulary.n_features, integral=False)
+
+
+class Captured(NamedTuple):
+    """A checkpoint that is not written yet: a copy of its own. Made by `Checkpoints.capture`."""
+
+    arrays: Arrays
+    metadata: dict[str, Any]
+    rows: Arrays
+    vocabulary: Vocabulary
+    body: dict[str, Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(a.nbytes for a in (*self.arrays.values(), *self.rows.values()))
 
 
 class Checkpoints:
@@ -167,11 +202,25 @@ class Checkpoints:
         position: Position,
         vocabulary: Vocabulary,
         about: Mapping[str, Any] | None = None,
+        rows: DocumentBatch | None = None,
     ) -> int:
         """Make the state and the position behind its last document the current generation.
 
-        Nothing may be learned or released meanwhile; it may run in a thread. Time O(bytes), memory
-        twice the size of the state.
+        `capture` and `write`, one after the other, with their parameters and errors.
+        """
+        return self.write(self.capture(learner, position, vocabulary, about, rows))
+
+    def capture(
+        self,
+        learner: Engine | PrivateLearner,
+        position: Position,
+        vocabulary: Vocabulary,
+        about: Mapping[str, Any] | None = None,
+        rows: DocumentBatch | None = None,
+    ) -> Captured:
+        """Copy what a checkpoint holds; then the learner may go on.
+
+        Nothing may be learned or released meanwhile. Time and memory O(bytes of the state).
 
         Parameters
         ----------
@@ -182,6 +231,36 @@ class Checkpoints:
             Of the learner.
         about : mapping, optional
             Plain JSON values to keep beside it, such as counters. Never document text.
+        rows : DocumentBatch, optional
+            Documents before the position that the learner has not been given yet.
+
+        Raises
+        ------
+        InvalidSettingError
+            If a private learner has no ledger, or a value is not plain JSON.
+        """
+        arrays, metadata = state_of(learner)
+        body: dict[str, Any] = {
+            "position": dict(position),
+            "about": dict(about or {}),
+            "ledger_id": None,
+            "epoch": None,
+        }
+        if metadata["run"] is not None:
+            body |= {name: metadata["run"][name] for name in ("ledger_id", "epoch")}
+        # Here and not when it is written: what has no JSON form costs no time then.
+        to_json(body)
+        kept: Arrays = {}
+        if rows is not None and rows.n_documents:
+            names = ("counts", "word_ids", "row_pointers")
+            kept = {name: getattr(rows, name).copy() for name in names}
+        copied = {name: array.copy() for name, array in arrays.items()}
+        return Captured(copied, metadata, kept, vocabulary, body)
+
+    def write(self, captured: Captured) -> int:
+        """Make a captured checkpoint the current generation; it may run in a thread.
+
+        No release may be begun meanwhile. Time O(bytes), memory O(1).
 
         Returns
         -------
@@ -191,7 +270,7 @@ class Checkpoints:
         Raises
         ------
         InvalidSettingError
-            If the store is closed, a private learner has no ledger, or a value is not plain JSON.
+            If the store is closed.
         OSError
             If it cannot be written; the generation before stays the current one.
         """
@@ -200,23 +279,18 @@ class Checkpoints:
                 "checkpoints must be open to be saved, got a closed folder "
                 f"path={str(self.folder)!r}; open it again"
             )
-        body: dict[str, Any] = {
-            "position": dict(position),
-            "about": dict(about or {}),
-            "ledger_id": None,
-            "epoch": None,
-        }
-        if isinstance(learner, PrivateLearner) and learner.releaser.ledger is not None:
-            ledger = learner.releaser.ledger
-            body |= {"ledger_id": ledger.ledger_id, "epoch": ledger.generation}
-        # Before the state is written: what has no JSON form costs no time then.
-        to_json(body)
+        body = dict(captured.body)
         generation = self._newest_number() + 1
         self._step("save:begin")
-        body["words"] = self._write_words(vocabulary)
+        body["words"] = self._write_words(captured.vocabulary)
         self._step("save:words")
+        body["rows"] = None
+        if captured.rows:
+            path = self.folder / f"rows-{generation:06d}"
+            write_arrays(path, ROWS_FORMAT, ROWS_VERSION, captured.rows, {}, mode=OWNER_ONLY)
+            body["rows"] = _described(path)
         path = self.folder / f"state-{generation:06d}"
-        save_state(path, learner)
+        write_state(path, captured.arrays, captured.metadata)
         body["state"] = _described(path)
         self._step("save:state")
         self._make_current(generation, body)
@@ -225,7 +299,9 @@ class Checkpoints:
         self._step("save:cleaned")
         return generation
 
-    def newest(self, ledger: LedgerReader | None = None) -> Checkpoint | None:
+    def newest(
+        self, ledger: LedgerReader | None = None, *, catch_up: bool = False
+    ) -> Checkpoint | None:
         """Return the newest whole generation, or None if none was ever made.
 
         Time O(bytes of the state): its digest is checked.
@@ -234,6 +310,8 @@ class Checkpoints:
         ----------
         ledger : LedgerReader, optional
             That of a private run.
+        catch_up : bool, default False
+            Allow one release since then, for which the caller makes up (`releases_behind`).
 
         Raises
         ------
@@ -254,7 +332,7 @@ class Checkpoints:
         problems: list[str] = []
         for number, text, digest in rows:
             try:
-                return self._opened(number, text, digest, ledger, tuple(problems))
+                return self._opened(number, text, digest, ledger, tuple(problems), catch_up)
             except (ModelFileError, FileNotFoundError) as error:
                 if isinstance(error, NewerFormatError):
                     raise
@@ -272,11 +350,14 @@ class Checkpoints:
         digest: str,
         ledger: LedgerReader | None,
         passed_over: tuple[str, ...],
+        catch_up: bool,
     ) -> Checkpoint:
         if digest != _digest(number, text):
             raise ModelFileError(f"the checksum of row {number} of the index differs")
         body = json.loads(text)
-        for part in ("state", "words"):
+        for part in ("state", "words", "rows"):
+            if body[part] is None:
+                continue
             found, stored = _described(self.folder / body[part]["name"]), body[part]
             if found != stored:
                 raise ModelFileError(
@@ -290,8 +371,10 @@ class Checkpoints:
                 f"epoch={body['epoch']} ledger={ledger and str(ledger.path)!r}; run with the "
                 "settings it was made with, or in an empty folder"
             )
+        behind = 0
         if ledger is not None:
-            ledger.check_epoch(body["epoch"], body["ledger_id"])
+            behind = int(catch_up and body["epoch"] == ledger.generation - 1)
+            ledger.check_epoch(body["epoch"] + behind, body["ledger_id"])
         return Checkpoint(
             generation=number,
             position=body["position"],
@@ -300,6 +383,8 @@ class Checkpoints:
             ledger_id=body["ledger_id"],
             epoch=body["epoch"],
             passed_over=passed_over,
+            releases_behind=behind,
+            _rows=None if body["rows"] is None else self.folder / body["rows"]["name"],
             _path=self.folder / body["state"]["name"],
         )
 
@@ -392,7 +477,8 @@ class Checkpoints:
             for _, text in database.execute("SELECT number, body FROM generations"):
                 try:
                     body = json.loads(text)
-                    named |= {body["state"]["name"], body["words"]["name"]}
+                    parts = (body["state"], body["words"], body["rows"])
+                    named |= {part["name"] for part in parts if part is not None}
                 except (ValueError, LookupError, TypeError):
                     return  # Whose files these are cannot be told: nothing is removed.
         for path in self.folder.iterdir():

@@ -10,19 +10,23 @@ It goes through rounds (Wang & Anandkumar 2016, Algorithm 2, made general)::
 
 Topics come from the larger of the two kept rounds, averaged with the other where they agree. The
 engine does no input or output and never looks at a clock; equal documents give equal topics.
+
+An engine that is given a *shared map* has neither warm-up nor rounds: all documents add to one set
+of sums through that W. Engines with the same one can be merged (`streamlda.merge` says why).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model import TopicModel
 from streamlda.moments import Moments
@@ -39,19 +43,8 @@ from streamlda.whitening import centred_pairs, next_map, random_map, word_scale
 
 Arrays = dict[str, NDArray[Any]]
 
-#: The default way from documents to topics: sum a small tensor, decompose it when asked.
-WHITENED_TENSOR = "whitened-tensor"
-
-#: Ways from documents to topics; the last two ask the stream anew at each power iteration
-#: (`streamlda.power_engine`).
-SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
-
 #: Power steps that sharpen the first map on the warm-up documents.
 WARMUP_POWER_STEPS = 3
-
-#: Columns beyond K that the triple moment is taken through: on 200,000 abstracts 20 gave the
-#: perplexity of 50, at a third of the time.
-TRIPLE_OVERSAMPLING = 20
 
 #: The warm-up also ends at this many stored counts (12 bytes each), however few the documents.
 WARMUP_MAX_ENTRIES = 4_000_000
@@ -60,106 +53,21 @@ WARMUP_MAX_ENTRIES = 4_000_000
 LEAST_AVERAGED_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """What an engine is asked to do; fixed for its life.
-
-    Parameters
-    ----------
-    n_components : int
-        K, topics.
-    n_features : int
-        d, words of the vocabulary. Topics beyond its rank repeat the corpus frequencies.
-    alpha_0 : float or None, default 1.0
-        Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
-    warmup_documents : int, default 10000
-        Documents kept to find the first map.
-    oversampling : int, default 50
-        Columns of W beyond K for the pair moment. More of them give better maps and cost memory
-        and time in proportion.
-    round_growth : float, default 5.0
-        Documents of a round over those behind its map; above 1.
-    seed : int, default 0
-        Of the random map and the restarts; 0 <= seed < 2^64.
-    solver : str, default "whitened-tensor"
-        How topics come from documents: one of `SOLVERS`; see `new_engine`.
-    documents_per_round : int or None, default None
-        n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
-        lets rounds of refining grow with the stream, so that topics sharpen for ever.
-    n_restarts : int, default 10
-        L, random starts of each component; for ``online-power``.
-    n_iterations : int, default 5
-        R, rounds that find a component, or all of them for ``simultaneous``; later rounds refine.
-    """
-
-    n_components: int
-    n_features: int
-    alpha_0: float | None = 1.0
-    warmup_documents: int = 10_000
-    oversampling: int = 50
-    round_growth: float = 5.0
-    seed: int = 0
-    solver: str = WHITENED_TENSOR
-    documents_per_round: int | None = None
-    n_restarts: int = 10
-    n_iterations: int = 5
-
-    def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise InvalidSettingError(
-                f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
-            )
-        if self.documents_per_round is not None:
-            _at_least("documents_per_round", self.documents_per_round, 1)
-        _at_least("n_restarts", self.n_restarts, 1)
-        _at_least("n_iterations", self.n_iterations, 1)
-        _at_least("n_components", self.n_components, 1)
-        _at_least("n_features", self.n_features, 1)
-        _at_least("warmup_documents", self.warmup_documents, 1)
-        _at_least("oversampling", self.oversampling, 0)
-        if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
-            raise InvalidSettingError(
-                f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
-                "1.0 suits most text, None estimates it"
-            )
-        if not 1 < self.round_growth < float("inf"):
-            raise InvalidSettingError(
-                f"round_growth must be > 1 and finite, got round_growth={self.round_growth}"
-            )
-        if not 0 <= operator.index(self.seed) < 2**64:
-            raise InvalidSettingError(f"a seed must lie in 0..2^64-1, got seed={self.seed}")
-
-    @property
-    def n_columns(self) -> int:
-        """Columns m of the maps."""
-        return min(self.n_features, self.n_components + self.oversampling)
-
-    @property
-    def n_triple_columns(self) -> int:
-        """Leading columns t of the maps that the triple moment is taken through."""
-        return min(self.n_columns, self.n_components + TRIPLE_OVERSAMPLING)
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the two kept rounds with maps: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
-
-        Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
-        with L = K for ``simultaneous``, else the larger of K and `n_restarts`.
-        """
-        d, m, t = self.n_features, self.n_columns, self.n_triple_columns
-        if self.solver != WHITENED_TENSOR:
-            K = self.n_components
-            L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
-            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L)
-        return 2 * 8 * (3 * d + 2 * d * m + d * t + 2 * t**2 + 2 * t**3)
-
-
 class Engine:
     """Learns topics from batches of documents; see the module's description.
 
     Parameters
     ----------
     settings : EngineSettings
+    shared_map : ndarray of shape (d, m), optional
+        W for all documents, never replaced; for the solver ``"whitened-tensor"``. Kept by
+        reference. `streamlda.map_file.load_map` reads one.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the shared map has another shape than the settings imply, or is not finite, or the
+        solver makes maps of its own.
 
     Attributes
     ----------
@@ -175,11 +83,14 @@ class Engine:
 
     Notes
     -----
-    Memory: `EngineSettings.state_bytes`, and the warm-up documents while the first round lasts.
+    Memory: `EngineSettings.state_bytes`, and the warm-up documents while the first round lasts;
+    half of it with a shared map.
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4).
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(
+        self, settings: EngineSettings, *, shared_map: NDArray[np.float64] | None = None
+    ) -> None:
         self.settings = settings
         self.documents_seen = 0
         self.documents_skipped = 0
@@ -192,6 +103,15 @@ class Engine:
         self._finished: Moments | None = None
         # Documents behind the map of the current round.
         self._behind_map = 0
+        self._map_is_shared = shared_map is not None
+        if shared_map is not None:
+            _check_shared_map(shared_map, settings)
+            self._current = Moments(shared_map, settings.n_triple_columns)
+
+    @property
+    def shared_map(self) -> NDArray[np.float64] | None:
+        """The map that is never replaced, shape (d, m); None if the engine makes its own."""
+        return self._current.whitening if self._map_is_shared and self._current else None
 
     def add(self, batch: DocumentBatch) -> None:
         """Learn from a batch.
@@ -219,6 +139,9 @@ class Engine:
         """Take documents from `start` up to the next change of phase; return how many."""
         if self._current is None:
             return self._keep(batch, start)
+        if self._map_is_shared:
+            self._current.add(batch)
+            return batch.n_documents
         target = int(self.settings.round_growth * self._behind_map)
         part = batch.rows(start, start + max(1, target - self._current.documents))
         self._current.add(part)
@@ -260,6 +183,50 @@ class Engine:
         self._behind_map = self._finished.documents
         spare.restart(_better_map(self._finished, self.settings))
         self._current = spare
+
+    def better_map(self) -> NDArray[np.float64]:
+        """Return the map that a round begun now would have, shape (d, m); nothing is changed.
+
+        Of the larger kept round. Time O(d m^2), and of the first map while the warm-up lasts.
+
+        Raises
+        ------
+        InsufficientDataError
+            As `topics`.
+        InvalidSettingError
+            If the solver makes maps of another kind.
+        """
+        _check_sums_tensor(self.settings)
+        with one_blas_thread():
+            return _better_map(self._rounds()[0], self.settings)
+
+    def merge(self, other: Engine) -> None:
+        """Add all that another engine has learned, as if its documents had come here.
+
+        Sums differ from those of one engine over all documents by rounding alone. The halves
+        that noise is measured by stay random halves, though not the same ones. Time
+        O(d m + t^3), no memory of its own. Merging A into B gives the sums of B into A, bit for
+        bit; with three or more the order matters by rounding.
+
+        Parameters
+        ----------
+        other : Engine
+            With equal settings and an equal shared map, of documents that are not in here
+            already, which nothing can tell from sums. It is not changed.
+
+        Raises
+        ------
+        InvalidSettingError
+            If it is this same engine, or settings or maps differ, or one of the two has no
+            shared map; nothing is added then.
+        """
+        _check_mergeable(self, other)
+        assert self._current is not None
+        assert other._current is not None
+        self._current.merge(other._current)
+        self.documents_seen += other.documents_seen
+        self.documents_skipped += other.documents_skipped
+        self.tokens_seen += other.tokens_seen
 
     def _rounds(self) -> list[Moments]:
         """Return the kept rounds that topics can be made of, the larger first."""
@@ -334,7 +301,7 @@ class Engine:
                 arrays[f"{name}.whitening"] = part.whitening
                 arrays |= {f"{name}.{key}": value for key, value in part.state().items()}
         if self._warmup:
-            batch = _joined(self._warmup)
+            batch = DocumentBatch.joined(self._warmup)
             arrays["warmup.counts"] = batch.counts
             arrays["warmup.word_ids"] = batch.word_ids
             arrays["warmup.row_pointers"] = batch.row_pointers
@@ -345,7 +312,9 @@ class Engine:
             "rounds_finished": self.rounds_finished,
             "behind_map": self._behind_map,
         }
-        return arrays, {"settings": asdict(self.settings), "counters": counters}
+        values = {"settings": asdict(self.settings), "counters": counters}
+        # Only where it is so: states of other engines stay as they were.
+        return arrays, values | {"shared_map": True} if self._map_is_shared else values
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
@@ -364,7 +333,63 @@ class Engine:
             engine._warmup = [DocumentBatch(**kept, n_features=d, integral=False)]
             engine._warmup_documents = engine._warmup[0].n_documents
             engine._warmup_entries = len(engine._warmup[0].counts)
+        engine._map_is_shared = bool(values.get("shared_map", False))
+        if engine._map_is_shared:
+            _check_shared_map(arrays["current.whitening"], engine.settings)
         return engine
+
+
+def map_digest(whitening: NDArray[np.float64]) -> str:
+    """Return 16 hex digits that tell maps apart by content. Time O(d m)."""
+    data = np.ascontiguousarray(whitening, dtype="<f8").view(np.uint8).data
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+def _check_sums_tensor(settings: EngineSettings) -> None:
+    if settings.solver != WHITENED_TENSOR:
+        raise InvalidSettingError(
+            f"maps are shared by engines with solver={WHITENED_TENSOR!r} alone, got "
+            f"solver={settings.solver!r}, which asks the stream through a map of its own; "
+            "choose the other solver"
+        )
+
+
+def _check_shared_map(whitening: NDArray[np.float64], settings: EngineSettings) -> None:
+    _check_sums_tensor(settings)
+    expected = settings.n_features, settings.n_columns
+    if whitening.shape != expected:
+        raise InvalidSettingError(
+            "a shared map must have a row for each word and K + oversampling columns, got "
+            f"shape={whitening.shape} expected={expected}; use the vocabulary, n_components and "
+            "oversampling that it was made with, or make another map"
+        )
+
+
+def _check_mergeable(mine: Engine, other: Engine) -> None:
+    if other is mine:
+        raise InvalidSettingError(
+            "an engine must be merged with another one, got the same engine twice; "
+            "its documents would count twice"
+        )
+    ours, theirs = asdict(mine.settings), asdict(other.settings)
+    differing = [f"{n}={ours[n]!r},{theirs[n]!r}" for n in ours if ours[n] != theirs[n]]
+    if differing:
+        raise InvalidSettingError(
+            f"engines must have equal settings to be merged, got {' '.join(differing)}; "
+            "run all of them with the same settings"
+        )
+    one, another = mine.shared_map, other.shared_map
+    if one is None or another is None:
+        raise InvalidSettingError(
+            "engines must sum through a shared map to be merged, got "
+            f"shared_map={one is not None},{another is not None}; make a map file "
+            "(streamlda map), and begin all engines with it"
+        )
+    if not np.array_equal(one, another):
+        raise InvalidSettingError(
+            "engines must share one map to be merged, got "
+            f"map={map_digest(one)},{map_digest(another)}; begin all of them with the same map file"
+        )
 
 
 def _topics_of(rounds: list[Moments], settings: EngineSettings) -> SpectralTopics:
@@ -382,18 +407,6 @@ def _topics_of(rounds: list[Moments], settings: EngineSettings) -> SpectralTopic
 def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with `prefix`, without it."""
     return {key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)}
-
-
-def _joined(parts: list[DocumentBatch]) -> DocumentBatch:
-    """Return the documents of several batches as one."""
-    lengths = np.concatenate([np.diff(part.row_pointers) for part in parts])
-    return DocumentBatch(
-        np.concatenate([part.counts for part in parts]),
-        np.concatenate([part.word_ids for part in parts]),
-        np.concatenate([[0], np.cumsum(lengths)]),
-        parts[0].n_features,
-        integral=False,
-    )
 
 
 def first_map(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[np.float64]:
@@ -421,8 +434,3 @@ def _better_map(moments: Moments, settings: EngineSettings) -> NDArray[np.float6
     alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
     pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
     return next_map(pairs, moments.whitening, word_scale(first), settings.n_columns)
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if operator.index(value) < least:
-        raise InvalidSettingError(f"{name} must be >= {least}, got {name}={value}")

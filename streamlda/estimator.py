@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import WHITENED_TENSOR, Engine, EngineSettings
+from streamlda.engine import Engine
+from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.evaluation import DocumentCompletion, top_words
 from streamlda.inference import SMOOTHING, smoothed, topic_proportions
@@ -69,6 +70,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     documents_per_round : int or None, default None
         For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration. None
         begins with 1000 and takes more and more, so that topics sharpen for ever.
+    memory_documents : int or None, default None
+        For "online-power" and "simultaneous" without `epsilon`: topics rest on the last half to
+        all of so many documents, so that they follow a stream that drifts. None forgets nothing.
     n_restarts : int or None, default None
         For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 5
         with `epsilon`.
@@ -197,6 +201,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         alpha_0: float | str = 1.0,
         solver: str = WHITENED_TENSOR,
         documents_per_round: int | None = None,
+        memory_documents: int | None = None,
         n_restarts: int | None = None,
         n_iterations: int | None = None,
         warmup_documents: int = 10_000,
@@ -219,6 +224,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.alpha_0 = alpha_0
         self.solver = solver
         self.documents_per_round = documents_per_round
+        self.memory_documents = memory_documents
         self.n_restarts = n_restarts
         self.n_iterations = n_iterations
         self.warmup_documents = warmup_documents
@@ -572,11 +578,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "a private fit must have epsilon and delta, got "
                 f"epsilon={self.epsilon} delta={self.delta}; take a delta well below 1 / n_samples"
             )
-        if self.documents_per_round is not None:
+        if self.documents_per_round is not None or self.memory_documents is not None:
             raise InvalidSettingError(
                 "the rounds of a private fit must be shares of its window, got "
-                f"documents_per_round={self.documents_per_round} epsilon={self.epsilon}; leave it "
-                "out"
+                f"documents_per_round={self.documents_per_round} "
+                f"memory_documents={self.memory_documents} epsilon={self.epsilon}; leave them out"
             )
         if ends:
             places = batch.n_documents
@@ -628,6 +634,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             oversampling=self.oversampling,
             seed=self._seed(),
             documents_per_round=self.documents_per_round,
+            memory_documents=self.memory_documents,
             **self._of_solver(),
         )
 

@@ -134,13 +134,17 @@ def _row(name: str, kind: Kind, default: Any, help: str, unit: str = "", **limit
 MIB = 2**20
 
 TABLE: tuple[Setting, ...] = (
-    _row("source.kind", "text", "kafka", "What is read.", choices=("kafka", "files")),
-    _row("source.files", "list", (), "Files, folders and patterns, with kind files."),
-    _row("source.format", "text", "json", "How a record holds its text.",
+    _row("source.kind", "text", "kafka",
+         "What is read: a topic, files once, or files that grow and folders that fill.",
+         choices=("kafka", "files", "follow")),
+    _row("source.files", "list", (), "Files, folders and patterns, with kind files or follow."),
+    _row("source.format", "text", "json", "How a record holds its text; auto goes by file names.",
          choices=("json", "text", "csv", "parquet", "auto")),
     _row("source.text_field", "text", "text", "Key or column of the text; a.b goes down."),
     _row("source.user_field", "text", None, "Key or column of the user."),
     _row("source.stream", "text", None, "Name of the stream in the ledger; default: the source."),
+    _row("source.allow_gaps", "switch", False,
+         "Go on where records are gone (retention, truncation), and record it."),
     _row("source.max_document", "bytes", 16 * MIB, "Longer records are passed over.", "bytes",
          least=1),
     _row("kafka.bootstrap", "text", None, "Brokers, host:port,host:port."),
@@ -149,7 +153,6 @@ TABLE: tuple[Setting, ...] = (
     _row("kafka.start", "text", "earliest", "Where to begin without a checkpoint.",
          choices=("earliest", "latest")),
     _row("kafka.group", "text", None, "Group under which lag is shown; offsets are our own."),
-    _row("kafka.allow_gaps", "switch", False, "Go on where records are gone, and record it."),
     _row("kafka.protocol", "text", "PLAINTEXT", "How to connect.",
          choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     _row("kafka.mechanism", "text", None, "SASL mechanism.",
@@ -168,6 +171,10 @@ TABLE: tuple[Setting, ...] = (
          least=1, most=24),
     _row("words.documents", "whole", 20_000, "Records to learn or select words from.", "records",
          least=1),
+    _row("words.stop_words", "text", "english", "Words to leave out: a list by name, or none.",
+         choices=("english", "none")),
+    _row("words.token_pattern", "text", None,
+         "Regular expression of a word; default: two or more letters of any script."),
     _row("topics.count", "whole", 20, "Topics K.", "topics", least=1),
     _row("topics.alpha_0", "number", 1.0, "Sum of the Dirichlet parameters; 0 estimates it.",
          least=0),
@@ -177,6 +184,16 @@ TABLE: tuple[Setting, ...] = (
          most=2**63 - 1),
     _row("topics.warmup", "whole", 10_000, "Documents behind the first map; not with privacy.",
          "documents", least=1),
+    _row("topics.map_file", "text", None,
+         "Map of streamlda map, shared by daemons that are to be merged; default: its own."),
+    _row("topics.documents_per_round", "whole", None,
+         "Documents of a round of the online solvers; default: they grow.", "documents", least=1),
+    _row("topics.memory_documents", "whole", None,
+         "Let online solvers forget: topics rest on the last half to all of so many.",
+         "documents", least=1),
+    _row("topics.restarts", "whole", None, "Random starts L of a component, power methods.",
+         "starts", least=1),
+    _row("topics.iterations", "whole", None, "Power iterations R.", "rounds", least=1),
     _row("topics.oversampling", "whole", 50, "Columns of maps beyond K.", "columns", least=0),
     _row("snapshots.every", "whole", 100_000, "Records between snapshots.", "records", least=100),
     _row("snapshots.most", "whole", None, "Most snapshots; default: no limit.", "snapshots",
@@ -204,7 +221,7 @@ TABLE: tuple[Setting, ...] = (
     _row("memory.patience", "seconds", 60.0, "How long memory may stay short.", "seconds",
          least=0),
     _row("checkpoint.folder", "text", "checkpoints", "Folder of the checkpoints."),
-    _row("checkpoint.interval", "seconds", 60.0, "Between checkpoints.", "seconds", least=1),
+    _row("checkpoint.interval", "seconds", 60.0, "Between checkpoints.", "seconds", least=0.1),
     _row("output.folder", "text", "snapshots", "Folder of the published snapshots."),
     _row("output.topic", "text", None, "Compacted topic for snapshots; default: none."),
     _row("dead_letters.topic", "text", None, "Topic for rejected records; default: none."),
@@ -504,7 +521,31 @@ def _clashes(values: Mapping[str, Any]) -> list[str]:
             kafka and of("source.format") not in ("json", "text"),
             "source.format must be json or text for Kafka",
         ),
+        (
+            of("source.kind") == "follow" and of("source.format") not in ("json", "text"),
+            "source.format must be json or text to follow files",
+        ),
+        (
+            of("source.kind") == "files" and of("source.allow_gaps"),
+            "source.allow_gaps must not be set for kind files, which have none",
+        ),
         (not kafka and not of("source.files"), "source.files must be set to read files"),
+        (
+            not kafka and of("dead_letters.topic"),
+            "dead_letters.topic must have source.kind kafka",
+        ),
+        (
+            (of("output.topic") or of("dead_letters.topic")) and not of("kafka.bootstrap"),
+            "kafka.bootstrap must be set to write to topics",
+        ),
+        (
+            of("topics.map_file") and (private or of("topics.solver") != "whitened-tensor"),
+            "topics.map_file goes with solver whitened-tensor and without privacy",
+        ),
+        (
+            of("topics.map_file") and words != "hashed",
+            "topics.map_file brings its own words: words.kind must be left out",
+        ),
         (
             of("kafka.protocol").startswith("SASL")
             and not (of("kafka.username") and of("kafka.password") and of("kafka.mechanism")),
@@ -533,8 +574,23 @@ def _clashes(values: Mapping[str, Any]) -> list[str]:
         rules += [
             (not of("privacy.delta"), "privacy.delta must be set with privacy.epsilon"),
             (not of("privacy.ledger"), "privacy.ledger must be set with privacy.epsilon"),
+            (
+                of("source.kind") == "follow"
+                and (len(of("source.files")) != 1 or set(of("source.files")[0]) & set("*?[")),
+                "source.files must name one file with privacy: between files that grow, places "
+                "would depend on how long documents are",
+            ),
+            (
+                of("topics.documents_per_round") or of("topics.memory_documents"),
+                "topics.documents_per_round and topics.memory_documents are not for private runs",
+            ),
             (words == "learned", "words.kind must not be learned with privacy: words are data"),
             (by_user and words == "selected", "words.kind must not be selected for users"),
+            (
+                kafka and not of("kafka.partitions").isdecimal(),
+                "kafka.partitions must be one number with privacy: between partitions, places "
+                "would depend on how long documents are",
+            ),
             (
                 by_user and not (of("source.user_field") and of("privacy.documents_per_user")),
                 "source.user_field and privacy.documents_per_user must be set for users",

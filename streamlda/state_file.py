@@ -22,7 +22,7 @@ import os
 from typing import Any, overload
 
 from streamlda.arrays_file import ArraysFile, read_arrays, write_arrays
-from streamlda.engine import Engine
+from streamlda.engine import Arrays, Engine
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
 from streamlda.model import STATE_FORMAT
 from streamlda.power_engine import restored_engine
@@ -39,9 +39,9 @@ OWNER_ONLY = 0o600
 def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -> None:
     """Write the state of a learner to a file that only its owner can read, whole or not at all.
 
-    Time O(bytes), memory twice the size of the file. A private learner ends its running group of
-    documents here (`PrivateEngine.state`): save at places or times that do not depend on what
-    documents say.
+    Time and memory as `state_of` and `streamlda.arrays_file.write_arrays`. A private learner ends
+    its running group of documents here (`PrivateEngine.state`): save at places or times that do
+    not depend on what documents say.
 
     Parameters
     ----------
@@ -56,6 +56,19 @@ def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -
         If a private learner has no ledger.
     OSError
         With the errno of the cause, if the file cannot be written; what was there before stays.
+    """
+    write_state(path, *state_of(learner))
+
+
+def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
+    """Return what a state file holds of a learner: arrays that are still its own, and metadata.
+
+    Time and memory as the engine's ``state``.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a private learner has no ledger.
     """
     run = None
     if isinstance(learner, Engine):
@@ -74,16 +87,25 @@ def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -
             "ledger_id": ledger.ledger_id,
             "epoch": ledger.generation,
         }
-    metadata = {"state": state, "run": run}
+    return arrays, {"state": state, "run": run}
+
+
+def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
+    """Write what `state_of` returned, for its owner only."""
     write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 
 @overload
 def load_state(path: str | os.PathLike[str]) -> Engine: ...
 @overload
-def load_state(path: str | os.PathLike[str], learner: PrivateLearner) -> PrivateLearner: ...
 def load_state(
-    path: str | os.PathLike[str], learner: PrivateLearner | None = None
+    path: str | os.PathLike[str], learner: PrivateLearner, *, releases_behind: int = 0
+) -> PrivateLearner: ...
+def load_state(
+    path: str | os.PathLike[str],
+    learner: PrivateLearner | None = None,
+    *,
+    releases_behind: int = 0,
 ) -> Engine | PrivateLearner:
     """Go on where `save_state` stood, bit for bit.
 
@@ -96,6 +118,9 @@ def load_state(
     learner : PrivateLearner, optional
         For a private state: a new one, made with the settings, the ledger and the first place of
         the saved one, that has read nothing yet. It takes over the state, and is returned.
+    releases_behind : int, default 0
+        Releases that were begun since the save and that the caller makes up for: none of their
+        documents may be released again (`PrivateLearner.catch_up`).
 
     Returns
     -------
@@ -122,7 +147,7 @@ def load_state(
             )
         if learner is None:
             return restored_engine(file.arrays, state)
-        _check_fits(path, learner, state, run)
+        _check_fits(path, learner, state, run, releases_behind)
         engine = _private_engine(file, learner)
     except (InvalidSettingError, LedgerError):
         raise
@@ -140,7 +165,11 @@ def _private_engine(file: ArraysFile, learner: PrivateLearner) -> PrivateEngine:
 
 
 def _check_fits(
-    path: str | os.PathLike[str], learner: PrivateLearner, state: Any, run: Any
+    path: str | os.PathLike[str],
+    learner: PrivateLearner,
+    state: Any,
+    run: Any,
+    releases_behind: int,
 ) -> None:
     ledger = learner.releaser.ledger
     if ledger is None:
@@ -148,7 +177,7 @@ def _check_fits(
             "a private state must be loaded with its ledger, got ledger=None "
             f"ledger_id={run['ledger_id']!r}; open the ledger that the state was made with"
         )
-    ledger.check_epoch(run["epoch"], run["ledger_id"])
+    ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
     if learner.documents_seen:
         raise InvalidSettingError(
             "a state must be loaded before documents are read, got "

@@ -23,17 +23,11 @@ from streamlda.analysis import (
     checked_texts,
 )
 from streamlda.documents import DocumentBatch
+from streamlda.encoding import STOP, UNSEEN, AsciiWords, HashedWords, count_tokens, merged
 from streamlda.errors import InvalidSettingError, VocabularyError
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
-
-#: Ids that are not columns: a word outside a fixed vocabulary, and a stop word.
-UNSEEN, _STOP = -1, -2
-
-#: The hashed words that are remembered, to save hashing them again: 17 MB for
-#: words of 8 letters, 50 MB at worst.
-_CACHED_WORDS, _CACHED_LENGTH = 2**17, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,9 +367,11 @@ class Vocabulary:
     def token_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the column of each token, in order, text after text.
 
-        Time O(characters), memory O(tokens). Stop words leave no gap. With n-grams the order
-        within a text is by length first: all single tokens, then all pairs, and so on, so that
-        only the single tokens stand next to their neighbours in the text.
+        Time O(characters), memory O(characters): 4 bytes each for a moment. Stop words leave no
+        gap. With n-grams the order within a text is by length first: all single tokens, then all
+        pairs, and so on, so that only the single tokens stand next to their neighbours in the
+        text. Texts in ASCII under the default pattern, without n-grams, are read by a kernel that
+        lets other threads go on; all others take several times as long.
 
         Parameters
         ----------
@@ -394,15 +390,28 @@ class Vocabulary:
         InvalidDocumentsError
             If `texts` is one string, or an item is not a string.
         """
+        listed = list(checked_texts(texts))
+        if not self.analyzer.bytewise:
+            return self._ids_by_word(listed)
+        # Asked of str itself, as the kernel relies on the answer: a subclass may say anything.
+        others = [n for n, text in enumerate(listed) if not str.isascii(text)]
+        rest = [listed[n] for n in others]
+        for n in others:
+            listed[n] = ""
+        found = self._ascii_words.ids(listed)
+        return merged(*found, others, *self._ids_by_word(rest)) if others else found
+
+    def _ids_by_word(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Do what `token_ids` does, for texts of all kinds."""
         analyze, look_up = self._analyze, self._look_up
         found: list[int] = []
         ends = [0]
-        for text in checked_texts(texts):
+        for text in texts:
             found += look_up(analyze(text))
             ends.append(len(found))
         ids = np.array(found, dtype=np.int32)
         offsets = np.array(ends, dtype=np.int64)
-        kept = ids != _STOP
+        kept = ids != STOP
         if kept.all():
             return ids, offsets
         return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
@@ -410,7 +419,7 @@ class Vocabulary:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the texts as counts, shape (n_documents, n_features).
 
-        Time O(characters + tokens * log(tokens)), memory O(tokens).
+        Time and memory O(characters).
 
         Parameters
         ----------
@@ -436,71 +445,26 @@ class Vocabulary:
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
         stop = self.analyzer.stop_set if self.analyzer.unigrams else frozenset[str]()
         if self.hash_bits is not None:
-            hashes = _HashedWords(self.hash_bits, stop)
+            hashes = HashedWords(self.hash_bits, stop)
             return lambda words: map(hashes.__getitem__, words)
-        table = {word: i for i, word in enumerate(self.words or ())} | dict.fromkeys(stop, _STOP)
+        table = self._columns(stop)
         return lambda words: map(table.get, words, repeat(UNSEEN))
 
+    @cached_property
+    def _ascii_words(self) -> AsciiWords:
+        columns = self._columns(self.analyzer.stop_set)
+        return AsciiWords(columns, self.hash_bits, self.analyzer.lowercase)
+
+    def _columns(self, stop: frozenset[str]) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words or ())} | dict.fromkeys(stop, STOP)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cached functions cannot be pickled, and are quickly made again.
+        # The cached functions and tables are left out, and are quickly made again.
         parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
         return Vocabulary, (*parts, self._facts())
 
     def _facts(self) -> dict[str, Any] | None:
         return None if self.selection is None else dict(_plain_facts(self.selection))
-
-
-class _HashedWords(dict[str, int]):
-    """Columns of hashed words; remembers a bounded number of them and forgets all when full."""
-
-    def __init__(self, bits: int, stop: frozenset[str]) -> None:
-        super().__init__()
-        from sklearn.utils import murmurhash3_32
-
-        self._hash: Callable[[bytes], int] = murmurhash3_32
-        self._mask = 2**bits - 1
-        self._stop = stop
-
-    def __missing__(self, word: str) -> int:
-        if word in self._stop:
-            column = _STOP
-        else:
-            column = abs(self._hash(word.encode("utf-8", "surrogatepass"))) & self._mask
-        if len(word) <= _CACHED_LENGTH:
-            if len(self) >= _CACHED_WORDS:
-                self.clear()
-            self[word] = column
-        return column
-
-
-def count_tokens(
-    ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
-) -> DocumentBatch:
-    """Return how often each column occurs in each document; ids below 0 are left out.
-
-    Time O(tokens * log(tokens)), memory O(tokens).
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_tokens,), int32
-        Columns, or negative numbers.
-    offsets : ndarray of shape (n_documents + 1,), int64
-        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
-    n_features : int
-        Number of columns.
-    """
-    n_documents = len(offsets) - 1
-    known = ids >= 0
-    documents = np.repeat(np.arange(n_documents), np.diff(offsets))[known]
-    # One key for document and column: a single sort of machine integers brings equals together.
-    keys = documents * n_features + ids[known]
-    keys.sort()
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    rows, word_ids = np.divmod(keys[starts], n_features)
-    row_pointers = np.zeros(n_documents + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=n_documents), out=row_pointers[1:])
-    counts = np.diff(starts, append=len(keys)).astype(np.float64)
-    return DocumentBatch(counts, word_ids.astype(np.int32), row_pointers, n_features)
 
 
 def _check_words(words: Iterable[str]) -> tuple[str, ...]:

@@ -23,6 +23,9 @@ from streamlda.vocabulary import Vocabulary
 #: The words are learned from at most this many characters (64 MB of ASCII text).
 VOCABULARY_CHARACTERS = 2**26
 
+#: Name of the release of chosen words.
+WORDS = "words"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsToLearn:
@@ -109,6 +112,8 @@ class WordsToSelect:
         Most words, at least 1; those of the largest noisy weight.
     places : int
         Records to choose from, at least 1.
+    first_place : int, default 0
+        Place of the first of them.
     analyzer : TextAnalyzer
         How texts are split.
     release : callable
@@ -128,13 +133,14 @@ class WordsToSelect:
         places: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
+        first_place: int = 0,
     ) -> None:
         if size < 1 or places < 1:
             raise InvalidSettingError(
                 "words must be chosen from at least 1 place, and be at least 1, got "
                 f"vocabulary_documents={places} private_vocabulary={size}"
             )
-        self.places = places
+        self.places, self.first_place = places, first_place
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
@@ -155,9 +161,27 @@ class WordsToSelect:
             As the callable `release`.
         """
         facts = self._selection.metadata()
+        first, last = self.first_place, self.first_place + self.places
         released = self._release(
-            "words", 0, self.places, self._selection.event, self._draw, {"selection": facts}
+            WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
         )
+        return self.chosen(released, facts)
+
+    def chosen(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
+        """Return the words of a release, this one's or one made before a crash.
+
+        Parameters
+        ----------
+        released : mapping
+            Its arrays.
+        facts : mapping
+            What was stored with it as ``selection``.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no word stands above the threshold.
+        """
         words = released["words"].tobytes().decode("utf-8").split("\n")
         if words == [""]:
             raise InsufficientDataError(
@@ -165,7 +189,7 @@ class WordsToSelect:
                 f"places={self.places} threshold={facts['threshold']:.4g}; choose from more "
                 "places, or bring a public word list"
             )
-        return Vocabulary.selected(words[: self._size], self._analyzer, selection=facts)
+        return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
 
     def _draw(self, noise: Noise) -> dict[str, Any]:
         kept = self._selection.release(noise)

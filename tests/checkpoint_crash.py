@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from streamlda.checkpoint import Checkpoints
-from streamlda.engine import EngineSettings
+from streamlda.engine_settings import EngineSettings
 from streamlda.power_engine import new_engine
 from streamlda.simulate import PlantedLDA
 from streamlda.vocabulary import Vocabulary

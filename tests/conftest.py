@@ -1,4 +1,4 @@
-"""Settings for all tests: threads, hypothesis profiles, and which tests are of kernels."""
+"""Settings for all tests: threads, hypothesis profiles, kernels' tests, the fixtures of brokers."""
 
 import os
 
@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+
+pytest_plugins = ["tests.kafka.fixtures"]
 
 settings.register_profile(
     "quick",

@@ -1,11 +1,11 @@
-"""Slow twins of the kernels of inference, co-occurrence and sampling: loops, no shared code."""
+"""Slow twins of the kernels of text, inference, co-occurrence and sampling: no shared code."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 
 def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
@@ -81,3 +81,40 @@ def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):
 def tally_tokens(tokens, offsets):
     """Return one sorted list of (word, count) a document."""
     return [sorted(Counter(tokens[first:last]).items()) for first, last in pairwise(offsets)]
+
+
+def murmur3(data):
+    """MurmurHash3 x86 32 with seed 0, by its description, on whole numbers without a limit."""
+
+    def turned(number, left):
+        bits = f"{number % 2**32:032b}"
+        return int(bits[left:] + bits[:left], 2)
+
+    h = 0
+    for start in range(0, len(data), 4):
+        part = data[start : start + 4]
+        block = int.from_bytes(part, "little")
+        h ^= turned(block * 0xCC9E2D51, 15) * 0x1B873593 % 2**32
+        if len(part) == 4:
+            h = (turned(h, 13) * 5 + 0xE6546B64) % 2**32
+    h ^= len(data)
+    for right, factor in [(16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)]:
+        h = (h ^ h // 2**right) * factor % 2**32
+    return h
+
+
+def find_words(texts, lowercase, columns, mask):
+    """Return one list of columns a text: of `columns`, else by hash, else -1; none below -1."""
+    found = []
+    for text in texts:
+        runs = groupby(text, lambda character: character.isalnum() or character == "_")
+        words = ["".join(run) for inside, run in runs if inside]
+        document = []
+        for word in words:
+            if len(word) > 1 and word.isalpha():
+                known = word.lower() if lowercase else word
+                h = murmur3(known.encode())
+                hashed = (h if h < 2**31 else 2**32 - h) & mask if mask >= 0 else -1
+                document.append(columns.get(known, hashed))
+        found.append([column for column in document if column >= -1])
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamlda.checkpoint import Checkpoints
-from streamlda.engine import EngineSettings
+from streamlda.engine_settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.power_engine import new_engine
 from streamlda.privacy.noise import SeededNoise

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.files import FileSource
 from streamlda.analysis import TextAnalyzer
-from streamlda.cli.private_fit import SHARE_OF_WORDS, for_fewer_words, stream_name
+from streamlda.cli.private_fit import stream_name
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.evaluation import matched_l1_error
 from streamlda.ingest import Ingestion
@@ -23,6 +23,7 @@ from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement
 from streamlda.release.releaser import ledger_terms
 from streamlda.release.settings import PrivateSettings
+from streamlda.release.terms import SHARE_OF_WORDS, for_fewer_words
 from streamlda.source import Poll
 from streamlda.words import WordsToSelect
 from tests.test_cli import run

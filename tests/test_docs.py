@@ -16,6 +16,7 @@ import streamlda
 import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
+from streamlda.settings import describe
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -104,3 +105,19 @@ def test_every_module_is_on_the_map_of_the_tree():
 def test_docstring_examples_run():
     assert doctest.testmod(streamlda.estimator).failed == 0
     assert doctest.testmod(streamlda.estimator).attempted > 0
+
+
+def settings_table() -> str:
+    """Return the table of settings as the daemon's page shows it."""
+    lines = ["| setting | default | unit | what it is |", "| --- | --- | --- | --- |"]
+    for row in describe():
+        kind = "" if " | " not in row["type"] else f" One of {row['type'].replace(' | ', ', ')}."
+        name = row["name"] + ("_file" if row["type"] == "secret" else "")
+        lines.append(f"| `{name}` | {row['default']} | {row['unit']} | {row['help']}{kind} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_daemons_page_lists_every_setting():
+    page = (ROOT / "streamlda/service/README.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
+    assert shown == settings_table()

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine, EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.engine import Engine
+from streamlda.engine_settings import EngineSettings
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.evaluation import matched_l1_error
+from streamlda.moments import Moments
+from streamlda.power_engine import new_engine
 from streamlda.simulate import PlantedLDA
 
 
@@ -155,3 +158,125 @@ def test_other_vocabulary_is_refused_and_nothing_learned(documents):
     with pytest.raises(InvalidDocumentsError, match="n_features=3 expected=150"):
         learner.add(DocumentBatch.from_matrix(np.ones((5, 3))))
     assert learner.documents_seen == 10
+
+
+@pytest.fixture(scope="module")
+def shared(documents):
+    learner = engine()
+    learner.add(documents.rows(0, 3000))
+    return learner.better_map()
+
+
+def sharing(shared, **changes) -> Engine:
+    return Engine(engine(**changes).settings, shared_map=shared)
+
+
+def test_through_a_shared_map_all_documents_add_to_one_sum(planted, documents, shared):
+    learner = sharing(shared)
+    plain = Moments(shared, learner.settings.n_triple_columns)
+    for start, stop in [(0, 7), (7, 450), (450, 5000), (5000, 12_000)]:
+        learner.add(documents.rows(start, stop))
+        plain.add(documents.rows(start, stop))
+    arrays, values = learner.state()
+    assert values["counters"]["rounds_finished"] == 0
+    np.testing.assert_array_equal(arrays.pop("current.whitening"), shared)
+    assert {f"current.{name}" for name in plain.state()} == arrays.keys()
+    for name, wanted in plain.state().items():
+        np.testing.assert_array_equal(arrays[f"current.{name}"], wanted)
+    # As good as the same documents in rounds, which end with a map of 2000 of them.
+    assert matched_l1_error(planted.components, learner.topics().proper()).mean < 0.05
+
+
+def test_a_shared_map_needs_no_warm_up(documents, shared):
+    learner = sharing(shared, warmup_documents=10**6)
+    with pytest.raises(InsufficientDataError, match="documents_seen=0"):
+        learner.snapshot()
+    learner.add(documents.rows(0, 2))
+    assert learner.snapshot().documents_seen == 2
+    assert learner.shared_map is shared
+
+
+@pytest.mark.parametrize("cut", [0, 1, 401, 11_999])
+def test_resume_through_a_shared_map_equals_uninterrupted_bit_for_bit(documents, shared, cut):
+    straight = sharing(shared)
+    straight.add(documents.rows(0, cut))
+    arrays, values = straight.state()
+    resumed = Engine.from_state({k: v.copy() for k, v in arrays.items()}, values)
+    for learner in (straight, resumed):
+        learner.add(documents.rows(cut, 12_000))
+    (one, its_values), (other, other_values) = straight.state(), resumed.state()
+    assert its_values == other_values
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_memory_through_a_shared_map_is_half_the_bound(documents, shared):
+    learner, sizes = sharing(shared), []
+    for _ in range(3):
+        sizes.append(sum(array.nbytes for array in learner.state()[0].values()))
+        learner.add(documents)
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert sizes[0] == pytest.approx(learner.settings.state_bytes / 2, rel=0.01)
+
+
+def test_a_better_map_is_the_one_of_the_next_round(documents):
+    learner = engine()
+    learner.add(documents.rows(0, 1999))
+    before = {k: v.copy() for k, v in learner.state()[0].items()}
+    early = learner.better_map()
+    assert all(np.array_equal(v, before[k]) for k, v in learner.state()[0].items())
+    learner.add(documents.rows(1999, 2000))
+    assert learner.rounds_finished == 1
+    late = learner.state()[0]["current.whitening"]
+    np.testing.assert_array_equal(learner.better_map(), late)
+    assert not np.array_equal(early, late)
+    # A document more turns the span of the map by next to nothing; the first map is far off.
+    spans = [np.linalg.qr(W)[0][:, :4] for W in (early, late, before["current.whitening"])]
+    near, far = (np.linalg.svd(spans[1].T @ spans[i])[1].min() for i in (0, 2))
+    assert near > 0.9999
+    assert far < near
+
+
+def test_a_better_map_can_be_made_in_the_warm_up(documents):
+    learner = engine()
+    with pytest.raises(InsufficientDataError):
+        learner.better_map()
+    learner.add(documents.rows(0, 100))
+    assert learner.better_map().shape == (150, learner.settings.n_columns)
+    assert "warmup.counts" in learner.state()[0]
+
+
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_only_the_tensor_solver_shares_maps(documents, shared, solver):
+    with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'.*other solver"):
+        sharing(shared, solver=solver)
+    learner = new_engine(engine(solver=solver).settings)
+    learner.add(documents.rows(0, 1000))
+    with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'"):
+        learner.better_map()
+    assert learner.shared_map is None
+
+
+def test_a_shared_map_that_does_not_fit_is_refused(documents, shared):
+    rule = r"a row for each word and K \+ oversampling columns, got shape=\(150, {}\)"
+    for wrong in (shared[:, :-1], np.hstack([shared, shared[:, :1]])):
+        with pytest.raises(InvalidSettingError, match=rule.format(wrong.shape[1])):
+            sharing(wrong)
+    with pytest.raises(InvalidSettingError, match=r"expected=\(150, 13\)"):
+        sharing(shared, n_components=3)
+    broken = shared.copy()
+    broken[3, 2] = np.nan
+    with pytest.raises(InvalidSettingError, match="a map must be finite"):
+        sharing(broken)
+    arrays, values = sharing(shared).state()
+    values["settings"]["oversampling"] = 9
+    with pytest.raises(InvalidSettingError, match="oversampling columns, got shape"):
+        Engine.from_state(arrays, values)
+
+
+def test_states_of_other_engines_are_as_they_were(documents):
+    learner = engine()
+    learner.add(documents.rows(0, 500))
+    arrays, values = learner.state()
+    assert values.keys() == {"settings", "counters"}
+    assert Engine.from_state(arrays, values).shared_map is None

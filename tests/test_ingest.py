@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from streamlda import ingest
 from streamlda.cli.sources import open_sources, source_options, user_option
-from streamlda.engine import Engine, EngineSettings
+from streamlda.engine import Engine
+from streamlda.engine_settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
     InvalidSettingError,

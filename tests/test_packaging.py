@@ -126,8 +126,8 @@ def test_what_the_wheel_announces_can_be_loaded_without_the_checkout(
     )
     *points, streamlda_file, connectors_file = done.stdout.splitlines()
     assert "console_scripts streamlda streamlda.__main__" in points
-    announced = PROJECT["project"]["entry-points"]["streamlda.connectors"]
-    assert len(points) == 1 + len(announced)
+    announced = PROJECT["project"]["entry-points"].values()
+    assert len(points) == 1 + sum(len(group) for group in announced)
     assert streamlda_file == str(tmp_path / "streamlda" / "__init__.py")
     assert connectors_file == str(tmp_path / "connectors" / "__init__.py")
 
@@ -144,8 +144,23 @@ def make(tree: Path, *arguments: str, path: str = os.defpath) -> subprocess.Comp
 def test_make_alone_tells_what_there_is(tree: Path) -> None:
     done = make(tree)
     assert done.returncode == 0
-    assert {"demo", "test", "setup"} <= set(re.findall(r"^make (\w+)", done.stdout, re.MULTILINE))
+    assert {"demo", "test", "setup", "system"} <= set(
+        re.findall(r"^make (\w+)", done.stdout, re.MULTILINE)
+    )
     assert not (tree / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [("test", True), ("soak", True), ("demo-kafka", True), ("demo", False), ("bench", False)],
+)
+def test_only_what_needs_a_broker_installs_into_the_system(
+    target: str, installs: bool, tree: Path
+) -> None:
+    done = make(tree, "--dry-run", target)
+    assert done.returncode == 0
+    assert ("-m tests.system\n" in done.stdout) is installs
+    assert ("-m tests.kafka.choice\n" in done.stdout) is installs
 
 
 def test_setup_without_a_suitable_python_says_what_it_found(tree: Path, tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ import warnings
 import numpy as np
 import pytest
 
+from streamlda.coordinates import turned
 from streamlda.decomposition.power import DeflatedPower
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine, EngineSettings
+from streamlda.engine import Engine
+from streamlda.engine_settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.evaluation import matched_l1_error
-from streamlda.power_engine import PowerEngine, _turned, new_engine, restored_engine
+from streamlda.generation import Generation
+from streamlda.power_engine import PowerEngine, new_engine, restored_engine
 from streamlda.simulate import PlantedLDA
 from streamlda.state_file import load_state, save_state
 
@@ -71,7 +74,7 @@ def test_planted_topics_are_found_and_supported(solver, k, d, bound):
 
 @pytest.mark.parametrize(
     ("solver", "whitening"),
-    [("online-power", "streamlda.power_engine._inverse_root"), ("simultaneous", "anew")],
+    [("online-power", "streamlda.generation.inverse_root"), ("simultaneous", "anew")],
 )
 def test_whitening_by_all_documents_lowers_the_error(planted, monkeypatch, solver, whitening):
     """The warm-up of 400 documents limits what 40,000 can show: 0.055 for 0.010, 0.032 for 0.012.
@@ -87,10 +90,10 @@ def test_whitening_by_all_documents_lowers_the_error(planted, monkeypatch, solve
         return matched_l1_error(planted.components, learner.snapshot().components).mean
 
     if whitening != "anew":
-        monkeypatch.setattr(PowerEngine, "_whiten_anew", lambda self: None)
+        monkeypatch.setattr(Generation, "_whiten_anew", lambda self: None)
     corrected = error()
     if whitening == "anew":
-        monkeypatch.setattr(PowerEngine, "_whiten_anew", lambda self: None)
+        monkeypatch.setattr(Generation, "_whiten_anew", lambda self: None)
     else:
         monkeypatch.setattr(whitening, lambda pairs: np.eye(len(pairs)))
     assert corrected < 0.5 * error()
@@ -102,16 +105,16 @@ def test_turned_state_is_that_of_the_turned_tensor():
     turn = np.diag([1.0, 1.2, 0.9]) + 0.05
     found = DeflatedPower(3, 3, n_restarts=2, n_iterations=2).state()
     found |= {"vectors": a, "probes": a, "values": np.array([3.0, 2.0, 1.0])}
-    turned = _turned(found, turn)
+    state = turned(found, turn)
     tensor = np.einsum("l,il,jl,kl->ijk", found["values"], *[turn @ a] * 3)
-    again = np.einsum("l,il,jl,kl->ijk", turned["values"], *[turned["vectors"]] * 3)
+    again = np.einsum("l,il,jl,kl->ijk", state["values"], *[state["vectors"]] * 3)
     np.testing.assert_allclose(again, tensor, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.norm(turned["vectors"], axis=0), 1.0)
-    np.testing.assert_array_equal(turned["probes"], turned["vectors"])
+    np.testing.assert_allclose(np.linalg.norm(state["vectors"], axis=0), 1.0)
+    np.testing.assert_array_equal(state["probes"], state["vectors"])
     # The simultaneous method stays orthonormal, and keeps the first direction.
-    probes = _turned({"probes": a, "values": np.ones(3)}, turn)["probes"]
+    probes = turned({"probes": a, "values": np.ones(3)}, turn)["probes"]
     np.testing.assert_allclose(probes.T @ probes, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(probes[:, 0], turned["vectors"][:, 0], atol=1e-12)
+    np.testing.assert_allclose(probes[:, 0], state["vectors"][:, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -11,6 +11,7 @@ from streamlda.settings import SETTINGS, TABLE, Secret, describe, load_settings
 
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
+PRIVATE |= {"kafka.partitions": "3"}
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_file_gives_every_kind_of_value(write):
         '[source]\nkind = "files"\nfiles = ["a", "b"]\n'
         '[memory]\nlimit = "1.5 GiB"\nqueue = 2097152\n'
         '[checkpoint]\ninterval = "5 min"\n[topics]\nalpha_0 = 2\n'
-        '[dead_letters]\nwith_text = true\ntopic = "dead"\n'
+        "[breaker]\nshare = 0.25\n[privacy]\nnoise_in_state = true\n"
     )
     settings = load_settings(path, {})
     assert settings["source.files"] == ("a", "b")
@@ -69,7 +70,8 @@ def test_a_file_gives_every_kind_of_value(write):
     assert settings["memory.queue"] == 2**21
     assert settings["checkpoint.interval"] == 300.0
     assert settings["topics.alpha_0"] == 2.0
-    assert settings["dead_letters.with_text"] is True
+    assert settings["breaker.share"] == 0.25
+    assert settings["privacy.noise_in_state"] is True
 
 
 def test_variables_are_read_as_text():
@@ -77,7 +79,7 @@ def test_variables_are_read_as_text():
         environment={
             "STREAMLDA_MEMORY_LIMIT": "512MiB",
             "STREAMLDA_CHECKPOINT_INTERVAL": "90",
-            "STREAMLDA_KAFKA_ALLOW_GAPS": "true",
+            "STREAMLDA_SOURCE_ALLOW_GAPS": "true",
             "STREAMLDA_SOURCE_FILES": "a:b",
             "STREAMLDA_TOPICS_ALPHA_0": "0.5",
             "STREAMLDA_TEST_ANYTHING": "is not ours",
@@ -85,7 +87,7 @@ def test_variables_are_read_as_text():
     )
     assert settings["memory.limit"] == 2**29
     assert settings["checkpoint.interval"] == 90.0
-    assert settings["kafka.allow_gaps"] is True
+    assert settings["source.allow_gaps"] is True
     assert settings["source.files"] == ("a", "b")
     assert settings["topics.alpha_0"] == 0.5
 
@@ -111,11 +113,11 @@ def test_all_problems_are_reported_at_once(write):
         ("[topics.count]\nx = 1\n", "topics.count must be a whole number"),
         ("[topics]\ncount = true\n", "topics.count must be a whole number"),
         ("[topics]\nalpha_0 = nan\n", "topics.alpha_0 must be a finite number"),
-        ("[kafka]\nallow_gaps = 2\n", "kafka.allow_gaps must be true or false"),
+        ("[source]\nallow_gaps = 2\n", "source.allow_gaps must be true or false"),
         ("[source]\nfiles = [1]\n", "source.files must be a list of text"),
         ("[memory]\nlimit = '5 parsec'\n", "memory.limit must be a size"),
         ("[memory]\nlimit = '1.2.3 MiB'\n", "memory.limit must be a size"),
-        ("[checkpoint]\ninterval = 0\n", "checkpoint.interval must be >= 1"),
+        ("[checkpoint]\ninterval = 0\n", "checkpoint.interval must be >= 0.1"),
         ("[privacy]\nepsilon = 0\n", "privacy.epsilon must be > 0"),
         ("[privacy]\ndelta = 1\n", "privacy.delta must be > 0 and <= 1"),
         ("[kafka]\ntopic = ''\n", "kafka.topic must be text"),

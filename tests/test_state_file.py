@@ -11,7 +11,8 @@ from click.testing import CliRunner
 import streamlda
 from streamlda.arrays_file import read_arrays, write_arrays
 from streamlda.cli import commands
-from streamlda.engine import Engine, EngineSettings
+from streamlda.engine import Engine
+from streamlda.engine_settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.model import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds

@@ -1,212 +1,22 @@
+"""Which word is which column: given, learned, selected and hashed; identity and storage."""
+
 import json
 import pickle
 import subprocess
 import sys
 import tracemalloc
-from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-from streamlda import analysis, vocabulary
-from streamlda.analysis import LETTERS, FrequencyLimits, TextAnalyzer, WordFrequencies
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
-from streamlda.vocabulary import MAX_HASH_BITS, UNSEEN, Vocabulary, count_tokens
+from streamlda.analysis import TextAnalyzer
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.vocabulary import MAX_HASH_BITS, Vocabulary
+from tests.texts import TEXTS, endless, reference, small_text
 
-SKLEARN_PATTERN = r"(?u)\b\w\w+\b"
-TEXTS = ["the red cat, the cat", "A dog", "", "cats x86 dog dog"]
-
-#: Columns by a separate implementation of MurmurHash3; they must never change.
-GOLDEN_16 = [1258, 10112, 34261, 26127, 36457, 27258]
-GOLDEN_22 = [4064490, 2172800, 2655701, 1271311, 1674857, 4156026]
 GOLDEN_FINGERPRINT = "14e263fd418de70d877578df0eb6feff67785e09b86f30b6b231a34873ba5c2e"
-
-#: Letters that change length or script when lower-cased, digits that are letters to some, joins.
-tricky = st.text(
-    st.sampled_from(
-        "abzABZ019_-' \n\t.éÉß\u0130\u0131\u017f\u212a\u03a3\u03c3\u03c2"
-        "²½\u0663中\u0301\u200d\u00a0\x1c\x00"
-    ),
-    max_size=40,
-)
-any_text = tricky | st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=60)
-#: Few words, so that they meet again.
-small_text = st.lists(
-    st.sampled_from(["ab", "cd", "Ef", "gh", "ij", "the", "x", "k2", "éa"]), max_size=12
-).map(" ".join)
-word_list = st.lists(
-    st.sampled_from(["ab", "cd", "ef", "gh", "ij", "the", "éa", "ab cd", "zz"]),
-    min_size=1,
-    unique=True,
-)
-
-
-def reference(analyzer, **settings):
-    return CountVectorizer(
-        lowercase=analyzer.lowercase,
-        token_pattern=analyzer.token_pattern,
-        stop_words=None if analyzer.stop_words is None else list(analyzer.stop_set),
-        ngram_range=analyzer.ngram_range,
-        **settings,
-    )
-
-
-# ---------------------------------------------------------------- analyzer
-
-
-@pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("pattern", [LETTERS, SKLEARN_PATTERN, r"[a-z](\w)", r"\w*"])
-@settings(deadline=None)
-@given(text=any_text)
-def test_tokenizer_equals_sklearn(lowercase, pattern, text):
-    analyzer = TextAnalyzer(lowercase=lowercase, token_pattern=pattern)
-    expected = reference(analyzer).build_analyzer()(text)
-    assert analyzer.build_tokenizer()(text) == expected
-    assert analyzer.build_analyzer()(text) == expected
-
-
-@settings(deadline=None)
-@given(
-    text=small_text | any_text,
-    stop_words=st.sampled_from([None, "english", ["the", "ab"]]),
-    shortest=st.integers(1, 3),
-    more=st.integers(0, 2),
-)
-def test_analyzer_equals_sklearn_with_stop_words_and_ngrams(text, stop_words, shortest, more):
-    analyzer = TextAnalyzer(stop_words=stop_words, ngram_range=(shortest, shortest + more))
-    assert analyzer.build_analyzer()(text) == reference(analyzer).build_analyzer()(text)
-
-
-def test_default_pattern_keeps_runs_of_letters_only():
-    words = TextAnalyzer().build_analyzer()("CO2 in 2019: naïve U.S. x86_64 co-author's Über")
-    assert words == ["in", "naïve", "co", "author", "über"]
-
-
-def test_analyzer_is_equal_and_hashed_by_content():
-    one = TextAnalyzer(stop_words=["of", "the", "of"], ngram_range=[1, 2])
-    two = TextAnalyzer(stop_words=("the", "of"), ngram_range=(1, 2))
-    assert one == two
-    assert hash(one) == hash(two)
-    assert one != TextAnalyzer(stop_words=("the",), ngram_range=(1, 2))
-    assert pickle.loads(pickle.dumps(one)) == one
-
-
-@pytest.mark.parametrize("stop_words", [None, "english", ["the", "of"], []])
-def test_analyzer_metadata_round_trip_through_json(stop_words):
-    analyzer = TextAnalyzer(False, SKLEARN_PATTERN, stop_words, (1, 3))
-    assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"lowercase": 1}, "lowercase=1"),
-        ({"token_pattern": "("}, "token_pattern="),
-        ({"token_pattern": None}, "token_pattern=None"),
-        ({"token_pattern": b"a"}, "token_pattern=b'a'"),
-        ({"token_pattern": "(a)(b)"}, "token_pattern="),
-        ({"stop_words": "french"}, "stop_words='french'"),
-        ({"stop_words": [1]}, "stop_words"),
-        ({"ngram_range": (0, 1)}, "ngram_range=(0, 1)"),
-        ({"ngram_range": (2, 1)}, "ngram_range=(2, 1)"),
-        ({"ngram_range": (1.0, 1)}, "ngram_range=(1.0, 1)"),
-        ({"ngram_range": 2}, "ngram_range=2"),
-        ({"colour": 2}, "colour"),
-    ],
-)
-def test_analyzer_refuses_settings(settings, name):
-    with pytest.raises(InvalidSettingError) as caught:
-        TextAnalyzer.from_metadata(settings)
-    assert name in str(caught.value)
-
-
-# ---------------------------------------------------------------- encoding
-
-
-def slow_counts(ids, offsets, n_features):
-    """Twin of `count_tokens`: a dense table filled token by token."""
-    table = np.zeros((len(offsets) - 1, n_features))
-    for document in range(len(offsets) - 1):
-        for place in range(offsets[document], offsets[document + 1]):
-            if ids[place] >= 0:
-                table[document, ids[place]] += 1
-    return table
-
-
-@settings(deadline=None)
-@given(documents=st.lists(st.lists(st.integers(-1, 6), max_size=12), max_size=8))
-def test_count_tokens_equals_oracle(documents):
-    ids = np.array([i for document in documents for i in document], dtype=np.int32)
-    offsets = np.cumsum([0, *map(len, documents)])
-    batch = count_tokens(ids, offsets, 7)
-    np.testing.assert_array_equal(batch.to_csr().toarray(), slow_counts(ids, offsets, 7))
-    assert batch.n_documents == len(documents)
-
-
-@settings(deadline=None)
-@given(
-    texts=st.lists(small_text, max_size=6),
-    words=word_list,
-    stop_words=st.sampled_from([None, ["the", "gh", "ab cd"]]),
-    longest=st.integers(1, 2),
-)
-def test_encode_equals_sklearn(texts, words, stop_words, longest):
-    analyzer = TextAnalyzer(stop_words=stop_words, ngram_range=(1, longest))
-    encoded = Vocabulary.given(words, analyzer).encode(texts)
-    counts = reference(analyzer, vocabulary=words).transform(texts).toarray()
-    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), counts)
-    analyze = reference(analyzer).build_analyzer()
-    assert encoded.tokens == sum(len(analyze(text)) for text in texts)
-    assert encoded.unseen_tokens == encoded.tokens - counts.sum()
-
-
-def test_encode_counts_unseen_words_but_no_stop_words():
-    analyzer = TextAnalyzer(stop_words=["the"])
-    encoded = Vocabulary.given(["dog", "cat", "the"], analyzer).encode(TEXTS)
-    expected = [[0, 2, 0], [1, 0, 0], [0, 0, 0], [2, 0, 0]]
-    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), expected)
-    assert encoded.tokens == 7
-    assert encoded.unseen_tokens == 2  # red, cats; "x86" and "A" are no tokens
-
-
-def test_token_ids_keep_order_and_offsets():
-    words = ["dog", "cat", "red"]
-    ids, offsets = Vocabulary.given(words).token_ids(TEXTS)
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
-    assert ids.tolist() == [UNSEEN, 2, 1, UNSEEN, 1, 0, UNSEEN, 0, 0]
-    assert offsets.tolist() == [0, 5, 6, 6, 9]
-    ids, offsets = Vocabulary.given(words, TextAnalyzer(stop_words=["the"])).token_ids(TEXTS)
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
-    assert ids.tolist() == [2, 1, 1, 0, UNSEEN, 0, 0]
-    assert offsets.tolist() == [0, 3, 4, 4, 7]
-
-
-def test_token_ids_of_ngrams_come_by_length():
-    vocabulary = Vocabulary.given(["ab", "cd", "ab cd", "cd ab"], TextAnalyzer(ngram_range=(1, 2)))
-    assert vocabulary.token_ids(["ab cd ab"])[0].tolist() == [0, 1, 0, 2, 3]
-
-
-@pytest.mark.parametrize("made", [Vocabulary.given(["cat"]), Vocabulary.hashed(4)])
-@pytest.mark.parametrize("texts", [[], [""], ["", "."]])
-def test_encode_takes_texts_without_words(made, texts):
-    encoded = made.encode(texts)
-    assert encoded.batch.to_csr().shape == (len(texts), made.n_features)
-    assert (encoded.tokens, encoded.unseen_tokens, encoded.batch.to_csr().nnz) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [("secret", "one string"), (["a", b"secret"], "document=1 type=bytes"), ([None], "NoneType")],
-)
-def test_texts_must_be_strings_and_are_never_quoted(texts, told):
-    for use in (Vocabulary.given(["cat"]).encode, Vocabulary.hashed(3).token_ids, Vocabulary.learn):
-        with pytest.raises(InvalidDocumentsError, match=told) as caught:
-            use(texts)
-        assert "secret" not in str(caught.value)
-
 
 # ---------------------------------------------------------------- given words
 
@@ -326,33 +136,6 @@ def test_learn_refuses_limits(limits, told):
         Vocabulary.learn(TEXTS, **limits)
 
 
-def endless(n_documents, seed):
-    """Yield texts of 20 frequent words among words that never come back."""
-    rng = np.random.default_rng(seed)
-    letters = np.array(list("abcdefghijklmnop"))
-    for _ in range(n_documents):
-        rare = ("".join(rng.choice(letters, 9)) for _ in range(30))
-        often = (f"often{letters[i]}" for i in rng.geometric(0.3, 30).clip(1, 16) - 1)
-        yield " ".join([*rare, *often])
-
-
-@pytest.mark.parametrize("max_words", [40, 100, 1000])
-def test_frequencies_are_short_by_undercount_at_most(max_words):
-    texts = list(endless(300, seed=5))
-    analyze = TextAnalyzer().build_analyzer()
-    found = WordFrequencies(analyze, max_words)
-    for text in texts:
-        found.update([text])
-        assert len(found.words) <= max_words
-        assert found.words.keys() == found.documents.keys()
-    assert found.undercount > 0
-    truth = Counter(word for text in texts for word in analyze(text))
-    documents = Counter(word for text in texts for word in set(analyze(text)))
-    for word, count in truth.items():
-        assert 0 <= count - found.words[word] <= found.undercount
-        assert 0 <= documents[word] - found.documents[word] <= found.undercount
-
-
 def test_learn_finds_the_frequent_words_of_an_endless_vocabulary():
     exact = Vocabulary.learn(endless(400, seed=6), size=8)
     bounded = Vocabulary.learn(endless(400, seed=6), size=8, max_table_words=500)
@@ -371,23 +154,6 @@ def test_memory_bounded_while_learning():
     peak(10)
     short = peak(100)
     assert peak(1000) < 1.5 * short
-
-
-def test_memory_bounded_when_words_are_endless(monkeypatch):
-    monkeypatch.setattr(analysis, "MAX_TABLE_CHARACTERS", 4000)
-    found = WordFrequencies(TextAnalyzer().build_analyzer())
-    rng = np.random.default_rng(8)
-    letters = np.array(list("abcdefgh"))
-    for _ in range(100):
-        found.update(["".join(rng.choice(letters, 300)) + " often"])
-        assert sum(map(len, found.words)) <= 4000
-    assert found.words["often"] == 100
-
-
-def test_frequency_limits_break_ties_alphabetically():
-    found = WordFrequencies(TextAnalyzer().build_analyzer())
-    found.update(["dd cc bb aa", "bb"])
-    assert FrequencyLimits(size=2).choose(found) == ["aa", "bb"]
 
 
 # ---------------------------------------------------------------- selected words
@@ -448,51 +214,6 @@ def test_a_record_belongs_to_selected_words_only():
 
 
 # ---------------------------------------------------------------- hashed words
-
-
-def test_hashed_golden_columns():
-    words = ["topic", "model", "naïve", "été", "中文", "stream"]
-    ids, _ = Vocabulary.hashed(16).token_ids([" ".join(words)])
-    assert ids.tolist() == GOLDEN_16
-    assert Vocabulary.hashed(MAX_HASH_BITS).token_ids(words)[0].tolist() == GOLDEN_22
-
-
-@settings(deadline=None)
-@given(
-    texts=st.lists(small_text | tricky, min_size=1, max_size=5), bits=st.sampled_from([1, 3, 10])
-)
-def test_hashed_equals_sklearn(texts, bits):
-    analyzer = TextAnalyzer(stop_words=["the", "cd"])
-    encoded = Vocabulary.hashed(bits, analyzer).encode(texts)
-    theirs = HashingVectorizer(
-        token_pattern=LETTERS,
-        stop_words=["the", "cd"],
-        n_features=2**bits,
-        alternate_sign=False,
-        norm=None,
-    ).transform(texts)
-    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), theirs.toarray())
-    assert (encoded.tokens, encoded.unseen_tokens) == (theirs.sum(), 0)
-
-
-def test_hashed_memory_is_bounded_and_columns_survive_forgetting(monkeypatch):
-    texts = list(endless(20, seed=9))
-    texts.append("z" * 100)
-    expected = Vocabulary.hashed(12).token_ids(texts)[0]
-    monkeypatch.setattr(vocabulary, "_CACHED_WORDS", 7)
-    cache = vocabulary._HashedWords(12, frozenset())
-    words = [word for text in texts for word in text.split()]
-    found = []
-    for word in words:
-        found.append(cache[word])
-        assert len(cache) <= 7
-    assert found == expected.tolist()
-    assert words[-1] not in cache
-
-
-def test_hashed_takes_lone_surrogates():
-    vocabulary = Vocabulary.hashed(8, TextAnalyzer(token_pattern=r"\S+"))
-    assert len(vocabulary.token_ids(["a\ud800"])[0]) == 1
 
 
 def test_hashed_names_and_kind():
@@ -598,10 +319,10 @@ def test_vocabulary_is_immutable():
     assert made.get_feature_names_out().tolist() == ["cat"]
 
 
-def test_import_and_fixed_encoding_stay_light():
+def test_import_stays_light():
     code = (
         "import sys, streamlda.vocabulary as v\n"
-        "v.Vocabulary.given(['cat']).encode(['the cat'])\n"
+        "v.Vocabulary.learn(['the cat']), v.Vocabulary.hashed(9)\n"
         "sys.exit(any(name in sys.modules for name in ('numba', 'sklearn', 'scipy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,11 +1,16 @@
 """Documents in the records of a Kafka topic, at offsets that the caller stores.
 
-``source`` has the connector, ``client`` what it asks of a client library, ``kafka_python`` the one
-in use, ``security`` the settings of TLS and SASL, ``corrupt`` the way past damaged batches.
+Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``decoding`` makes
+documents of records, ``share`` says which partitions are ours, ``corrupt`` is the way past damaged
+batches, ``client`` is what a client library must do. Writing: ``dead_letters``, ``snapshots``, and
+``producer``, what a library must do. ``kafka_python``, ``kafka_python_producer`` and ``package``
+are the library in use; ``security`` has the settings of TLS and SASL.
 """
 
 from connectors.kafka.client import Record
+from connectors.kafka.dead_letters import DeadLetters
 from connectors.kafka.security import Security
+from connectors.kafka.snapshots import SnapshotTopic
 from connectors.kafka.source import KafkaSource
 
-__all__ = ["KafkaSource", "Record", "Security"]
+__all__ = ["DeadLetters", "KafkaSource", "Record", "Security", "SnapshotTopic"]

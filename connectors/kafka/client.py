@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,33 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class Run:
+    """Fetched records of one partition in the order of the log, as columns.
+
+    A `Record` costs as much as parsing a short one, so it is made only where one is asked for.
+
+    Attributes
+    ----------
+    partition : int
+        Whose they are.
+    offsets : sequence of int
+        Rising, not always by one.
+    values : sequence of (bytes or None)
+        As long as `offsets`.
+    record : callable
+        Makes the `Record` of an index.
+    taken : int
+        How many of them were handed out.
+    """
+
+    partition: int
+    offsets: Sequence[int]
+    values: Sequence[bytes | None]
+    record: Callable[[int], Record]
+    taken: int = 0
 
 
 class Bounds(NamedTuple):
@@ -76,7 +103,7 @@ class ClientSettings:
     group : str or None
         Consumer group under which offsets are shown; nothing is ever read from it.
     client_id : str
-        Name in the broker's logs and quotas.
+        Name in the brokers' logs and quotas.
     read_committed : bool
         Leave out records of aborted or open transactions.
     fetch_max_bytes : int
@@ -140,8 +167,8 @@ class Client(Protocol):
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on, and no others."""
 
-    def poll(self, timeout_seconds: float, max_records: int) -> list[Record]:
-        """Return records as they come, of each partition in order, or none in time.
+    def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
+        """Return up to `max_records` (at least 1) as they come, or nothing in time.
 
         Raises
         ------

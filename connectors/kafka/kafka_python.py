@@ -7,8 +7,8 @@ the client is then given up (`Broken`). A deserializer that raises leads there, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from connectors.kafka.client import (
@@ -18,14 +18,13 @@ from connectors.kafka.client import (
     Identity,
     OutOfRange,
     Record,
+    Run,
     Truncated,
 )
+from connectors.kafka.package import CLOSE_SECONDS, connecting, load, milliseconds, refused
 from streamlda.errors import MissingExtraError, SourceError
 
 logger = logging.getLogger(__name__)
-
-#: Longest that letting go of a connection may take, in seconds.
-CLOSE_SECONDS = 2.0
 
 
 class KafkaPythonClient:
@@ -39,35 +38,21 @@ class KafkaPythonClient:
     Raises
     ------
     MissingExtraError
-        If kafka-python or crc32c is not installed. Without crc32c the package checks sums in
-        Python, at a tenth of the speed.
+        If kafka-python or crc32c is not installed.
     SourceError
         If the brokers cannot be reached, refuse, or do not know the topic.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
-        for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
-            if find_spec(package) is None:
-                raise MissingExtraError(distribution, "kafka", "reading from Kafka")
-        import kafka
-
         self._settings = settings
-        self._kafka = kafka
+        self._kafka = kafka = load("reading from Kafka")
         self._assigned: dict[int, Any] = {}
         self._paused = False
         self._closed = False
-        made: list[Any] = []
-
-        def keep(**options: Any) -> Any:
-            made.append(kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**options))
-            return made[-1]
-
-        shared = {**_connection(settings), "kafka_client": keep}
-        try:
+        with connecting(kafka, settings) as shared:
             self._identity, self._first_partitions = self._describe(shared)
             self._consumer = kafka.KafkaConsumer(
                 **shared,
-                bootstrap_timeout_ms=_ms(settings.request_timeout_seconds),
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
@@ -76,22 +61,13 @@ class KafkaPythonClient:
                 isolation_level="read_committed" if settings.read_committed else "read_uncommitted",
                 fetch_max_bytes=settings.fetch_max_bytes,
                 max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
-                fetch_max_wait_ms=min(500, _ms(settings.request_timeout_seconds) // 2),
+                fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),
             )
-        except (kafka.errors.KafkaError, OSError, ValueError, AssertionError) as error:
-            # A consumer that cannot be made leaves its thread and sockets behind.
-            for client in made:
-                client.close()
-            if isinstance(error, SourceError):
-                raise
-            raise self._refused("be reachable", error) from error
 
     def _describe(self, shared: dict[str, Any]) -> tuple[Identity, set[int]]:
         # A consumer would not tell a missing topic from one that is still to come.
         name = self._settings.topic
-        admin = self._kafka.KafkaAdminClient(
-            **shared, bootstrap_timeout_ms=_ms(self._settings.request_timeout_seconds)
-        )
+        admin = self._kafka.KafkaAdminClient(**shared)
         try:
             (topic,) = admin.describe_topics([name])
             cluster = admin.describe_cluster()["cluster_id"]
@@ -104,15 +80,6 @@ class KafkaPythonClient:
             )
         partitions = {partition["partition_index"] for partition in topic["partitions"]}
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
-
-    def _refused(self, rule: str, error: BaseException) -> SourceError:
-        # The text of the package's errors may quote settings; its class says enough.
-        return SourceError(
-            f"the brokers must {rule}, got "
-            f"bootstrap_servers={self._settings.bootstrap_servers!r} "
-            f"topic={self._settings.topic!r} ({type(error).__name__}); check that they run, "
-            "the address, and the security settings"
-        )
 
     def identity(self) -> Identity:
         """See `Client`."""
@@ -127,12 +94,12 @@ class KafkaPythonClient:
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
         """See `Client`."""
         asked = [self._partition(number) for number in sorted(partitions)]
-        timeout = _ms(self._settings.request_timeout_seconds)
+        timeout = milliseconds(self._settings.request_timeout_seconds)
         try:
             first = self._consumer.beginning_offsets(asked, timeout_ms=timeout)
             end = self._consumer.end_offsets(asked, timeout_ms=timeout)
         except self._kafka.errors.KafkaError as error:
-            raise self._refused("tell the offsets of the partitions", error) from error
+            raise refused(self._settings, "tell the offsets of the partitions", error) from error
         return {part.partition: Bounds(first[part], end[part]) for part in asked}
 
     def _partition(self, number: int) -> Any:
@@ -146,11 +113,11 @@ class KafkaPythonClient:
             self._consumer.seek(self._assigned[number], offset)
         self.pause(self._paused)
 
-    def poll(self, timeout_seconds: float, max_records: int) -> list[Record]:
+    def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
         """See `Client`."""
         errors = self._kafka.errors
         try:
-            found = self._consumer.poll(_ms(timeout_seconds), max_records)
+            found = self._consumer.poll(milliseconds(timeout_seconds), max_records)
         except errors.LogTruncationError as error:
             raise Truncated from error
         except errors.OffsetOutOfRangeError as error:
@@ -160,22 +127,18 @@ class KafkaPythonClient:
                 "lz4, python-snappy or zstandard", "kafka", "reading compressed records"
             ) from error
         except errors.AuthorizationError as error:
-            raise self._refused("allow reading", error) from error
+            raise refused(self._settings, "allow reading", error) from error
         except Exception as error:
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         return [
-            Record(
-                row.topic,
-                row.partition,
-                row.offset,
-                row.timestamp,
-                row.key,
-                row.value,
-                tuple(row.headers or ()),
+            Run(
+                part.partition,
+                [row.offset for row in rows],
+                [row.value for row in rows],
+                partial(_record, rows),
             )
-            for rows in found.values()
-            for row in rows
+            for part, rows in found.items()
         ]
 
     def pause(self, paused: bool) -> None:
@@ -201,7 +164,13 @@ class KafkaPythonClient:
         """See `Client`."""
         if not self._closed:
             self._closed = True
-            self._consumer.close(autocommit=False, timeout_ms=_ms(CLOSE_SECONDS))
+            self._consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
+
+
+def _record(rows: Sequence[Any], index: int) -> Record:
+    row = rows[index]
+    headers = tuple(row.headers or ())
+    return Record(row.topic, row.partition, row.offset, row.timestamp, row.key, row.value, headers)
 
 
 def _log_commit(offsets: object, response: object) -> None:
@@ -210,33 +179,3 @@ def _log_commit(offsets: object, response: object) -> None:
             "offsets could not be shown to the group (%s); nothing is lost by it",
             type(response).__name__,
         )
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
-
-
-def _connection(settings: ClientSettings) -> dict[str, Any]:
-    security = settings.security
-    options: dict[str, Any] = {
-        "bootstrap_servers": settings.bootstrap_servers.split(","),
-        "client_id": settings.client_id,
-        "request_timeout_ms": max(2, _ms(settings.request_timeout_seconds)),
-        "metadata_max_age_ms": max(1, _ms(settings.refresh_seconds)),
-        "reconnect_backoff_max_ms": 1000,
-        "security_protocol": security.protocol,
-    }
-    if security.tls:
-        options |= {
-            "ssl_cafile": security.ca_file,
-            "ssl_certfile": security.certificate_file,
-            "ssl_keyfile": security.key_file,
-            "ssl_password": security.key_password(),
-        }
-    if security.sasl:
-        options |= {
-            "sasl_mechanism": security.mechanism,
-            "sasl_plain_username": security.username,
-            "sasl_plain_password": security.password(),
-        }
-    return options

@@ -14,7 +14,7 @@ from connectors.kafka.client import (
     ClientSettings,
     Connect,
     OutOfRange,
-    Record,
+    Run,
     Truncated,
 )
 from connectors.kafka.corrupt import first_readable
@@ -50,7 +50,7 @@ class Reader:
         The next offset of each partition; moved by the taker of `pending`.
     lost : Counter
         Records known to be lost, by partition.
-    pending : deque of Record
+    pending : deque of Run
         Fetched and not taken. Dropped, to be fetched again, whenever the client is replaced.
     """
 
@@ -67,7 +67,7 @@ class Reader:
         self._share = share
         self._connect = connect
         self._allow_gaps = allow_gaps
-        self.pending: deque[Record] = deque()
+        self.pending: deque[Run] = deque()
         self.lost: Counter[int] = Counter()
         self._rebuilds = 0
         self._truncated = False
@@ -90,7 +90,8 @@ class Reader:
     def fetch(self, wait: float, room: int, *, recover: bool) -> bool:
         """Add up to `room` records to `pending`, waiting for `wait` seconds; return if any came.
 
-        On a fault, put the client right, or raise if that fails; without `recover`, only return.
+        With a `room` of 0, only look after the connection. On a fault, put the client right, or
+        raise if that fails; without `recover`, only return.
         """
         try:
             if self._truncated:
@@ -99,7 +100,11 @@ class Reader:
                 self._rebuild()
             client = self._open_client()
             self._pick_up_partitions(client)
-            fetched = client.poll(wait, room)
+            if room < 1:
+                client.pause(True)
+            fetched = client.poll(wait, max(room, 1))
+            if room < 1:
+                client.pause(self._paused)
         except (OutOfRange, Broken) as error:
             self._drop_client()
             if recover:

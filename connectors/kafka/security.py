@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from streamlda.errors import InvalidSettingError
 
@@ -91,6 +93,20 @@ class Security:
                 f"key_file={self.key_file!r} key_password_file={self.key_password_file!r} "
                 f"key_password_env={self.key_password_env!r}; leave out what is too much"
             )
+
+    @classmethod
+    def of(cls, security: Self | Mapping[str, Any] | None) -> Self:
+        """Return settings from a mapping of the attributes; None is a plain connection."""
+        if security is None:
+            return cls()
+        if not isinstance(security, Mapping):
+            return security
+        if unknown := set(security) - set(cls.__dataclass_fields__):
+            raise InvalidSettingError(
+                f"settings of security must be known, got {', '.join(sorted(unknown))}; known are "
+                f"{', '.join(cls.__dataclass_fields__)}"
+            )
+        return cls(**security)
 
     @property
     def sasl(self) -> bool:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from connectors.kafka.client import ClientSettings, Connect, Record
+from connectors.kafka.client import ClientSettings, Connect
+from connectors.kafka.decoding import Decoder, Decoding, OnReject
 from connectors.kafka.kafka_python import KafkaPythonClient
 from connectors.kafka.reader import Reader
 from connectors.kafka.security import Security
 from connectors.kafka.share import Share
-from connectors.lines import json_parser, value_parser
-from connectors.records import MAX_DOCUMENT_BYTES, Batch, Document, Rejected
+from connectors.records import MAX_DOCUMENT_BYTES, Batch
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Place, Poll, Position, Progress
-
-#: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
-#: The record has a value: tombstones do not come here.
-Decoder = Callable[[Record], Document | None]
-
-#: Called with each record that is passed over, and why, before the poll that passes it returns.
-OnReject = Callable[[Record, str], None]
+from streamlda.source import Poll, Position, Progress
 
 #: Most records taken from the client at once.
-MAX_FETCHED = 500
-
-#: The reason of a reject where a decoder raised something else than `Rejected`.
-DECODER_FAILED = "decoder-failed"
+MAX_FETCHED = 1000
 
 
 class KafkaSource:
@@ -65,8 +55,9 @@ class KafkaSource:
         is damaged. Each gap is logged as a warning, and the records known to be lost are counted
         in `position`. Otherwise that is an error.
     on_reject : callable, optional
-        Gets every record passed over and its reason, for a dead-letter topic. What it raises
-        ends the poll before the record counts as read.
+        Gets every record passed over and its reason, for a dead-letter topic. If it raises, the
+        record is not passed: the poll brings what came before it, or raises the same if that is
+        nothing, and the next poll tries again.
     group : str, optional
         Consumer group in which `commit` shows offsets.
     security : Security or mapping of its attributes, optional
@@ -115,15 +106,9 @@ request_timeout_seconds
     ) -> None:
         if start not in ("earliest", "latest"):
             raise InvalidSettingError(f"start must be earliest or latest, got start={start!r}")
-        if max_document_bytes < 1:
-            raise InvalidSettingError(
-                "max_document_bytes must be at least 1, "
-                f"got max_document_bytes={max_document_bytes}"
-            )
-        self._decode = _decoder(format, text_field, user_field)
-        self._has_users = user_field is not None or callable(format)
-        self._max_bytes = max_document_bytes
-        self._on_reject = on_reject
+        self._decoding = Decoding(
+            topic, format, text_field, user_field, max_document_bytes, on_reject
+        )
         connection = _settings(topic, bootstrap_servers, group, security, settings)
         self._paused = False
         self._closed = False
@@ -134,8 +119,9 @@ request_timeout_seconds
     def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
         """Return the documents that have come, waiting at most `timeout_seconds` for one.
 
-        Time O(bytes of the records). Waits longer only while a damaged client is replaced, up to
-        `request_timeout_seconds` at a time.
+        With `max_documents` of 0 it brings nothing, waits that long, and looks after the
+        connection, as polls do while paused. Time O(bytes of the records). Waits longer only
+        while a damaged client is replaced, up to `request_timeout_seconds` at a time.
 
         Raises
         ------
@@ -143,14 +129,16 @@ request_timeout_seconds
             If the source is closed, the brokers refuse, or there is a gap and `allow_gaps` is
             not set.
         InvalidSettingError
-            If `max_documents` is below 1 or `timeout_seconds` below 0.
+            If `max_documents` is below 0 or `timeout_seconds` below 0.
         """
         if self._closed:
             raise SourceError("a source must be open to be polled, got closed=True; make a new one")
+        if max_documents == 0:
+            return self._look_after(timeout_seconds)
         batch = Batch(max_documents, timeout_seconds)
         while True:
-            if not self._paused:
-                self._take(batch)
+            if not self._paused and not self._take(batch):
+                break
             if batch.full:
                 break
             wait = 0.0 if not batch.empty else max(0.0, batch.deadline - monotonic())
@@ -159,58 +147,16 @@ request_timeout_seconds
             fetched = self._reader.fetch(wait, room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
-        return batch.poll(exhausted=False, users=self._has_users)
+        return batch.poll(exhausted=False, users=self._decoding.has_users)
 
-    def _take(self, batch: Batch) -> None:
-        """Move what was fetched into `batch` until it is full."""
-        pending, next_ = self._reader.pending, self._reader.next
-        while pending and not batch.full:
-            record = pending[0]
-            at = next_[record.partition]
-            if record.offset < at:
-                # A client that goes back must not make anything count twice.
-                pending.popleft()
-                continue
-            if record.offset > at:
-                room = batch.max_documents - len(batch.texts) - len(batch.gaps)
-                passed = min(room, record.offset - at)
-                batch.gaps.extend([len(batch.texts)] * passed)
-                next_[record.partition] = at + passed
-                continue
-            self._read(record, batch)
-            pending.popleft()
-            next_[record.partition] = record.offset + 1
+    def _take(self, batch: Batch) -> bool:
+        return self._decoding.take(batch, self._reader.pending, self._reader.next)
 
-    def _read(self, record: Record, batch: Batch) -> None:
-        if record.value is None:
-            batch.blank()
-            return
-        location = f"{record.topic}/{record.partition}"
-        try:
-            document = self._document(record, len(record.value))
-        except Rejected as rejected:
-            if self._on_reject is not None:
-                self._on_reject(record, rejected.reason)
-            batch.reject(location, record.offset + 1, rejected.reason)
-            return
-        if document is None:
-            batch.blank()
-            return
-        batch.texts.append(document[0])
-        batch.users.append(document[1])
-        batch.places.append(Place(location, record.offset + 1))
-        batch.bytes += len(record.value)
-
-    def _document(self, record: Record, size: int) -> Document | None:
-        if size > self._max_bytes:
-            raise Rejected("too-long")
-        try:
-            return self._decode(record)
-        except Rejected:
-            raise
-        except Exception as error:
-            # One record that a decoder cannot stand must not stop the stream; it is counted.
-            raise Rejected(DECODER_FAILED) from error
+    def _look_after(self, timeout_seconds: float) -> Poll:
+        # The checks of a batch; only its number of documents may not be 0.
+        batch = Batch(1, timeout_seconds)
+        self._reader.fetch(timeout_seconds, 0, recover=True)
+        return batch.poll(exhausted=False)
 
     def pause(self) -> None:
         """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
@@ -282,31 +228,9 @@ def _settings(
     others: Mapping[str, Any],
 ) -> ClientSettings:
     names = set(ClientSettings.__dataclass_fields__)
-    fields = set(Security.__dataclass_fields__)
-    unknown = set(others) - names
-    if isinstance(security, Mapping):
-        unknown |= set(security) - fields
-    if unknown:
+    if unknown := set(others) - names:
         raise InvalidSettingError(
             f"options must be known, got {', '.join(sorted(unknown))}; known are "
-            f"{', '.join(sorted(names))}, and of security {', '.join(sorted(fields))}"
+            f"{', '.join(sorted(names))}"
         )
-    if not isinstance(security, Security):
-        security = Security(**(security or {}))
-    return ClientSettings(bootstrap_servers, topic, group, security=security, **others)
-
-
-def _decoder(format: str | Decoder, text_field: str, user_field: str | None) -> Decoder:
-    if callable(format):
-        return format
-    if format not in ("json", "text"):
-        raise InvalidSettingError(
-            f"format must be json, text or a function of a record, got format={format!r}"
-        )
-    if format == "text" and user_field is not None:
-        raise InvalidSettingError(
-            "users can only be read from a format with fields, got format='text' "
-            f"user_field={user_field!r}; use json or a function, or leave user_field out"
-        )
-    parse = value_parser() if format == "text" else json_parser(text_field, "utf-8", user_field)
-    return lambda record: parse(record.value or b"")
+    return ClientSettings(bootstrap_servers, topic, group, security=Security.of(security), **others)

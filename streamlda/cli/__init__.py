@@ -18,6 +18,9 @@ from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
+from streamlda.cli.map import map_command
+from streamlda.cli.merge import merge
+from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.topics import topics
 from streamlda.errors import InvalidSettingError, StreamLDAError
@@ -90,5 +93,5 @@ def commands(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for command in (fit, topics, infer, evaluate, budget, simulate, demo):
+for command in (fit, run, topics, infer, evaluate, merge, map_command, budget, simulate, demo):
     commands.add_command(command)

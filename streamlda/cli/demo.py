@@ -10,8 +10,8 @@ from time import perf_counter
 import click
 
 from streamlda.cli.running import Progress
-from streamlda.cli.sources import resident_bytes
 from streamlda.cli.topics import table
+from streamlda.process import resident_bytes
 from streamlda.source import Poll, Source, open_source
 
 TOPICS = 14
@@ -98,7 +98,8 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     from streamlda.analysis import TextAnalyzer
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
     from streamlda.ingest import Ingestion
     from streamlda.words import WordsToLearn
 
@@ -138,7 +139,8 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
 
 
 def _learn_planted() -> None:
-    from streamlda.engine import Engine, EngineSettings
+    from streamlda.engine import Engine
+    from streamlda.engine_settings import EngineSettings
     from streamlda.evaluation import matched_l1_error
     from streamlda.simulate import PlantedLDA
 

@@ -70,9 +70,9 @@ def evaluate(
 
 def _measure(model: TopicModel, source: Source, max_documents: int | None) -> dict[str, Any]:
     from streamlda.coherence import NpmiCounter
+    from streamlda.encoding import count_tokens
     from streamlda.evaluation import DocumentCompletion, top_words, topic_diversity
     from streamlda.inference import SMOOTHING
-    from streamlda.vocabulary import count_tokens
 
     vocabulary = words_of(model)
     completion = DocumentCompletion(

@@ -16,7 +16,7 @@ from streamlda.cli.sources import by_reason, check_output, open_sources, source_
 
 if TYPE_CHECKING:
     from streamlda.analysis import TextAnalyzer
-    from streamlda.engine import EngineSettings
+    from streamlda.engine_settings import EngineSettings
     from streamlda.ingest import Counts, Ingested
     from streamlda.model import TopicModel
     from streamlda.vocabulary import Vocabulary
@@ -142,6 +142,12 @@ def _number(value: str, wanted: str) -> float:
     "topics for ever]",
 )
 @click.option(
+    "--memory-documents",
+    type=click.IntRange(min=1),
+    help="Let topics rest on the last half to all of so many documents, for online-power and "
+    "simultaneous: they follow a stream that drifts. [default: nothing is forgotten]",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(min=1),
     help="Random starts of each topic, for online-power and noisy-power. [default: 10; 3 with "
@@ -200,11 +206,11 @@ def fit(
     private = check_usage(context, settings)
     check_output(output, inputs)
     if private:
-        if settings["documents_per_round"] is not None:
-            raise click.UsageError(
-                "a private run must not have --documents-per-round: its rounds are shares of "
-                "--snapshot-every"
-            )
+        for name in ("--documents-per-round", "--memory-documents"):
+            if settings[name[2:].replace("-", "_")] is not None:
+                raise click.UsageError(
+                    f"a private run must not have {name}: its rounds are shares of --snapshot-every"
+                )
         _fit_privately(
             *(sources, file_format, text_field, compression, max_documents, output, quiet),
             settings,
@@ -310,7 +316,7 @@ def _learn(
 
 def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSettings:
     """Return the settings of the engine, checked; so bad ones are met before anything is read."""
-    from streamlda.engine import EngineSettings
+    from streamlda.engine_settings import EngineSettings
     from streamlda.errors import InvalidSettingError
 
     if settings["topics"] > n_features:
@@ -327,6 +333,7 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
         seed=settings["seed"],
         solver=settings["solver"],
         documents_per_round=settings["documents_per_round"],
+        memory_documents=settings["memory_documents"],
         **{name: number for name, number in numbers.items() if number is not None},
     )
 

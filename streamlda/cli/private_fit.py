@@ -6,10 +6,9 @@ line of progress shows places and bytes; standard error is for the owner of the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
     from streamlda.source import Source
     from streamlda.vocabulary import Vocabulary
     from streamlda.words import WordsToSelect
-
-#: Part of delta that a choice of words may use with its Gaussian noise. The rest is at least what
-#: `PrivateSettings.delta_left` takes off, so that terms made for the topics cover the words too.
-SHARE_OF_WORDS = 0.9
-
-STATEMENTS = {"given": "public", "hashed": "hashed", "selected": "private selection"}
 
 
 def stream_name(sources: Sequence[str]) -> str:
@@ -98,12 +91,13 @@ class PrivateRun:
         from streamlda.errors import InsufficientDataError
         from streamlda.ingest import Ingestion
         from streamlda.release.releaser import Releaser
+        from streamlda.release.terms import check_first_price
 
         settings, selection = self._settings()
         with ExitStack() as opened:
             ledger = self._open_ledger(opened, settings, selection)
             stream = self.options["stream"] or stream_name(self.sources)
-            _check_budget(ledger, stream, settings, self._words_event(selection))
+            check_first_price(ledger, stream, settings, *self._words_event(selection))
             releaser = Releaser(ledger=ledger, stream=stream)
             source = self.open_source()
             opened.callback(source.close)
@@ -145,8 +139,8 @@ class PrivateRun:
     def _settings(self) -> tuple[PrivateSettings, WordSelection | None]:
         """Return the settings, for the most words there can be, and the choice of words."""
         from streamlda.errors import InvalidSettingError
-        from streamlda.privacy.selection import calibrate_selection
         from streamlda.release.settings import PrivateSettings
+        from streamlda.release.terms import words_and_delta
 
         options = self.options
         relation, delta, selection = options["relation"] or "add-remove", options["delta"], None
@@ -160,18 +154,7 @@ class PrivateRun:
                 "ask for fewer topics or more words"
             )
         if self.words is None:
-            selection = calibrate_selection(
-                options["epsilon"], SHARE_OF_WORDS * delta, neighboring_relation=relation
-            )
-            # The rest of delta covers what the exactness of the sampler leaves open for the words.
-            left_open = selection.tv_distance_bound * (1 + math.exp(min(options["epsilon"], 700.0)))
-            if left_open > (1 - SHARE_OF_WORDS) * delta:
-                raise InvalidSettingError(
-                    "delta must be at least ten times what the exactness of the noise leaves open, "
-                    f"got delta={delta} open={left_open:.2g}; take a larger delta or a smaller "
-                    "epsilon"
-                )
-            delta -= selection.delta
+            selection, delta = words_and_delta(options["epsilon"], delta, relation)
         settings = PrivateSettings(
             n_components=options["topics"],
             n_features=n_features,
@@ -197,12 +180,9 @@ class PrivateRun:
     ) -> Ledger:
         """Open the ledger or make it, and end a release that a crash cut short."""
         from streamlda.privacy.ledger import Ledger
-        from streamlda.release.releaser import ledger_terms
+        from streamlda.release.terms import run_terms
 
-        terms = ledger_terms(settings)
-        if selection is not None and terms.horizon is not None:
-            # The words are a release too.
-            terms = replace(terms, horizon=terms.horizon + 1)
+        terms = run_terms(settings, words=selection is not None)
         path = self.options["ledger"]
         ledger = opened.enter_context(Ledger.open(path, terms, create=True))
         ended = ledger.recover()
@@ -240,6 +220,7 @@ class PrivateRun:
     ) -> PrivateLearner:
         """Return the learner for the words, when they are known."""
         from streamlda.release.releaser import PrivateLearner
+        from streamlda.release.terms import STATEMENTS, for_fewer_words
 
         first_place = self.options["vocabulary_documents"] if self.words is None else 0
         settings = for_fewer_words(settings, words.n_features)
@@ -264,6 +245,8 @@ class PrivateRun:
         return learner
 
     def _summarize(self, ingested: Ingested[PrivateLearner], stopped: bool) -> None:
+        from streamlda.release.terms import STATEMENTS
+
         learner, words = ingested.engine, ingested.vocabulary
         newest = learner.engine.snapshot
         assert newest is not None
@@ -283,47 +266,3 @@ class PrivateRun:
             say.append("stopped before the end of the source")
         say.append(f"model: {self.output}")
         click.echo("\n".join(say), err=True)
-
-
-def for_fewer_words(settings: PrivateSettings, n_features: int) -> PrivateSettings:
-    """Return the settings for fewer words, with no less noise than the ledger's terms ask for.
-
-    Fewer words leave more of delta to the noise: what they leave more is not used.
-    """
-    made = replace(settings, n_features=n_features)
-    delta = made.delta - max(0.0, made.delta_left - settings.delta_left)
-    made = replace(made, delta=delta)
-    while (
-        made.delta_left > settings.delta_left or made.noise_multiplier < settings.noise_multiplier
-    ):
-        delta = math.nextafter(delta * (1 - 2**-40), 0.0)
-        made = replace(made, delta=delta)
-    return made
-
-
-def _check_budget(
-    ledger: Ledger, stream: str, settings: PrivateSettings, words: tuple[int, Any]
-) -> None:
-    """Refuse what the ledger will not allow, before any document is read."""
-    from streamlda.errors import LedgerError
-    from streamlda.privacy.events import Composed
-    from streamlda.privacy.ledger import Cohort, DocumentRange
-
-    n_words, words_event = words
-    event: Any = settings.event
-    if settings.privacy_unit == "user":
-        # Users pay for every stage of a window.
-        event = Composed([settings.event] * len(settings.stages))
-    ledger.check(event)
-    # The first release, and the first window if that is another one.
-    last = n_words or settings.stage_places()[0][2]
-    place = DocumentRange(stream, 0, last)
-    cohort = Cohort(f"{stream}:0-{last}", (place,), ledger.generation)
-    try:
-        ledger.check(words_event or event, cohort)
-    except LedgerError as error:
-        raise LedgerError(
-            "documents must not be in two releases, got first places that were in one before of "
-            f"stream={stream!r} ledger={str(ledger.path)!r}; fit documents that were in none, and "
-            "if these are others than before, name their stream: --stream NAME"
-        ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from streamlda.cli.sources import resident_bytes
+from streamlda.process import resident_bytes
 from streamlda.source import Reject, Source
 
 if TYPE_CHECKING:

@@ -149,19 +149,3 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
 def warn(message: str) -> None:
     """Print a warning on standard error."""
     click.echo(f"streamlda: warning: {message}", err=True)
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process now; where the system does not tell, its maximum."""
-    try:
-        import os
-
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource
-        import sys
-
-        # In bytes on macOS, in kibibytes elsewhere.
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -29,6 +29,8 @@ F64_2D = types.Array(types.float64, 2, "C", readonly=True)
 I32_1D = types.Array(types.int32, 1, "C", readonly=True)
 I32_2D = types.Array(types.int32, 2, "C", readonly=True)
 I64_1D = types.Array(types.int64, 1, "C", readonly=True)
+I64_2D = types.Array(types.int64, 2, "C", readonly=True)
+U8_1D = types.Array(types.uint8, 1, "C", readonly=True)
 
 #: Writable outputs.
 OUT_F64_1D = types.Array(types.float64, 1, "C")

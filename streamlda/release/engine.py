@@ -259,6 +259,19 @@ class PrivateEngine:
             )
         stage.last = stage.first + stage.places
 
+    def abandon_window(self, place: int) -> None:
+        """Drop all of the running window, and begin one at a place behind it.
+
+        Its release was lost, and paid for. Not in prefix sums.
+        """
+        if self.settings.mode != "window" or place < self.places:
+            raise InvalidSettingError(
+                "a window can be dropped where windows are apart, and only forward, got "
+                f"mode={self.settings.mode!r} place={place} places={self.places}"
+            )
+        self.places = place
+        self._begin_window()
+
     @property
     def stage(self) -> Stage | None:
         """The running stage; None when no snapshot is left."""

@@ -19,13 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamlda.arrays_file import write_arrays
+from streamlda.arrays_file import ArraysFile, read_arrays, write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError
 from streamlda.model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.privacy.statement import private_statement, seeded
 from streamlda.release.engine import PREFIX, PrivateEngine, PrivateSnapshot
@@ -132,13 +132,34 @@ class Releaser:
         intent = self.ledger.begin(cohort, event, description=name)
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        final = self.folder / f"{intent.number:06d}-{name.replace(' ', '-')}.safetensors"
+        final = self._path(intent)
         temporary = final.with_name(final.name + ".new")
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
         self.ledger.publish(intent, temporary, final)
         return arrays
+
+    def _path(self, intent: Intent) -> Path:
+        name = intent.description.replace(" ", "-")
+        return self.folder / f"{intent.number:06d}-{name}.safetensors"
+
+    def stored(self, intent: Intent) -> ArraysFile | None:
+        """Return what a release gave, or None if it was lost.
+
+        Raises
+        ------
+        LedgerError
+            If something else lies in its place.
+        ModelFileError
+            If it is damaged.
+        """
+        assert self.ledger is not None
+        path = self._path(intent)
+        if not path.exists():
+            return None
+        self.ledger.check_target(path)
+        return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
 
 
 class PrivateLearner:
@@ -235,7 +256,7 @@ class PrivateLearner:
         while start < batch.n_documents and not self.finished:
             rest = batch.rows(start, batch.n_documents)
             start += self.engine.add(rest, None if users is None else users[start:])
-            self._settle()
+            self.settle()
             self.tick()
 
     def tick(self) -> None:
@@ -246,7 +267,7 @@ class PrivateLearner:
         share = self.settings.stages.get(stage.name, 1.0)
         if self._clock() - self._stage_began >= share * self._seconds:
             self.engine.end_stage()
-            self._settle()
+            self.settle()
 
     def finish(self) -> None:
         """Take the end of the stream: a last stage that is half full gives a snapshot.
@@ -258,9 +279,16 @@ class PrivateLearner:
             return
         if stage.places >= LEAST_LAST_STAGE * (stage.last - stage.first):
             self.engine.end_stage()
-            self._settle()
+            self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Make the release that is due, if one is.
+
+        Raises
+        ------
+        BudgetExceededError, LedgerError
+            As `Releaser.release`.
+        """
         due = self.engine.due
         if due is None:
             return
@@ -270,13 +298,60 @@ class PrivateLearner:
         released = self.releaser.release(
             due.stage, due.first, due.last, due.event, due.release, about
         )
+        self._accept(released, before)
+
+    def _accept(self, released: Mapping[str, Any], before: PrivateSnapshot | None) -> None:
         try:
-            self.engine.accept(released)
+            self.engine.accept(dict(released))
         except InsufficientDataError as error:
             # The window is lost, and paid for; the next one may do better.
             self.missed.append(str(error))
         if self.engine.snapshot is not None and self.engine.snapshot is not before:
             self._on_snapshot(self.engine.snapshot)
+
+    def catch_up(self, intent: Intent) -> int:
+        """Go on behind a release that a restored state, saved before it, does not know of.
+
+        A crash between a release and the next checkpoint leads here. None of the documents of that
+        release is released again: what the state has of their raw sums is dropped, and their
+        noisy sums are taken from where the release was stored. If it was lost, so is its window.
+
+        Parameters
+        ----------
+        intent : Intent
+            The last one of the ledger.
+
+        Returns
+        -------
+        int
+            Records that the caller must pass over unread, before the next row.
+
+        Raises
+        ------
+        LedgerError
+            If the release is not the next one of this state, or belongs to prefix sums, whose
+            noise went with the state that was lost.
+        """
+        engine, stage = self.engine, self.engine.stage
+        (documents,) = intent.cohort.documents
+        found = (documents.stream, documents.start, documents.stop, intent.description)
+        wanted = stage and (self.releaser.stream, stage.first, stage.last, stage.name)
+        released = self.releaser.stored(intent)
+        lost_prefix = self.settings.mode == "prefix" and released is None
+        if stage is None or found != wanted or stage.name == PREFIX or lost_prefix:
+            raise LedgerError(
+                "a state can go on behind the one release that comes next, and not in prefix sums, "
+                f"got release={found} of the state={wanted} mode={self.settings.mode}; drop the "
+                "state and begin anew with other documents and a budget of their own"
+            )
+        left = documents.stop - engine.places
+        self._stage_began = self._clock()
+        if released is None:
+            engine.abandon_window(documents.stop)
+            return left
+        engine.skip(left)
+        self._accept(released.arrays, engine.snapshot)
+        return left
 
     def snapshot(
         self,

@@ -124,7 +124,8 @@ class Stage:
         if not self._held:
             return
         view = View(
-            _joined([rows for rows, _ in self._held]), np.hstack([a for _, a in self._held])
+            DocumentBatch.joined([rows for rows, _ in self._held]),
+            np.hstack([a for _, a in self._held]),
         )
         self._held.clear()
         self._running = True
@@ -308,15 +309,3 @@ def _with_groups(make: Callable[[int], M], n_max: int) -> M:
             if "rounding" not in str(error):
                 raise
     return make(sizes[-1])
-
-
-def _joined(parts: Sequence[DocumentBatch]) -> DocumentBatch:
-    if len(parts) == 1:
-        return parts[0]
-    widths = [np.zeros(1, dtype=np.int64), *(np.diff(part.row_pointers) for part in parts)]
-    return DocumentBatch(
-        np.concatenate([part.counts for part in parts]),
-        np.concatenate([part.word_ids for part in parts]),
-        np.cumsum(np.concatenate(widths)),
-        parts[0].n_features,
-    )

@@ -15,8 +15,9 @@ What it holds to, whatever comes (``tests/service/test_machine.py``):
 
 - A batch is learned once, in order, and a checkpoint names the last batch learned: positions and
   state are of one moment, though polls run ahead.
-- No poll reaches beyond the place where the next release is due. After a release nothing is
-  learned until a checkpoint is on the disk; before each checkpoint, dead letters are flushed.
+- No poll reaches beyond the place where the next release is due. No release is made while a
+  checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
+  before each checkpoint, dead letters are flushed.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
 - After the first signal nothing more is begun but the checkpoint, and `Exit` comes by the end of
   the grace; a second signal ends it at once.
@@ -33,6 +34,7 @@ from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
     CheckpointDone,
+    CheckpointTaken,
     Event,
     Exit,
     Failed,
@@ -172,6 +174,8 @@ class Machine:
         self._left_to_learn: int | None = None
         self._asked: int | None = None
         self._work: Learn | Release | Checkpoint | None = None
+        # A checkpoint is copied and being written.
+        self._writing = False
         self._paused = False
         self._memory_short_since: float | None = None
         self._source = _Retry()
@@ -213,8 +217,11 @@ class Machine:
             case BudgetExhausted():
                 self._done(Release)
                 self._no_release_left(event.time, out)
-            case CheckpointDone():
+            case CheckpointTaken():
                 self._done(Checkpoint)
+                self._taken()
+            case CheckpointDone():
+                self._written()
                 self._saved(event.time)
             case Failed():
                 self._on_failed(event, out)
@@ -237,6 +244,7 @@ class Machine:
             raise _wrong("a start must come once, before all else", phase=self.phase.value)
         self._rounds, self._saved_at = event.rounds, event.time
         self._left_to_poll = self._left_to_learn = event.places_left
+        self._dirty = self._owed = event.unsaved
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(Publish())
@@ -300,7 +308,7 @@ class Machine:
         self._left_to_poll = self._left_to_learn = event.places_left
         self._dirty = self._owed = True
         self._fresh = False
-        out.append(LogLine("info", "released", {"snapshot": int(event.snapshot)}))
+        out.append(LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
             out.append(Publish())
         if event.places_left is None:
@@ -327,7 +335,11 @@ class Machine:
             # What is in memory may be half done; the last checkpoint is whole.
             self._exit(EXIT_INTERNAL, out)
             return
-        self._done(Checkpoint)
+        if self._writing:
+            self._writing = False
+        else:
+            self._done(Checkpoint)
+        self._dirty = True
         self._saving.failed(event.time)
         if self._saving.failures >= self.rules.attempts:
             self._exit(EXIT_SOURCE, out)
@@ -394,7 +406,7 @@ class Machine:
                 out.append(FlushDeadLetters())
             if self._work is not None:
                 out.append(self._work)
-            elif self.phase is Phase.DRAINING and self._saving.at is None:
+            elif self.phase is Phase.DRAINING and self._saving.at is None and not self._writing:
                 self._exit(self._code, out)
                 return
         self._pause_or_resume(out)
@@ -411,6 +423,12 @@ class Machine:
 
     def _next_work(self, time: float) -> Learn | Release | Checkpoint | None:
         checkpoint = Checkpoint(self._learned)
+        if self._writing:
+            # Only learning goes on beside it, and not what is owed to it.
+            going = self.phase is not Phase.DRAINING or self._drain
+            if going and not self._owed and self._left_to_learn != 0 and self._queue:
+                return Learn(self._queue[0][0])
+            return None
         if self._saving.at is not None:
             if time < self._saving.at:
                 return None
@@ -451,11 +469,20 @@ class Machine:
             )
         self._work = None
 
-    def _saved(self, time: float) -> None:
-        self._saved_at, self._saving = time, _Retry()
+    def _taken(self) -> None:
+        self._writing = True
+        # What is learned from now on is not in it.
+        self._dirty = False
         # Batches polled meanwhile may have brought rejects: flushing once more costs little.
-        self._dirty = self._owed = False
         self._unflushed = bool(self._queue) and self._unflushed
+
+    def _written(self) -> None:
+        if not self._writing:
+            raise _wrong("a checkpoint must be taken before it is done", writing=False)
+        self._writing = False
+
+    def _saved(self, time: float) -> None:
+        self._saved_at, self._saving, self._owed = time, _Retry(), False
 
     def _end(
         self, code: int, deadline: float | None, *, save: bool = True, drain: bool = False

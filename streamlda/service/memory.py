@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamlda.engine import WARMUP_MAX_ENTRIES, WHITENED_TENSOR, EngineSettings
+from streamlda.engine import WARMUP_MAX_ENTRIES
+from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.ingest import BLOCK_CHARACTERS
 from streamlda.moments import BLOCK_DOCUMENTS
@@ -27,8 +28,8 @@ PROCESS_BYTES = 256 * MIB
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
 SOURCE_BYTES = 32 * MIB
 
-#: A word with its place in the table of words.
-WORD_BYTES = 200
+#: A word with its places in the tables of words.
+WORD_BYTES = 300
 
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
 ENTRY_BYTES = 12
@@ -51,7 +52,16 @@ def engine_settings(settings: Settings, n_features: int) -> EngineSettings:
         oversampling=settings["topics.oversampling"],
         seed=settings["topics.seed"],
         solver=settings["topics.solver"],
+        documents_per_round=settings["topics.documents_per_round"],
+        memory_documents=settings["topics.memory_documents"],
+        **_power(settings),
     )
+
+
+def _power(settings: Settings) -> dict[str, Any]:
+    """Return the settings of power methods that were given."""
+    named = {"n_restarts": "topics.restarts", "n_iterations": "topics.iterations"}
+    return {name: settings[key] for name, key in named.items() if settings[key] is not None}
 
 
 def private_settings(
@@ -89,6 +99,7 @@ def private_settings(
         seed=settings["topics.seed"],
         noise_in_state=settings["privacy.noise_in_state"],
         solver=settings["topics.solver"],
+        **_power(settings),
     )
 
 
@@ -115,7 +126,7 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
     list of (str, int)
     """
     V = planned_features(settings) if n_features is None else n_features
-    sums, works = _private(settings, V) if settings.private else _public(settings, V)
+    sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings["words.kind"]
     if kind in ("learned", "selected"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
@@ -124,6 +135,7 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
         ("interpreter, libraries and kernels", PROCESS_BYTES),
         ("words", 0 if kind == "hashed" else WORD_BYTES * V),
         ("sums of the engine", sums),
+        ("a copy of them while a checkpoint is written", written),
         ("a block of documents, split and encoded", 8 * BLOCK_CHARACTERS),
         ("documents that wait", settings["memory.queue"]),
         ("what the source holds", SOURCE_BYTES),
@@ -161,7 +173,7 @@ def _remedy(settings: Settings, too_much: int) -> str:
     return f"lower {words}, topics.count, topics.oversampling or memory.queue"
 
 
-def _public(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
+def _public(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = engine_settings(settings, V)
     m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
     whitened = asked.solver == WHITENED_TENSOR
@@ -173,14 +185,11 @@ def _public(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
         "the first map": 6 * maps + warmup + block,
         "a new map": 4 * maps + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
-        # The file, and the file once more as it is put together.
-        "a checkpoint": 2 * asked.state_bytes,
-        "a checkpoint of the first documents": 3 * warmup,
     }
-    return asked.state_bytes, works
+    return asked.state_bytes, max(asked.state_bytes, warmup), works
 
 
-def _private(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
+def _private(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = private_settings(settings, V)
     K, m = asked.n_components, asked.n_columns
     cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
@@ -194,10 +203,9 @@ def _private(settings: Settings, V: int) -> tuple[int, dict[str, int]]:
     works: dict[str, Any] = {
         "a release": 8 * 6 * cells,
         "a block": 8 * BLOCK_DOCUMENTS * 3 * width,
-        "a checkpoint": 3 * 8 * cells * copies,
         "topics": 8 * (6 * V * width + 4 * K**3),
     }
-    return sums * copies, works
+    return sums * copies, 8 * cells * copies, works
 
 
 def _mib(size: int) -> str:

@@ -17,12 +17,14 @@ class Started:
     """All is open and restored; `places_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
+    `unsaved` if the state is behind a release that no checkpoint knows of yet.
     """
 
     time: float
     places_left: int | None
     rounds: int = 0
     snapshot: bool = False
+    unsaved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,15 @@ class BudgetExhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointTaken:
+    """What a `Checkpoint` saves is copied: the engine may go on while the copy is written."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointDone:
-    """A `Checkpoint` is on the disk."""
+    """A `Checkpoint` is on the disk; it comes behind its `CheckpointTaken`."""
 
     time: float
 
@@ -118,6 +127,7 @@ Event = (
     | Learned
     | ReleaseDone
     | BudgetExhausted
+    | CheckpointTaken
     | CheckpointDone
     | Failed
     | SourceFailed
@@ -176,7 +186,10 @@ class FlushDeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Save the engine, with the position behind a batch; answered by `CheckpointDone`."""
+    """Save the engine, with the position behind a batch.
+
+    Answered by `CheckpointTaken`, and then by `CheckpointDone`.
+    """
 
     batch: int
 

@@ -1,7 +1,6 @@
-"""A real Apache Kafka broker: one node, loopback, free ports, ended by its process id."""
+"""A broker as a process of its own: one node, loopback, free ports, ended by its process id."""
 
 import base64
-import os
 import shutil
 import socket
 import subprocess
@@ -12,7 +11,8 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from tests.kafka.jars import BrokerUnavailable, kafka_jars, program
+from tests.kafka.jars import BrokerUnavailable, java, kafka_jars, keytool
+from tests.kafka.kfake.build import kfake_program
 
 START_SECONDS = 60.0
 USER, PASSWORD = "reader", "only for tests"
@@ -47,7 +47,8 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=1500
 broker.heartbeat.interval.ms=300
-message.max.bytes=20971520
+message.max.bytes=71303168
+replica.fetch.max.bytes=71303168
 """
 
 LOGGING = """\
@@ -66,72 +67,35 @@ def free_ports(count: int) -> list[int]:
 
 
 class Broker:
-    """One broker with its own folder; ports and data stay the same over restarts."""
+    """One broker with its own folder; the port stays the same over restarts.
+
+    `Apache` is the real thing. `Kfake` forgets everything when it ends.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.data = folder / "data"
-        self.certificate = folder / "broker.pem"
-        self._java = program("java")
-        self._class_path = f"{kafka_jars()}/*"
+        self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
         self._process: subprocess.Popen[bytes] | None = None
-        plain, secure, controller = free_ports(3)
-        self.bootstrap = f"127.0.0.1:{plain}"
-        self.secure_bootstrap = f"127.0.0.1:{secure}"
-        (folder / "log4j.properties").write_text(LOGGING)
-        (folder / "server.properties").write_text(
-            PROPERTIES.format(
-                plain=plain,
-                secure=secure,
-                controller=controller,
-                folder=folder,
-                user=USER,
-                password=PASSWORD,
-            )
-        )
-        self._make_keys()
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-        # A leading dash would be read as an option.
-        self._run("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}")
 
-    def _make_keys(self) -> None:
-        keytool = Path(os.path.realpath(self._java)).with_name("keytool")
-        tool = str(keytool) if keytool.exists() else program("keytool")
-        store = ["-keystore", str(self.folder / "keys.p12"), "-storepass", PASSWORD]
-        names = ["-alias", "broker", "-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
-        make = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", "-validity", "2"]
-        show = ["-exportcert", "-rfc", "-alias", "broker", "-file", str(self.certificate)]
-        for arguments in ([*make, *names], show):
-            subprocess.run([tool, *arguments, *store], check=True, capture_output=True, timeout=60)
-
-    def _command(self, main: str) -> list[str]:
-        options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        logging = f"-Dlog4j.configuration=file:{self.folder}/log4j.properties"
-        return [self._java, *options, logging, "-cp", self._class_path, main]
-
-    def _run(self, main: str, *arguments: str) -> None:
-        config = ["-c", str(self.folder / "server.properties")]
-        command = [*self._command(main), *arguments, *config]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        if done.returncode:
-            raise BrokerUnavailable(f"{main} must succeed, got {done.stdout}{done.stderr}")
+    def command(self) -> list[str]:
+        """Return the command that serves until it is ended."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Start, and wait until it answers."""
         log = self.folder / "broker.log"
         with log.open("ab") as output:
+            # In a session of its own, so that Ctrl-C leaves it to who started it to end it.
             self._process = subprocess.Popen(
-                [*self._command("kafka.Kafka"), str(self.folder / "server.properties")],
-                stdout=output,
-                stderr=output,
+                self.command(), stdout=output, stderr=output, start_new_session=True
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            code = self._process.poll()
+            if code is not None or time.monotonic() > deadline:
                 self.kill()
                 raise BrokerUnavailable(
-                    f"the broker must start within {START_SECONDS} s, got "
-                    f"rc={self._process and self._process.returncode}: "
+                    f"the broker must start within {START_SECONDS} s, got rc={code}: "
                     f"{log.read_text(errors='replace')[-2000:]}"
                 )
             time.sleep(0.1)
@@ -156,3 +120,69 @@ class Broker:
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Kfake(Broker):
+    """A broker in memory; see the marker `real_broker` for what it cannot do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._program = kfake_program()
+
+    def command(self) -> list[str]:
+        return [str(self._program), self.bootstrap.rpartition(":")[2]]
+
+
+class Apache(Broker):
+    """Apache Kafka, with a second listener for TLS and a password; data stay over restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.data = folder / "data"
+        self.certificate = folder / "broker.pem"
+        self._java = java()
+        self._class_path = f"{kafka_jars()}/*"
+        plain = self.bootstrap.rpartition(":")[2]
+        secure, controller = free_ports(2)
+        self.secure_bootstrap = f"127.0.0.1:{secure}"
+        (folder / "log4j.properties").write_text(LOGGING)
+        (folder / "server.properties").write_text(
+            PROPERTIES.format(
+                plain=plain,
+                secure=secure,
+                controller=controller,
+                folder=folder,
+                user=USER,
+                password=PASSWORD,
+            )
+        )
+        self._make_keys()
+        self._format()
+
+    def command(self) -> list[str]:
+        return [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
+
+    def _main(self, name: str) -> list[str]:
+        options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        logging = f"-Dlog4j.configuration=file:{self.folder}/log4j.properties"
+        return [self._java, *options, logging, "-cp", self._class_path, name]
+
+    def _make_keys(self) -> None:
+        store = ["-keystore", str(self.folder / "keys.p12"), "-storepass", PASSWORD]
+        names = ["-alias", "broker", "-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
+        make = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", "-validity", "2"]
+        show = ["-exportcert", "-rfc", "-alias", "broker", "-file", str(self.certificate)]
+        tool = keytool(self._java)
+        for arguments in ([*make, *names], show):
+            subprocess.run([tool, *arguments, *store], check=True, capture_output=True, timeout=60)
+
+    def _format(self) -> None:
+        tool = "kafka.tools.StorageTool"
+        # As one word with its option: a leading dash of the id would be read as an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        arguments = ["format", f"--cluster-id={cluster}"]
+        config = ["-c", str(self.folder / "server.properties")]
+        command = [*self._main(tool), *arguments, *config]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise BrokerUnavailable(f"{tool} must succeed, got {done.stdout}{done.stderr}")

@@ -1,29 +1,37 @@
-"""Apache Kafka for the tests: fetched once with Maven into a cache, every file checked."""
+"""Apache Kafka for the tests: Java, and jars fetched once with Maven into a cache, all checked."""
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.cache import cache_folder
+
 HERE = Path(__file__).parent
+PINS = HERE / "jars.sha256"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+JAVA_VERSION = 17
+FETCH_SECONDS = 300.0
 
 
 class BrokerUnavailable(Exception):
     """The tests cannot have a broker; says what to do."""
 
 
-def cache_folder() -> Path:
-    chosen = os.environ.get("STREAMLDA_TEST_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "streamlda-tests"
-
-
 def pinned(text: str) -> dict[str, str]:
     """Return the SHA-256 of each file by its name, from lines as sha256sum writes them."""
     return {name: digest for digest, name in (line.split() for line in text.splitlines())}
+
+
+def kafka_version() -> str:
+    (found,) = re.findall(r"  kafka_[\d.]+-([\d.]+)\.jar$", PINS.read_text("utf-8"), re.MULTILINE)
+    return str(found)
 
 
 def wrong_files(folder: Path, wanted: dict[str, str]) -> list[str]:
@@ -41,21 +49,52 @@ def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise BrokerUnavailable(
-            f"the Kafka tests need Java 17 and Maven, got no program={name}; install them (on "
-            "Debian and Ubuntu: openjdk-17-jre-headless and maven)"
+            f"Apache Kafka needs Java {JAVA_VERSION} and Maven, got no program={name}; install "
+            f"them (on Debian and Ubuntu: openjdk-{JAVA_VERSION}-jre-headless and maven)"
         )
     return found
+
+
+def java() -> str:
+    """Return the path of a Java that is new enough."""
+    found = program("java")
+    done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60)
+    said = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    version = int(said[1]) if said and not done.returncode else 0
+    if version < JAVA_VERSION:
+        raise BrokerUnavailable(
+            f"Java must be {JAVA_VERSION} or newer, got program={found} version={version}; "
+            f"install one (on Debian and Ubuntu: openjdk-{JAVA_VERSION}-jre-headless)"
+        )
+    return found
+
+
+def keytool(java: str) -> str:
+    """Return the keytool of this Java, or else the one on the path."""
+    beside = Path(os.path.realpath(java)).with_name("keytool")
+    return str(beside) if beside.exists() else program("keytool")
+
+
+@contextmanager
+def locked(cache: Path) -> Iterator[None]:
+    """Keep other processes from fetching the same at the same time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def jars_folder(cache: Path) -> Path:
+    """Return where the jars are, or will be."""
+    return cache / f"kafka-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
 
 
 def kafka_jars(cache: Path | None = None) -> Path:
     """Return the folder of the jars, whole and unaltered; fetch them if they are not there."""
     cache = cache_folder() if cache is None else cache
-    wanted = pinned((HERE / "jars.sha256").read_text("utf-8"))
-    digest = hashlib.sha256((HERE / "jars.sha256").read_bytes()).hexdigest()[:12]
-    jars = cache / f"kafka-{digest}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    wanted = pinned(PINS.read_text("utf-8"))
+    jars = jars_folder(cache)
+    with locked(cache):
         if not jars.exists():
             fetch(jars, wanted, cache)
         if wrong := wrong_files(jars, wanted):
@@ -72,13 +111,12 @@ def fetch(jars: Path, wanted: dict[str, str], cache: Path) -> None:
         new = Path(made) / "jars"
         command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), PLUGIN]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={new}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        if done.returncode:
+        code, said = run(command, FETCH_SECONDS)
+        if code:
             raise BrokerUnavailable(
-                f"Maven must be able to fetch Kafka, got rc={done.returncode}: "
-                f"{(done.stdout + done.stderr)[-600:]}; check the network and the settings of "
-                "Maven, or copy the jars named in tests/kafka/jars.sha256 to "
-                f"{jars}"
+                f"Maven must be able to fetch Kafka, got rc={code}: {said[-600:]}; check the "
+                "network and the settings of Maven, or copy the jars named in "
+                f"tests/kafka/jars.sha256 to {jars}"
             )
         if wrong := wrong_files(new, wanted):
             raise BrokerUnavailable(
@@ -86,3 +124,20 @@ def fetch(jars: Path, wanted: dict[str, str], cache: Path) -> None:
                 "check the repository that Maven uses"
             )
         new.rename(jars)
+
+
+def run(
+    command: list[str],
+    seconds: float,
+    *,
+    folder: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> tuple[int, str]:
+    """Run a program; returns its exit status, 124 if it took too long, and what it wrote."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"no end within {seconds} s"
+    return done.returncode, done.stdout + done.stderr

@@ -92,6 +92,60 @@ def test_broker_crash_and_restart_is_lived_through(broker, own_topics, topic):
     source.close()
 
 
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.soak)])
+def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic):
+    """Polls stay empty and short while it is away; then nothing is missing and nothing twice."""
+    own_topics.make(topic, 2)
+    for number in (0, 1):
+        own_topics.send(topic, numbers(1000 * number, 1000 * number + 400), number)
+    source = opened(own_topics, topic)
+    texts, _, _ = read(source, 300, max_documents=100)
+    broker.kill()
+    deadline, longest = time.monotonic() + seconds, 0.0
+    while time.monotonic() < deadline:
+        start = time.monotonic()
+        texts += source.poll(100, 0.5).texts
+        longest = max(longest, time.monotonic() - start)
+    assert longest < 2.0
+    position = dict(source.position())
+    broker.start()
+    for number in (0, 1):
+        own_topics.send(topic, numbers(1000 * number + 400, 1000 * number + 600), number)
+    texts += read(source, 1200 - len(texts), seconds=60)[0]
+    source.close()
+    for number in (0, 1):
+        wanted = texts_from(1000 * number, 1000 * number + 600)
+        assert [text for text in texts if int(text) // 1000 == number] == wanted
+    assert sum(position["offsets"].values()) <= 800
+
+
+@pytest.mark.parametrize("allow_gaps", [False, True])
+def test_a_topic_emptied_by_its_owner_is_refused_or_recorded(allow_gaps, topics, topic):
+    """All records deleted: the next offset is the end, or behind it."""
+    topics.make(topic)
+    topics.send(topic, numbers(0, 20))
+    source = opened(topics, topic)
+    read(source, 5, max_documents=5)
+    behind = source.position()
+    read(source, 15)
+    at_end = source.position()
+    source.close()
+    topics.remove_before(topic, 20)
+    source = opened(topics, topic, allow_gaps=allow_gaps)
+    source.seek(at_end)
+    assert source.position()["lost"] == {}
+    if allow_gaps:
+        source.seek(behind)
+        assert source.position()["lost"] == {"0": 15}
+    else:
+        with pytest.raises(SourceError, match="offset=5 and a log of 20 to 20"):
+            source.seek(behind)
+    topics.send(topic, numbers(20, 25))
+    assert read(source, 5)[0] == texts_from(20, 25)
+    assert source.position()["lost"] == ({"0": 15} if allow_gaps else {})
+    source.close()
+
+
 def test_retention_gap_is_refused_or_recorded(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 20))
@@ -194,6 +248,7 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topic
     source.close()
 
 
+@pytest.mark.real_broker
 def test_another_topic_of_the_same_name_is_refused(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 3))
@@ -253,6 +308,21 @@ def test_new_partitions_are_picked_up_from_their_start(topics, topic):
     again.seek(old)
     assert read(again, 4)[0] == texts_from(10, 14)
     again.close()
+
+
+def test_a_partition_added_while_streaming_is_read_whole(topics, topic):
+    topics.make(topic)
+    topics.send(topic, numbers(0, 500))
+    source = opened(topics, topic, refresh_seconds=0.3)
+    texts, _, _ = read(source, 200, max_documents=100)
+    topics.admin.create_partitions({topic: 3})
+    for number in (1, 2):
+        topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
+    texts += read(source, 400, max_documents=100)[0]
+    assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
+    source.close()
+    wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
+    assert sorted(texts, key=int) == wanted
 
 
 def damage(path: Path, batch: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka import KafkaSource, Security
+from connectors.kafka import KafkaSource, Security, SnapshotTopic
 from connectors.kafka.share import Share
 from streamlda.errors import InvalidSettingError, SourceError
 from tests.kafka.broker import PASSWORD, USER
@@ -34,6 +34,13 @@ def test_tls_and_password_from_a_file_or_the_environment(
         assert read(source, 1)[0] == ["one"]
         source.close()
         assert PASSWORD not in repr(Security(**trusted, **place))
+        snapshots = SnapshotTopic(
+            f"{topic}-snapshots",
+            bootstrap_servers=broker.secure_bootstrap,
+            security={**trusted, **place},
+        )
+        snapshots.publish("1", b"one", {})
+        snapshots.close()
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong secret")
     wrong = {"password_env": "TEST_KAFKA_PASSWORD"}
     for security in ({**trusted, **wrong}, {**user, "password_file": str(tmp_path / "password")}):
@@ -114,6 +121,7 @@ def test_the_entry_point_is_the_connector():
     assert EntryPoint("kafka", value, "streamlda.connectors").load() is KafkaSource
 
 
+@pytest.mark.real_broker
 def test_altered_jars_are_refused(tmp_path):
     jars = kafka_jars()
     wanted = pinned((Path(__file__).parent / "jars.sha256").read_text("utf-8"))

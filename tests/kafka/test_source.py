@@ -1,17 +1,20 @@
 """The connector passes the shared checks and reads what is in a topic, on a real broker."""
 
+import hashlib
 import json
 import subprocess
 import sys
+import time
+import uuid
 
 import pytest
 from kafka import KafkaProducer
 
-from connectors.kafka import KafkaSource, Record
+from connectors.kafka import DeadLetters, KafkaSource, Record
 from connectors.records import Rejected
-from streamlda.errors import SourceError
+from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.source import Reject
-from tests.connectors.checks import SOURCE_CHECKS, Case
+from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
 
 VALUES = [
@@ -30,26 +33,56 @@ VALUES = [
 
 @pytest.fixture(scope="module")
 def case(topics) -> Case:
-    topics.make("streamlda-test-checks")
-    topics.send("streamlda-test-checks", VALUES)
+    name = f"streamlda-test-{uuid.uuid4().hex[:12]}"
+    topics.make(name)
+    topics.send(name, VALUES)
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
     return Case(
         lambda: KafkaSource(
-            "streamlda-test-checks",
+            name,
             bootstrap_servers=topics.bootstrap,
             user_field="by.id",
             max_document_bytes=64,
         ),
         ["one", "two", "", "three"],
-        [Reject("streamlda-test-checks/0", at, reason) for at, reason in reasons.items()],
+        [Reject(f"{name}/0", at, reason) for at, reason in reasons.items()],
         ends=False,
         users=["ann", "7", None, None],
     )
 
 
-@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+#: All but one: this source may be asked for 0 documents.
+CHECKS = [check for check in SOURCE_CHECKS if check is not check_poll_checks_its_arguments]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_source_passes(check, case):
     check(case)
+
+
+def test_poll_for_nothing_brings_nothing_and_loses_nothing(case):
+    source = case.make()
+    before = source.position()
+    for paused in (False, True, False):
+        (source.pause if paused else source.resume)()
+        for _ in range(3):
+            start = time.monotonic()
+            poll = source.poll(0, 0.2)
+            assert time.monotonic() - start < 1.0
+            assert (poll.texts, poll.rejects, poll.gaps) == ([], [], [])
+    assert source.position() == before
+    texts, rejects, _ = read(source, 4, max_documents=4)
+    source.poll(0, 0.0)
+    more, others, _ = read(source, 6)
+    assert (texts + more, rejects + others) == (case.texts, case.rejects)
+    with pytest.raises(InvalidSettingError, match="max_documents=-1"):
+        source.poll(-1)
+    for max_documents in (0, 1):
+        with pytest.raises(InvalidSettingError, match="timeout_seconds"):
+            source.poll(max_documents, -1.0)
+    source.close()
+    with pytest.raises(SourceError, match="open"):
+        source.poll(0)
 
 
 def test_every_offset_is_a_record_of_a_poll_one_by_one(case):
@@ -101,18 +134,61 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
     assert seen[0].timestamp_ms > 1_600_000_000_000
 
 
-def test_poison_among_good_records_costs_only_itself(topics, topic):
+def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic):
     topics.make(topic)
-    good = [json.dumps({"text": f"document {i}"}).encode() for i in range(1500)]
-    poison = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
-    values = [value for i, one in enumerate(good) for value in (one, poison[i % 5])]
-    topics.send(topic, values)
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap)
-    texts, rejects, n_gaps = read(source, 3000)
+    topics.send(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
+    away, told = [True], []
+
+    def put(record: Record, reason: str) -> None:
+        if away[0]:
+            raise SourceError("the brokers must take dead letters, got none; wait")
+        told.append((record.offset, reason))
+
+    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=put)
+    assert read(source, 2)[0] == ["one"]
+    for _ in range(2):
+        with pytest.raises(SourceError, match="dead letters"):
+            source.poll(10, 5.0)
+        assert source.position()["offsets"] == {"0": 2}
+    away[0] = False
+    texts, rejects, _ = read(source, 3)
     source.close()
-    assert texts == [f"document {i}" for i in range(1500)]
-    assert len(rejects) == n_gaps == 1500
-    assert [reject.record for reject in rejects] == list(range(2, 3001, 2))
+    assert texts == ["two"]
+    assert [reject.record for reject in rejects] == [3, 5]
+    assert told == [(2, "not-json"), (4, "not-json")]
+
+
+POISON = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
+REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
+
+
+@pytest.mark.parametrize(
+    "n_poison", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)], ids=["1e5", "1e6"]
+)
+def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
+    """Four in five are poison; each is referenced once, in order, and none is ever in a text."""
+    topics.make(topic)
+    n_good, block = n_poison // 4, 50_000
+    for first in range(0, n_good + n_poison, block):
+        rows = range(first, min(first + block, n_good + n_poison))
+        values = [POISON[i % 5] if i % 5 else b'{"text": "document %d"}' % i for i in rows]
+        topics.send(topic, values)
+    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap)
+    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
+    texts, rejects, n_gaps = read(source, n_good + n_poison, seconds=120 + n_poison / 2000)
+    letters.flush(30)
+    source.close()
+    letters.close()
+    assert texts == [f"document {i}" for i in range(0, n_good + n_poison, 5)]
+    assert len(rejects) == n_gaps == n_poison
+    poisoned = [i for i in range(n_good + n_poison) if i % 5]
+    assert [reject.record - 1 for reject in rejects] == poisoned
+    assert [reject.reason for reject in rejects] == [REASONS[i % 5] for i in poisoned]
+    digests = [hashlib.sha256(value).hexdigest() for value in POISON]
+    told = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
+    assert [(row["offset"], row["reason"], row["sha256"]) for row in told] == [
+        (i, REASONS[i % 5], digests[i % 5]) for i in poisoned
+    ]
 
 
 def test_aborted_transactions_and_markers_are_gaps(topics, topic):
@@ -158,6 +234,31 @@ def test_a_record_larger_than_a_fetch_is_read(topics, topic):
     assert [len(text) for text in texts] == [12 * 2**20, 5]
 
 
+def test_a_message_of_64_megabytes_is_read_or_told(topics, topic):
+    size = 64 * 2**20
+    topics.make(topic, **{"max.message.bytes": str(size + 1000)})
+    topics.send(topic, [b"before", b"x" * size, b"after"])
+    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap, with_text=True)
+    for limit in (16 * 2**20, size):
+        source = KafkaSource(
+            topic,
+            bootstrap_servers=topics.bootstrap,
+            format="text",
+            max_document_bytes=limit,
+            on_reject=letters.put,
+        )
+        texts, rejects, _ = read(source, 3)
+        source.close()
+        whole = limit == size
+        assert [len(text) for text in texts] == [6, *([size] if whole else []), 5]
+        assert rejects == ([] if whole else [Reject(f"{topic}/0", 2, "too-long")])
+    letters.flush(10)
+    letters.close()
+    (row,) = topics.read(f"{topic}-dead")
+    assert json.loads(row.value)["bytes"] == size
+    assert dict(row.headers)["streamlda.text"] == b"left-out"
+
+
 def test_pause_brings_nothing_and_loses_nothing(topics, topic):
     topics.make(topic)
     topics.send(topic, [b"one", b"two"])
@@ -179,11 +280,15 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic):
     options = {"bootstrap_servers": topics.bootstrap, "format": "text", "group": topic}
     source = KafkaSource(topic, **options)
     read(source, 3)
-    source.commit(source.position())
-    source.poll(1, 1.0)
+    deadline, shown = time.monotonic() + 20, []
+    while shown != [3]:
+        # The first group of a broker may have to wait for its coordinator.
+        assert time.monotonic() < deadline
+        source.commit(source.position())
+        source.poll(0, 0.5)
+        entries = topics.admin.list_group_offsets([topic]).get(topic, {})
+        shown = [entry.offset for entry in entries.values()]
     source.close()
-    shown = topics.admin.list_group_offsets([topic])
-    assert [entry.offset for entry in shown[topic].values()] == [3]
     again = KafkaSource(topic, **options)
     assert read(again, 3)[0] == ["one", "two", "three"]
     again.close()

@@ -1,10 +1,14 @@
-"""Making and filling topics on a real broker."""
+"""Making, filling and reading topics on a real broker."""
 
 import time
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from connectors.kafka import KafkaSource
+
+#: Above the largest message of the tests; the broker has a limit of its own.
+MAX_REQUEST_BYTES = 80 * 2**20
 
 
 class Topics:
@@ -17,24 +21,57 @@ class Topics:
         options = {"num_partitions": n_partitions, "replication_factor": 1, "configs": configs}
         self.admin.create_topics({topic: options}, wait_for_metadata=True)
 
+    def change(self, topic: str, **configs: str) -> None:
+        """Change settings of a topic; takes effect within moments."""
+        self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
+
     def send(self, topic, values, partition=0, *, compression=None, headers=(), key=b"key"):
         """Append values (bytes or None) in order, and wait until the broker has them."""
         if compression not in self._producers:
             self._producers[compression] = KafkaProducer(
                 bootstrap_servers=self.bootstrap,
                 compression_type=compression,
-                max_request_size=20 * 2**20,
+                max_request_size=MAX_REQUEST_BYTES,
+                batch_size=2**18,
                 linger_ms=5,
                 metadata_max_age_ms=300,
                 reconnect_backoff_max_ms=200,
             )
         producer = self._producers[compression]
+        deadline = time.monotonic() + 10
+        while partition not in producer.partitions_for(topic):
+            # A partition that was just added comes with the next look at the cluster.
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         sent = [
             producer.send(topic, value, key=key, partition=partition, headers=list(headers))
             for value in values
         ]
-        producer.flush(30)
+        producer.flush(60)
         return [future.get(30).offset for future in sent]
+
+    def read(self, topic: str, n_partitions: int = 1):
+        """Return all records of a topic, partition after partition, as the client has them."""
+        parts = [TopicPartition(topic, number) for number in range(n_partitions)]
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            metrics_enabled=False,
+        )
+        consumer.assign(parts)
+        first = consumer.beginning_offsets(parts)
+        end = consumer.end_offsets(parts)
+        for part in parts:
+            consumer.seek(part, first[part])
+        rows = {part: [] for part in parts}
+        deadline = time.monotonic() + 60
+        while any(consumer.position(part) < end[part] for part in parts):
+            assert time.monotonic() < deadline
+            for part, found in consumer.poll(500, 5000).items():
+                rows[part] += found
+        consumer.close()
+        return [row for part in parts for row in rows[part]]
 
     def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """Delete the records before `offset`, as retention does."""

@@ -11,6 +11,7 @@ from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
     CheckpointDone,
+    CheckpointTaken,
     Exit,
     Failed,
     FlushDeadLetters,
@@ -36,6 +37,11 @@ from streamlda.service.messages import (
 def told(machine, event):
     """Return what the machine says to an event, without the log."""
     return [i for i in machine.handle(event) if not isinstance(i, LogLine)]
+
+
+def saved(machine, time):
+    """Return what the machine says to a checkpoint that is copied and written at once."""
+    return told(machine, CheckpointTaken(time)) + told(machine, CheckpointDone(time))
 
 
 def started(places_left=1000, **rules):
@@ -91,7 +97,7 @@ def test_no_poll_reaches_beyond_the_next_release():
     assert told(machine, Polled(4.5, 0, 0)) == [Poll(10)]
     # Nothing is learned before the checkpoint is on the disk.
     assert told(machine, Polled(5.0, 10, 1)) == [Poll(10)]
-    assert told(machine, CheckpointDone(6.0)) == [Learn(3)]
+    assert saved(machine, 6.0) == [Learn(3)]
 
 
 def test_a_release_that_was_due_when_the_process_died_is_made_first():
@@ -104,11 +110,38 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     assert told(machine, Tick(100.0)) == []
     assert told(machine, Polled(100.0, 10, 10)) == [Learn(1), Poll(10)]
     assert told(machine, Learned(100.5)) == [Checkpoint(1)]
-    assert told(machine, CheckpointDone(101.0)) == []
+    assert saved(machine, 101.0) == []
     assert told(machine, Polled(102.0, 10, 1)) == [Learn(2), Poll(10)]
     assert told(machine, Learned(110.0)) == []
     assert told(machine, Tick(160.9)) == []
     assert told(machine, Tick(161.0)) == [Checkpoint(2)]
+
+
+def test_learning_goes_on_while_a_checkpoint_is_written_and_a_release_does_not():
+    machine = started(places_left=20, checkpoint_seconds=60)
+    assert told(machine, Polled(1.0, 10, 10)) == [Learn(1), Poll(10)]
+    assert told(machine, Polled(2.0, 10, 10)) == [Pause()]
+    assert told(machine, Learned(61.0)) == [Checkpoint(1)]
+    assert told(machine, CheckpointTaken(61.1)) == [Learn(2)]
+    assert told(machine, Learned(61.2)) == []
+    assert told(machine, CheckpointDone(61.3)) == [Release()]
+
+
+def test_a_checkpoint_that_fails_in_writing_is_made_again():
+    machine = started(checkpoint_seconds=60)
+    learned_one(machine)
+    assert told(machine, Tick(61.5)) == [Checkpoint(1)]
+    assert told(machine, CheckpointTaken(62.0)) == []
+    assert told(machine, Failed(62.5, "checkpoint")) == []
+    assert told(machine, Tick(63.5)) == [Checkpoint(1)]
+    assert saved(machine, 64.0) == []
+
+
+def test_a_state_that_is_behind_an_unknown_release_is_saved_first():
+    machine = Machine(Rules(poll_records=10))
+    assert told(machine, Started(0.0, 10, unsaved=True)) == [Checkpoint(0), Poll(10)]
+    assert told(machine, Polled(0.5, 10, 10)) == [Pause()]
+    assert saved(machine, 1.0) == [Learn(1)]
 
 
 def test_dead_letters_are_flushed_before_the_checkpoint_that_passes_them():
@@ -117,7 +150,7 @@ def test_dead_letters_are_flushed_before_the_checkpoint_that_passes_them():
     assert told(machine, Learned(60.0)) == [FlushDeadLetters(), Checkpoint(1)]
     assert told(machine, Failed(61.0, "dead-letters")) == []
     assert told(machine, Tick(62.0)) == [FlushDeadLetters(), Checkpoint(1)]
-    assert told(machine, CheckpointDone(63.0)) == []
+    assert saved(machine, 63.0) == []
     assert told(machine, Polled(64.0, 10, 10)) == [Learn(2), Poll(10)]
     assert told(machine, Learned(130.0)) == [Checkpoint(2)]
 
@@ -131,7 +164,7 @@ def test_a_signal_finishes_the_batch_saves_and_exits_0():
     # The poll under way and the batch that waited are read again next time.
     assert told(machine, Polled(2.5, 10, 10)) == []
     assert told(machine, Learned(3.0)) == [Checkpoint(1)]
-    assert told(machine, CheckpointDone(4.0)) == [Exit(0)]
+    assert saved(machine, 4.0) == [Exit(0)]
     assert machine.phase is Phase.STOPPED
     assert machine.handle(Tick(5.0)) == []
 
@@ -165,7 +198,7 @@ def test_a_signal_during_a_release_waits_for_it_and_its_checkpoint():
     assert told(machine, Learned(2.0)) == [Release()]
     assert told(machine, SignalReceived(3.0)) == []
     assert told(machine, ReleaseDone(4.0, True, 10)) == [Publish(), Checkpoint(1)]
-    assert told(machine, CheckpointDone(5.0)) == [Exit(0)]
+    assert saved(machine, 5.0) == [Exit(0)]
 
 
 def test_no_release_is_begun_after_a_signal():
@@ -173,7 +206,7 @@ def test_no_release_is_begun_after_a_signal():
     told(machine, Polled(1.0, 10, 10))
     told(machine, SignalReceived(1.0))
     assert told(machine, Learned(2.0)) == [Checkpoint(1)]
-    assert told(machine, CheckpointDone(5.0)) == [Exit(0)]
+    assert saved(machine, 5.0) == [Exit(0)]
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -186,9 +219,9 @@ def test_with_no_release_left_it_saves_and_idles_or_stops(refused, stop):
     assert told(machine, answer) == [Checkpoint(1)]
     assert machine.phase is (Phase.DRAINING if stop else Phase.EXHAUSTED)
     if stop:
-        assert told(machine, CheckpointDone(4.0)) == [Exit(0)]
+        assert saved(machine, 4.0) == [Exit(0)]
     else:
-        assert told(machine, CheckpointDone(4.0)) == []
+        assert saved(machine, 4.0) == []
         assert told(machine, Tick(9999.0)) == []
         assert told(machine, SignalReceived(10_000.0)) == [Exit(0)]
 
@@ -206,7 +239,7 @@ def test_a_source_that_ends_is_learned_to_its_end():
     assert told(machine, Polled(1.0, 10, 10, exhausted=True)) == [Pause()]
     assert told(machine, Learned(2.0)) == [Learn(2)]
     assert told(machine, Learned(3.0)) == [Checkpoint(2)]
-    assert told(machine, CheckpointDone(4.0)) == [Exit(0)]
+    assert saved(machine, 4.0) == [Exit(0)]
 
 
 def test_a_source_that_ends_is_released_once_more_if_asked_for():
@@ -214,7 +247,7 @@ def test_a_source_that_ends_is_released_once_more_if_asked_for():
     told(machine, Polled(1.0, 10, 10, exhausted=True))
     assert told(machine, Learned(2.0)) == [Release()]
     assert told(machine, ReleaseDone(4.0, True, 1000)) == [Publish(), Checkpoint(1)]
-    assert told(machine, CheckpointDone(4.0)) == [Exit(0)]
+    assert saved(machine, 4.0) == [Exit(0)]
 
 
 def test_a_signal_cuts_the_end_of_a_source_short():
@@ -249,7 +282,7 @@ def test_a_fatal_failure_saves_what_was_learned():
     machine = started()
     learned_one(machine)
     assert told(machine, SourceFailed(2.0, fatal=True)) == [Checkpoint(1), Pause()]
-    assert told(machine, CheckpointDone(3.0)) == [Exit(74)]
+    assert saved(machine, 3.0) == [Exit(74)]
 
 
 def test_a_rebuilt_source_is_paused_again():
@@ -279,7 +312,7 @@ def test_short_memory_pauses_and_in_the_end_stops():
     told(machine, Learned(5.0))
     assert told(machine, Tick(33.9)) == []
     assert told(machine, Tick(34.0)) == [Checkpoint(1)]
-    assert told(machine, CheckpointDone(35.0)) == [Exit(71)]
+    assert saved(machine, 35.0) == [Exit(71)]
 
 
 @pytest.mark.parametrize("what", ["learn", "release"])
@@ -322,6 +355,7 @@ def test_a_failed_publication_is_tried_again():
         Learned(1.0),
         ReleaseDone(1.0, True, 5),
         BudgetExhausted(1.0),
+        CheckpointTaken(1.0),
         CheckpointDone(1.0),
         Polled(1.0, 11, 5),
         Polled(1.0, 5, 5, rejects=6),
@@ -372,6 +406,7 @@ class Life(RuleBasedStateMachine):
         self.at_end = at_end
         self.time = 0.0
         self.polled, self.learned, self.saved, self.flushed = 0, 0, 0, True
+        self.writing = None
         self.sizes, self.records = {}, {}
         self.left = self.left_to_poll = places
         self.poll = self.work = None
@@ -411,12 +446,14 @@ class Life(RuleBasedStateMachine):
                 self.begin(instruction)
                 assert self.left == 0 or (self.ended and self.at_end)
                 assert not self.owed, "never two releases without a checkpoint between"
+                assert self.writing is None, "a release is not made beside a checkpoint"
             case FlushDeadLetters():
                 self.flushed = True
             case Checkpoint(n):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
                 assert self.flushed
+                assert self.writing is None
             case Pause():
                 assert not self.paused
                 self.paused = True
@@ -432,6 +469,7 @@ class Life(RuleBasedStateMachine):
                     assert code == 143
                 elif code == 0:
                     assert self.work is None
+                    assert self.writing is None
                     assert not self.owed
                     assert self.saved == self.learned, "what was learned is on the disk"
 
@@ -476,8 +514,8 @@ class Life(RuleBasedStateMachine):
             self.left -= self.records[work.batch]
             self.tell(Learned(self.time, rounds=self.learned // 4))
         elif isinstance(work, Checkpoint):
-            self.saved, self.owed = work.batch, False
-            self.tell(CheckpointDone(self.time))
+            self.writing = work.batch
+            self.tell(CheckpointTaken(self.time))
         elif refused:
             self.left = self.left_to_poll = 0
             self.tell(BudgetExhausted(self.time))
@@ -485,6 +523,16 @@ class Life(RuleBasedStateMachine):
             self.left = self.left_to_poll = places or 0
             self.owed = True
             self.tell(ReleaseDone(self.time, True, places))
+
+    @precondition(lambda self: self.writing is not None)
+    @rule(fails=rarely(10))
+    def answer_writing(self, fails):
+        written, self.writing = self.writing, None
+        if fails:
+            self.tell(Failed(self.time, "checkpoint"))
+        else:
+            self.saved, self.owed = written, False
+            self.tell(CheckpointDone(self.time))
 
     @precondition(lambda self: self.poll is not None)
     @rule(fatal=rarely(20), happens=rarely(3))
@@ -544,6 +592,9 @@ class Life(RuleBasedStateMachine):
             self.time += 0.05
             if self.work is not None:
                 self.answer_well()
+            elif self.writing is not None:
+                self.saved, self.owed, self.writing = self.writing, False, None
+                self.tell(CheckpointDone(self.time))
             else:
                 self.tell(Tick(self.time))
         assert self.code == 0 or (ending and self.code in (0, 65, 71, 74)) or self.late()
@@ -561,8 +612,8 @@ class Life(RuleBasedStateMachine):
             self.owed = True
             self.tell(ReleaseDone(self.time, False, 10))
         else:
-            self.saved, self.owed = work.batch, False
-            self.tell(CheckpointDone(self.time))
+            self.writing = work.batch
+            self.tell(CheckpointTaken(self.time))
 
 
 Life.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=100)

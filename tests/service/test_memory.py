@@ -14,6 +14,7 @@ from streamlda.settings import MIB, load_settings
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 3.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
+PRIVATE |= {"kafka.partitions": "0"}
 
 
 def settings_for(**flags):
@@ -45,14 +46,15 @@ if settings.private:
             start += engine.add(documents.rows(start, documents.n_documents))
             if engine.due is not None:
                 engine.accept(engine.due.release(SecureNoise()))
-    engine.state()
+    copied = [array.copy() for array in engine.state()[0].values()]
 else:
     engine = new_engine(engine_settings(settings, V))
     for _ in range(6):
         engine.add(documents)
-    engine.snapshot(words)
     with Checkpoints.open(folder) as store:
-        store.save(engine, {}, words)
+        captured = store.capture(engine, {}, words)
+        engine.snapshot(words)
+        store.write(captured)
 # Not getrusage: its maximum counts what the parent had before the new program was begun.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 peak = int(status["VmHWM"].split()[0]) * 1024
@@ -81,7 +83,7 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
         if what.startswith(("documents that wait", "what the source", "a block of documents"))
     )
     assert peak <= planned - absent
-    assert peak >= 0.7 * (planned - absent)
+    assert peak >= 0.6 * (planned - absent)
 
 
 def test_the_plan_of_the_largest_work_counts_once():

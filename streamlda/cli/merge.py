@@ -1,0 +1,79 @@
+"""``streamlda merge``: join what several daemons have learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streamlda.cli.sources import check_output, warn
+
+if TYPE_CHECKING:
+    from streamlda.checkpoint import Checkpoint
+
+
+@click.command(short_help="Join what several daemons have learned.")
+@click.argument(
+    "folders", metavar="CHECKPOINT_FOLDER...", nargs=-1, required=True, type=click.Path()
+)
+@click.option("--output", "-o", required=True, type=click.Path(), help="Model file to write.")
+@click.option(
+    "--state",
+    type=click.Path(),
+    help="File for the joined sums, which are as secret as the documents. [default: none]",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
+def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
+    """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
+
+    The daemons may be running: their newest checkpoints are read, and nothing there is changed.
+    They must have begun with one map file (streamlda map), run with equal settings, and read
+    disjoint partitions: then the model is that of one process over all documents. Of one folder
+    it is the model of that daemon, with or without a map file.
+
+    Private states are refused: private daemons publish snapshots of their own.
+    """
+    from streamlda.merge import merge_checkpoints
+    from streamlda.state_file import save_state
+
+    outputs = [output] if state is None else [output, state]
+    for path in outputs:
+        check_output(path)
+        check_outside(path, folders)
+    if state is not None and Path(state).resolve() == Path(output).resolve():
+        raise click.UsageError("--state and --output must be two files")
+    merged = merge_checkpoints(folders)
+    for folder, checkpoint in zip(folders, merged.checkpoints, strict=True):
+        warn_of_damage(folder, checkpoint)
+    model = merged.engine.snapshot(merged.vocabulary, {"merged_states": len(folders)})
+    if state is not None:
+        save_state(state, merged.engine)
+    model.save(output)
+    if not quiet:
+        lines = [
+            f"{model.documents_seen:,} documents of {len(folders)} states, "
+            f"{model.tokens_seen:,} tokens",
+            f"{model.n_components} topics over {model.n_features:,} words",
+            *([] if state is None else [f"state: {state}"]),
+            f"model: {output}",
+        ]
+        click.echo("\n".join(lines), err=True)
+    for message in model.diagnostics["warnings"]:
+        warn(message)
+
+
+def check_outside(path: str, folders: tuple[str, ...]) -> None:
+    """Raise if an output would lie in one of the folders, which belong to daemons."""
+    for folder in folders:
+        if Path(path).resolve().parent == Path(folder).resolve():
+            raise click.UsageError(
+                f"an output must not lie in a folder of checkpoints, got path={path!r}; "
+                "choose another folder"
+            )
+
+
+def warn_of_damage(folder: str, checkpoint: Checkpoint) -> None:
+    """Say that an older generation was taken, and why."""
+    for problem in checkpoint.passed_over:
+        warn(f"the newest checkpoint is damaged, an older one was taken: path={folder!r} {problem}")

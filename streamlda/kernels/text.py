@@ -1,0 +1,300 @@
+"""Kernels from bytes to words, and from words to counts.
+
+A word is taken in by eight letters at a time, packed into one number with the first letter lowest.
+Two hashes are made of these numbers: a cheap one that names the slot of the table of words where
+the search begins, and MurmurHash3 x86 32 with seed 0 (Appleby), which chooses the columns of a
+hashed vocabulary. The search goes on from slot to slot until the word or an empty one is met; a
+hash alone decides nothing, the letters are compared.
+
+All products are of 32-bit numbers held in 64 bits, so none overflows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from streamlda.kernels import (
+    I32_1D,
+    I64_1D,
+    I64_2D,
+    OUT_F64_1D,
+    OUT_I32_1D,
+    OUT_I64_1D,
+    OUT_I64_2D,
+    U8_1D,
+    kernel,
+)
+
+#: Classes of bytes that are no letters: they spoil the word they touch, or end it. Letters,
+#: which stand for themselves or for their small form, come after both.
+SPOILS, ENDS = ord("0"), ord(" ")
+
+#: Up to here insertion is faster than distribution into 2^7 heaps.
+_FEW = 24
+
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_BLOCK_1, _BLOCK_2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
+_ROUND_1, _ROUND_2 = np.uint64(5), np.uint64(0xE6546B64)
+_FINAL_1, _FINAL_2 = np.uint64(0x85EBCA6B), np.uint64(0xC2B2AE35)
+_SLOT_1, _SLOT_2 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77)
+_0, _8, _13, _15, _16, _17, _19, _32, _64 = (
+    np.uint64(n) for n in (0, 8, 13, 15, 16, 17, 19, 32, 64)
+)
+
+
+@kernel(types.uint64(types.uint64, types.uint64))
+def _mixed(h: Any, block: Any) -> Any:
+    """Take eight letters into the hash that names a slot."""
+    h ^= ((block & _LOW_32) * _SLOT_1) ^ ((block >> _32) * _SLOT_2)
+    return h ^ (h >> _32)
+
+
+@kernel(types.uint64(types.uint64))
+def _scrambled(half: Any) -> Any:
+    half = (half * _BLOCK_1) & _LOW_32
+    half = ((half << _15) | (half >> _17)) & _LOW_32
+    return (half * _BLOCK_2) & _LOW_32
+
+
+@kernel(types.uint64(types.uint64, types.uint64))
+def _stirred(h: Any, half: Any) -> Any:
+    """Take four letters into MurmurHash3."""
+    h ^= _scrambled(half)
+    h = ((h << _13) | (h >> _19)) & _LOW_32
+    return (h * _ROUND_1 + _ROUND_2) & _LOW_32
+
+
+@kernel(types.int64(types.uint64, types.uint64, types.uint64, types.int64))
+def _finished(h: Any, block: Any, bits: Any, length: int) -> Any:
+    """Take the last block, of up to 64 bits, and the number of all letters into MurmurHash3."""
+    if bits >= _32:
+        h = _stirred(h, block & _LOW_32)
+        block >>= _32
+    if bits == _64:
+        h = _stirred(h, block)
+        block = _0
+    h ^= _scrambled(block) ^ np.uint64(length)
+    h = ((h ^ (h >> _16)) * _FINAL_1) & _LOW_32
+    h = ((h ^ (h >> _13)) * _FINAL_2) & _LOW_32
+    return np.int64(h ^ (h >> _16))
+
+
+@kernel(types.void(U8_1D, I64_1D, I32_1D, OUT_I64_2D))
+def fill_slots(letters: Any, starts: Any, columns: Any, slots: Any) -> None:
+    """Make the table that `find_words` searches.
+
+    Time O(characters + slots); no memory.
+
+    Parameters
+    ----------
+    letters : array of uint8
+        The words, one after another, with one more byte behind each.
+    starts : array of shape (n_words + 1,)
+        Word w is ``letters[starts[w]:starts[w + 1] - 1]``: distinct words, none empty, all bytes
+        below 128.
+    columns : array of shape (n_words,)
+        What each word becomes.
+    slots : array of shape (n_slots, 4), output
+        Start, length, column and the first eight letters of the word of each slot; length 0 for
+        an empty slot. The number of slots is a power of two above that of the words.
+    """
+    last_slot = len(slots) - 1
+    for unused in range(len(slots)):
+        slots[unused, 1] = 0
+    for word in range(len(columns)):
+        first, stop = starts[word], starts[word + 1] - 1
+        h, head, block, shift = _0, _0, _0, _0
+        for place in range(first, stop):
+            if shift == _64:
+                h, block, shift = _mixed(h, block), _0, _0
+            block |= np.uint64(letters[place]) << shift
+            shift += _8
+            if place < first + 8:
+                head = block
+        slot = np.int64(_mixed(h, block)) & last_slot
+        while slots[slot, 1] > 0:
+            slot = (slot + 1) & last_slot
+        slots[slot, 0] = first
+        slots[slot, 1] = stop - first
+        slots[slot, 2] = columns[word]
+        slots[slot, 3] = np.int64(head)
+
+
+@kernel(types.void(U8_1D, I64_1D, U8_1D, U8_1D, I64_2D, types.int64, OUT_I32_1D, OUT_I64_1D))
+def find_words(
+    texts: Any,
+    starts: Any,
+    classes: Any,
+    letters: Any,
+    slots: Any,
+    mask: int,
+    ids: Any,
+    offsets: Any,
+) -> None:
+    """Split ASCII texts into words and look each of them up.
+
+    Equivalent to ``tests.oracle_text.find_words``. A word is a run of at least two letters
+    between bytes that end it; a run with a byte that spoils it is none.
+
+    Time O(characters); no memory. A search takes one step or two in a table that is half empty,
+    but as many as there are words if all of them were made to share one hash.
+
+    Parameters
+    ----------
+    texts : array of uint8
+        The texts, one after another, all bytes below 128; the last of each is one that ends a
+        word.
+    starts : array of shape (n_documents + 1,)
+        Text n is ``texts[starts[n]:starts[n + 1]]``.
+    classes : array of shape (128,), uint8
+        What each byte stands for: a letter, `SPOILS` or `ENDS`.
+    letters, slots
+        From `fill_slots`.
+    mask : int
+        A word that is not in the table becomes ``abs(hash) & mask``, its MurmurHash3 taken as a
+        signed number of 32 bits; -1 if `mask` is negative. Below 2^31.
+    ids : array of shape (n,) with n >= len(texts) // 3, output
+        What each word becomes, in order; words with a column below -1 leave nothing. Cells
+        behind the last word are left as they are.
+    offsets : array of shape (n_documents + 1,), output
+        Text n owns ``ids[offsets[n]:offsets[n + 1]]``.
+    """
+    last_slot = len(slots) - 1
+    found = 0
+    offsets[0] = 0
+    for n in range(len(starts) - 1):
+        place = starts[n]
+        while place < starts[n + 1]:
+            first = place
+            slot_hash, column_hash, head, block, shift = _0, _0, _0, _0, _0
+            letter = classes[texts[place]]
+            while letter > SPOILS:
+                if shift == _64:
+                    if place == first + 8:
+                        head = block
+                    slot_hash = _mixed(slot_hash, block)
+                    if mask >= 0:
+                        column_hash = _stirred(column_hash, block & _LOW_32)
+                        column_hash = _stirred(column_hash, block >> _32)
+                    block, shift = _0, _0
+                block |= np.uint64(letter) << shift
+                shift += _8
+                place += 1
+                letter = classes[texts[place]]
+            length = place - first
+            spoiled = letter == SPOILS
+            while classes[texts[place]] != ENDS:
+                place += 1
+            place += 1
+            if spoiled or length < 2:
+                continue
+
+            column = -1
+            if mask >= 0:
+                hashed = _finished(column_hash, block, shift, length)
+                column = (hashed if hashed < 2**31 else 2**32 - hashed) & mask
+            if length <= 8:
+                head = block
+            slot = np.int64(_mixed(slot_hash, block)) & last_slot
+            while slots[slot, 1] > 0:
+                if slots[slot, 3] == np.int64(head) and slots[slot, 1] == length:
+                    known, same = slots[slot, 0], 8
+                    while same < length and letters[known + same] == classes[texts[first + same]]:
+                        same += 1
+                    if same >= length:
+                        column = slots[slot, 2]
+                        break
+                slot = (slot + 1) & last_slot
+            if column >= -1:
+                ids[found] = column
+                found += 1
+        offsets[n + 1] = found
+
+
+@kernel(types.void(types.int64, OUT_I32_1D, OUT_I64_1D, OUT_I32_1D))
+def _sort(n_bits: int, scratch: Any, heaps: Any, ids: Any) -> None:
+    """Sort numbers of up to `n_bits` bits: in time O(n), whoever wrote the text and why."""
+    if len(ids) <= _FEW:
+        for place in range(1, len(ids)):
+            moved, to = ids[place], place
+            while to > 0 and ids[to - 1] > moved:
+                ids[to] = ids[to - 1]
+                to -= 1
+            ids[to] = moved
+        return
+    # From the lowest digit up. The number of passes is even: they end where they began.
+    passes = 2 if n_bits <= 16 else 4
+    width = max(1, -(-n_bits // passes))
+    n_heaps = 1 << width
+    read, write = ids, scratch[: len(ids)]
+    for shift in range(0, passes * width, width):
+        for heap in range(n_heaps):
+            heaps[heap] = 0
+        for place in range(len(read)):
+            heaps[(read[place] >> shift) & (n_heaps - 1)] += 1
+        begin = 0
+        for heap in range(n_heaps):
+            size = heaps[heap]
+            heaps[heap] = begin
+            begin += size
+        for place in range(len(read)):
+            heap = (read[place] >> shift) & (n_heaps - 1)
+            write[heaps[heap]] = read[place]
+            heaps[heap] += 1
+        read, write = write, read
+
+
+@kernel(types.void(I32_1D, I64_1D, types.int64, OUT_I32_1D, OUT_I32_1D, OUT_F64_1D, OUT_I64_1D))
+def count_ids(
+    ids: Any,
+    offsets: Any,
+    n_bits: int,
+    scratch: Any,
+    word_ids: Any,
+    counts: Any,
+    row_pointers: Any,
+) -> None:
+    """Count how often each id occurs in each document, leaving out ids below 0.
+
+    Equivalent to ``np.unique(ids of n, return_counts=True)`` for each document, one behind the
+    other. Time O(tokens + documents of more than 24 tokens * 2^8); memory 2 kB.
+
+    Parameters
+    ----------
+    ids : array of shape (n_tokens,)
+        Numbers below ``2**n_bits``, n_bits <= 31.
+    offsets : array of shape (n_documents + 1,)
+        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
+    n_bits : int
+        As above.
+    scratch : array of shape (tokens of the longest document,)
+        Overwritten.
+    word_ids, counts : arrays of shape (n,), output
+        The distinct ids of each document, rising, and how often they occur; n is at least the
+        number of ids from 0. Cells from ``row_pointers[-1]`` on hold nothing of use.
+    row_pointers : array of shape (n_documents + 1,), output
+        Document n owns the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``.
+    """
+    heaps = np.empty(256, np.int64)
+    filled = 0
+    row_pointers[0] = 0
+    for n in range(len(offsets) - 1):
+        # Copied behind the documents that are done, sorted there, then drawn together.
+        first = last = filled
+        for place in range(offsets[n], offsets[n + 1]):
+            if ids[place] >= 0:
+                word_ids[last] = ids[place]
+                last += 1
+        _sort(n_bits, scratch, heaps, word_ids[first:last])
+        for place in range(first, last):
+            word = word_ids[place]
+            if filled > first and word_ids[filled - 1] == word:
+                counts[filled - 1] += 1.0
+            else:
+                word_ids[filled] = word
+                counts[filled] = 1.0
+                filled += 1
+        row_pointers[n + 1] = filled

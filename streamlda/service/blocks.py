@@ -1,0 +1,69 @@
+"""Documents gathered into blocks that depend on them alone, however polls were cut.
+
+Floating-point sums depend on how documents are grouped. So an engine is given blocks that end at
+a number of rows or of counts, and what is left waits; a checkpoint keeps it beside the state. Two
+runs over the same stream then have the same sums to the last bit, however often they died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamlda.documents import DocumentBatch
+
+#: A block ends with the row that fills it: so many rows, or so many counts (12 bytes each).
+BLOCK_ROWS = 4096
+BLOCK_COUNTS = 2**20
+
+
+class Blocks:
+    """Rows that wait for their block. Memory O(`BLOCK_COUNTS` + one document).
+
+    Parameters
+    ----------
+    waiting : DocumentBatch, optional
+        Rows that waited when a checkpoint was made.
+    """
+
+    def __init__(self, waiting: DocumentBatch | None = None) -> None:
+        self._parts: list[DocumentBatch] = []
+        self._rows = self._counts = 0
+        if waiting is not None:
+            self._keep(waiting)
+
+    def add(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:
+        """Take rows, and yield the blocks that they fill. Time O(counts)."""
+        start = 0
+        while start < batch.n_documents:
+            part = batch.rows(start, self._end(batch, start))
+            start += part.n_documents
+            self._keep(part)
+            if self._rows >= BLOCK_ROWS or self._counts >= BLOCK_COUNTS:
+                yield self.flush()
+
+    def _end(self, batch: DocumentBatch, start: int) -> int:
+        """Return the row after the last that the running block takes."""
+        pointers = batch.row_pointers
+        full = pointers[start] + BLOCK_COUNTS - self._counts
+        by_counts = int(np.searchsorted(pointers[start + 1 :], full)) + start + 1
+        return min(batch.n_documents, start + BLOCK_ROWS - self._rows, by_counts)
+
+    def _keep(self, part: DocumentBatch) -> None:
+        # What the rows are a part of may be far larger.
+        self._parts.append(part.copy())
+        self._rows += part.n_documents
+        self._counts += len(part.counts)
+
+    @property
+    def waiting(self) -> DocumentBatch | None:
+        """Rows that wait, or None. Time and memory O(counts)."""
+        return DocumentBatch.joined(self._parts) if self._parts else None
+
+    def flush(self) -> DocumentBatch:
+        """Return what waits, and forget it; not if nothing does."""
+        block = DocumentBatch.joined(self._parts)
+        self._parts = []
+        self._rows = self._counts = 0
+        return block

@@ -1,0 +1,334 @@
+"""The routes of the daemon. Nothing here can reach the raw state of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
+from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, json_response
+from streamlda.service.http.openapi import description
+from streamlda.service.snapshots import Snapshots, Summary
+from streamlda.service.status import Status
+from streamlda.threads import one_at_a_time
+
+#: Words of a topic that may be asked for.
+MOST_WORDS = 100
+
+_PAGE = Path(__file__).parent / "page"
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+_T = TypeVar("_T")
+
+
+def make_app(
+    status: Status,
+    snapshots: Snapshots,
+    *,
+    private: bool,
+    token: str | None,
+    host: str = "127.0.0.1",
+    limits: Limits | None = None,
+) -> Starlette:
+    """Return the application that serves a daemon.
+
+    Snapshots and inference run in one thread of their own, kept in ``app.state.pool``, so that
+    the daemon has no more of its time taken, and no more threads, however many ask.
+
+    Parameters
+    ----------
+    status : Status
+        What ``/status``, ``/metrics`` and the probes show.
+    snapshots : Snapshots
+        What is served.
+    private : bool
+        Serve only snapshots that are private; and without a token, serve what is not private
+        (``/status`` and ``/metrics``) to this machine only.
+    token : str or None
+        What clients must know, sent as ``Authorization: Bearer TOKEN``.
+    host : str, default "127.0.0.1"
+        The address that the server is bound to; other names are refused where it is known.
+    limits : Limits, optional
+        How much is taken from clients.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the token is empty, which everybody would know.
+    """
+    if token == "":
+        raise InvalidSettingError(
+            "a token must have at least one character, got token=''; set one, or None for none"
+        )
+    limits = limits or Limits()
+    api = _Api(status, snapshots, private=private, open_to_all=token is not None, limits=limits)
+    app = Starlette(
+        routes=api.routes(),
+        middleware=[Middleware(Guard, host=host, token=token, limits=limits)],
+        exception_handlers={HTTPException: _not_there},
+    )
+    app.router.redirect_slashes = False
+    app.state.pool = api.pool
+    return app
+
+
+class _Api:
+    def __init__(
+        self,
+        status: Status,
+        snapshots: Snapshots,
+        *,
+        private: bool,
+        open_to_all: bool,
+        limits: Limits,
+    ) -> None:
+        self._status, self._snapshots, self._limits = status, snapshots, limits
+        self._private, self._open_to_all = private, open_to_all
+        self._openapi = description(limits)
+        self.pool = ThreadPoolExecutor(1, "streamlda-http", _one_numba_thread)
+
+    def routes(self) -> list[Route]:
+        return [
+            *(Route(path, partial(_file, *file)) for path, file in _FILES.items()),
+            Route("/livez", self.livez),
+            Route("/readyz", self.readyz),
+            Route("/metrics", self.metrics),
+            Route("/status", self.status),
+            Route("/snapshots", self.snapshots),
+            Route("/snapshots/latest", self.latest),
+            Route("/snapshots/{number}", self.snapshot),
+            Route("/infer", self.infer, methods=["POST"]),
+            Route("/openapi.json", self.openapi),
+        ]
+
+    async def livez(self, request: Request) -> Response:
+        alive = self._status.alive()
+        return json_response({"alive": alive}, 200 if alive else 503)
+
+    async def readyz(self, request: Request) -> Response:
+        ready, reason = self._status.ready()
+        return json_response({"ready": ready, "reason": reason}, 200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        self._check_operator(request)
+        # The media type is that of the text format, whatever prometheus-client can besides.
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(self._status.metrics(), headers={"Content-Type": kind})
+
+    async def status(self, request: Request) -> Response:
+        self._check_operator(request)
+        return json_response(self._status.status())
+
+    async def openapi(self, request: Request) -> Response:
+        return json_response(self._openapi)
+
+    async def snapshots(self, request: Request) -> Response:
+        listed = await self._in_pool(self._snapshots.summaries)
+        shown = [summary for summary in listed if self._may_show(summary)]
+        # It is asked for every two seconds, and seldom new.
+        tag = f'"{len(listed)}-{listed[-1].number if listed else 0}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        content = {
+            "latest": shown[-1].number if shown else None,
+            "withheld": len(listed) - len(shown),
+            "snapshots": [summary.json() for summary in shown],
+        }
+        return json_response(content, headers={"ETag": tag})
+
+    async def latest(self, request: Request) -> Response:
+        return await self._topics(await self._latest(), request)
+
+    async def snapshot(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        if not _NUMBER.fullmatch(number):
+            raise _no_snapshot("number=none")
+        return await self._topics(int(number), request)
+
+    async def infer(self, request: Request) -> Response:
+        texts = _texts(await _body(request, self._limits), self._limits.texts)
+        number = await self._latest()
+        return json_response(await self._read(number, partial(self._infer, number, texts)))
+
+    def _infer(self, number: int, texts: list[str]) -> dict[str, Any]:
+        model = self._snapshots.model(number)
+        try:
+            with one_at_a_time():
+                proportions = model.transform(texts)
+        except VocabularyError:
+            raise Refused(
+                409,
+                "the latest snapshot must have a vocabulary to read texts",
+                "vocabulary=none",
+                "run the daemon on texts",
+            ) from None
+        ids = [topic.id for topic in self._snapshots.summary(number).topics]
+        return {"number": number, "ids": ids, "proportions": proportions.tolist()}
+
+    async def _topics(self, number: int, request: Request) -> Response:
+        n_words = _n_words(request)
+        return json_response(await self._read(number, partial(self._shown, number, n_words)))
+
+    def _shown(self, number: int, n_words: int) -> dict[str, Any]:
+        if not self._may_show(self._snapshots.summary(number)):
+            raise Refused(
+                403,
+                "a daemon in private mode must serve only private snapshots",
+                f"number={number} private=false",
+                "ask for another one",
+            )
+        return self._snapshots.topics(number, n_words)
+
+    async def _latest(self) -> int:
+        shown = filter(self._may_show, reversed(await self._in_pool(self._snapshots.summaries)))
+        newest = next(shown, None)
+        if newest is None:
+            raise _no_snapshot("snapshots=0")
+        return newest.number
+
+    def _may_show(self, summary: Summary) -> bool:
+        return summary.private or not self._private
+
+    async def _read(self, number: int, read: Callable[[], _T]) -> _T:
+        """Run what reads a snapshot, and say so if that is not there or damaged."""
+        try:
+            return await self._in_pool(read)
+        except FileNotFoundError:
+            raise _no_snapshot(f"number={number}") from None
+        except (ModelFileError, OSError) as error:
+            raise Refused(
+                503,
+                "a snapshot must be a whole model file",
+                f"number={number} error={type(error).__name__}",
+                "restore its file from a copy",
+            ) from None
+
+    async def _in_pool(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+    def _check_operator(self, request: Request) -> None:
+        client = request.client.host if request.client else ""
+        if self._private and not self._open_to_all and not is_loopback(client):
+            raise Refused(
+                403,
+                "operating figures are not private, and must stay on this machine without a token",
+                "token=none",
+                "set http.token_file",
+            )
+
+
+async def _file(name: str, kind: str, request: Request) -> Response:
+    headers = {"Content-Type": kind, "Cache-Control": "no-cache"}
+    return Response((_PAGE / name).read_bytes(), headers=headers)
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        rule, remedy = "a route must be asked by its method", "see /openapi.json"
+        refused = Refused(405, rule, "method=another", remedy, error.headers)
+    else:
+        rule, remedy = "a path must be one of the daemon's", "see /openapi.json"
+        refused = Refused(error.status_code, rule, "path=another", remedy)
+    return refused.response()
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A foreign page may send other kinds without asking first.
+        raise Refused(
+            415,
+            "a body must be JSON",
+            "content_type=another",
+            "send Content-Type: application/json",
+        )
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise Refused(
+                        413,
+                        f"a body must have at most {limits.body_bytes} bytes",
+                        "body_bytes=more",
+                        "send fewer or shorter texts",
+                    )
+                parts.append(part)
+    except (TimeoutError, ClientDisconnect):
+        raise Refused(
+            408,
+            f"a body must come within {limits.body_seconds:g} seconds",
+            f"body_bytes={size}",
+            "send it at once",
+        ) from None
+    return b"".join(parts)
+
+
+def _texts(body: bytes, most: int) -> list[str]:
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        asked = None
+    texts = asked.get("texts") if isinstance(asked, dict) and len(asked) == 1 else None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise Refused(
+            400,
+            'a body must be {"texts": [...]} with a list of texts',
+            f"body_bytes={len(body)}",
+            "send such an object, as UTF-8",
+        )
+    if not 1 <= len(texts) <= most:
+        raise Refused(
+            400,
+            f"texts must be 1 to {most} at once",
+            f"texts={len(texts)}",
+            "send them in several requests",
+        )
+    return texts
+
+
+def _n_words(request: Request) -> int:
+    asked = request.query_params.get("words", "10")
+    if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
+        raise Refused(
+            400, f"words must be in 1..{MOST_WORDS}", "words=another", "ask for fewer words"
+        )
+    return int(asked)
+
+
+def _no_snapshot(found: str) -> Refused:
+    return Refused(
+        404,
+        "a snapshot must have been published",
+        found,
+        "see /snapshots for those that are there, or wait for the next one",
+    )
+
+
+def _one_numba_thread() -> None:
+    """Keep inference to one core: the others are for the stream."""
+    import numba
+
+    numba.set_num_threads(1)

@@ -1,0 +1,248 @@
+"""What holds for every request: its host, its rate, its token, its size, and how errors look.
+
+It stands before the routes, so that nothing a route does, or a client that none knows, gets past
+it. An error is one JSON object, ``{"error": {"rule": ..., "found": ..., "remedy": ...}}``; it never
+repeats what the client sent, nor does the log.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import re
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import orjson
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
+
+#: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
+PROBES = ("/livez", "/readyz")
+
+#: Files of the page: they hold no data, and a browser cannot send a token for them.
+PAGE = ("/", "/page.css", "/page.js", "/icon.svg")
+
+#: Sent with every answer.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]]+)(?::[0-9]{1,5})?", re.IGNORECASE)
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is taken from clients.
+
+    Parameters
+    ----------
+    body_bytes : int, default 1 MiB
+        Largest body of a request.
+    body_seconds : float, default 10
+        Time in which it must have come.
+    texts : int, default 100
+        Most texts to infer at once.
+    per_second, burst : float, default 30 and 120
+        Requests of all clients together, but the probes: the long-term rate, and how many may
+        come at once after a pause.
+    """
+
+    body_bytes: int = 2**20
+    body_seconds: float = 10.0
+    texts: int = 100
+    per_second: float = 30.0
+    burst: float = 120.0
+
+
+class Refused(Exception):
+    """An answer other than what was asked for.
+
+    Parameters
+    ----------
+    code : int
+        HTTP status.
+    rule, found, remedy : str
+        What must hold, ``name=value``, and what to do.
+    headers : mapping, optional
+        To send besides.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        rule: str,
+        found: str,
+        remedy: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{rule}, got {found}; {remedy}")
+        self.code, self.headers = code, headers
+        self.told = {"rule": rule, "found": found, "remedy": remedy}
+
+    def response(self) -> Response:
+        """Return the answer."""
+        return json_response({"error": self.told}, self.code, self.headers)
+
+
+class TokenBucket:
+    """Allows `burst` at once and `per_second` in the long run; safe between threads."""
+
+    def __init__(
+        self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate, self._burst, self._clock = per_second, burst, clock
+        self._level, self._then = burst, clock()
+        self._lock = threading.Lock()
+
+    def take(self) -> float:
+        """Take one, and return 0; or return the seconds until there is one."""
+        with self._lock:
+            now = self._clock()
+            self._level = min(self._burst, self._level + (now - self._then) * self._rate)
+            self._then = now
+            if self._level >= 1:
+                self._level -= 1
+                return 0.0
+            return (1 - self._level) / self._rate
+
+
+class Guard:
+    """The middleware; see the module.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What is guarded.
+    host : str
+        The address that the server is bound to.
+    token : str or None
+        What a client must know, if anything.
+    limits : Limits
+        Only the rate is held here.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str, token: str | None, limits: Limits) -> None:
+        self._app = app
+        self._hosts = allowed_hosts(host)
+        self._token = None if token is None else token.encode()
+        self._bucket = TokenBucket(limits.per_second, limits.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, receive, guarded_send)
+        except Refused as refused:
+            await refused.response()(scope, receive, guarded_send)
+        except Exception as error:
+            # Only kind and place: the message of an error may hold what the client sent.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            logger.error(
+                "a request failed: error=%s at=%s:%s",
+                type(error).__name__,
+                place.name,
+                place.lineno,
+            )
+            if begun:
+                raise RuntimeError("a request failed while its answer was sent") from None
+            await _FAILED.response()(scope, receive, guarded_send)
+
+    def _check(self, scope: Scope) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        host = _HOST.fullmatch(headers.get("host", ""))
+        if host is None or not (self._hosts is None or host[1].lower() in self._hosts):
+            raise Refused(
+                421,
+                "the Host header must name the address that the server is bound to",
+                f"host={'another' if host else 'none'}",
+                "open it by that address",
+            )
+        if path not in PROBES:
+            wait = self._bucket.take()
+            if wait > 0:
+                raise Refused(
+                    429,
+                    "requests must not come faster than the server allows",
+                    f"wait_seconds={wait:.2f}",
+                    "wait, then ask again",
+                    {"Retry-After": str(math.ceil(wait))},
+                )
+        if path != "/livez" and path not in PAGE and self._token is not None:
+            kind, _, token = headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
+            if kind.lower() != "bearer" or not same:
+                raise Refused(
+                    401,
+                    "a request must carry the token of the server",
+                    f"authorization={'another' if token else 'none'}",
+                    "send Authorization: Bearer TOKEN",
+                    {"WWW-Authenticate": "Bearer"},
+                )
+
+
+_FAILED = Refused(
+    500, "a request must not fail", "error=internal", "see the log of the daemon, and report it"
+)
+
+
+def allowed_hosts(host: str) -> frozenset[str] | None:
+    """Return the names that the Host header may have, or None for any.
+
+    Another name for a loopback address means that a foreign page had its own name resolve to it,
+    to read with the browser of somebody here. Bound to all addresses, the server cannot know its
+    names; the token protects it then.
+    """
+    if host in ("", "0.0.0.0", "::"):
+        return None
+    if is_loopback(host):
+        return frozenset({*_LOOPBACK_NAMES, _bracketed(host)})
+    return frozenset({_bracketed(host)})
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address, or ``localhost``, is of this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def json_response(
+    content: object, code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an answer in JSON."""
+    return Response(orjson.dumps(content), code, headers, "application/json")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host.lower()}]" if ":" in host else host.lower()

@@ -1,0 +1,103 @@
+"""The server: uvicorn in a thread of the daemon."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import time
+
+import uvicorn
+from starlette.applications import Starlette
+
+from streamlda.errors import StreamLDAError
+
+#: Longest that starting, and then stopping, may take, in seconds.
+START_SECONDS, STOP_SECONDS = 10.0, 3.0
+
+#: Most connections that are answered at a time; further ones are told 503.
+MOST_CONNECTIONS = 128
+
+
+class Server:
+    """Serve an application from a thread, from the moment this is made until `stop`.
+
+    It takes no signals and writes no access log. Threads: one, and the one of ``make_app``.
+
+    Parameters
+    ----------
+    app : Starlette
+        Of `make_app`.
+    host : str, default "127.0.0.1"
+        Address or name to listen on.
+    port : int, default 0
+        Port; 0 takes a free one.
+
+    Attributes
+    ----------
+    port : int
+        The port that is listened on.
+
+    Raises
+    ------
+    OSError
+        If the address cannot be listened on.
+    """
+
+    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._app = app
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Whom a header names as the client is not believed.
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="streamlda-server", daemon=True)
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                self.stop()
+                raise StreamLDAError(
+                    f"the server must start within {START_SECONDS:g} seconds, got "
+                    f"host={host} port={self.port}; see the log"
+                )
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """End it, and wait at most `STOP_SECONDS`; requests under way get one second."""
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+        self._app.state.pool.shutdown(wait=False, cancel_futures=True)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address, family=family, backlog=MOST_CONNECTIONS)
+    except OSError as error:
+        unknown = isinstance(error, socket.gaierror)
+        number = errno.EADDRNOTAVAIL if unknown else error.errno or errno.EIO
+        raise OSError(
+            number,
+            f"an address must be free to listen on ({os.strerror(number)}), got "
+            f"host={host} port={port}; set http.host and http.port",
+        ) from error

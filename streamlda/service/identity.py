@@ -1,0 +1,125 @@
+"""Which topic of a snapshot is which of the snapshot before, so that topic 3 stays topic 3.
+
+The distance of two topics is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 for equal topics, 1
+for topics without a word in common. A word that one snapshot does not know has probability 0 there,
+so that only words in common enter the sum. Topics are paired such that the sum of distances is
+least, where a pair farther apart than `FARTHEST` is as bad as none and is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from streamlda.model import TopicModel
+from streamlda.threads import one_blas_thread
+
+#: Beyond this a topic is a new one: less than half (0.51) of the probability is shared, as
+#: ``sum_w sqrt(p_w q_w)`` measures it.
+FARTHEST = 0.7
+
+#: Columns that are compared at a time.
+BLOCK_COLUMNS = 2**14
+
+
+class Topic(NamedTuple):
+    """A topic as a viewer follows it.
+
+    Attributes
+    ----------
+    id : int or None
+        From 1, the same over snapshots, never used again; None where it is not known.
+    prevalence : float
+        Share of all tokens, ``alpha / sum(alpha)``.
+    moved : float or None
+        Distance to the same topic one snapshot before; None for a new one.
+    """
+
+    id: int | None
+    prevalence: float
+    moved: float | None
+
+
+def distances(before: TopicModel, after: TopicModel) -> NDArray[np.float64]:
+    """Return the Hellinger distance of each topic of one model to each of another.
+
+    Time O(K K' V), memory O((K + K') * `BLOCK_COLUMNS` + V).
+
+    Returns
+    -------
+    ndarray of shape (K, K')
+        From 0 to 1; all 1 where columns cannot be compared: other hashing, or matrices of
+        different width.
+    """
+    shared = np.zeros((before.n_components, after.n_components))
+    columns = _columns_in_common(before, after)
+    with one_blas_thread():
+        for start in range(0, len(columns[0]), BLOCK_COLUMNS):
+            mine, theirs = (part[start : start + BLOCK_COLUMNS] for part in columns)
+            p, q = before.components[:, mine], after.components[:, theirs]
+            shared += np.sqrt(p) @ np.sqrt(q).T
+    found: NDArray[np.float64] = np.sqrt(np.clip(1.0 - shared, 0.0, 1.0))
+    # What rounding leaves of two equal topics is the root of 1e-16.
+    found[found < 1e-7] = 0.0
+    return found
+
+
+def follow(
+    before: TopicModel, ids: Sequence[int | None], after: TopicModel, next_id: int
+) -> tuple[list[Topic], int]:
+    """Return the topics of `after`, with the ids of those of `before` that they go on from.
+
+    Parameters
+    ----------
+    before, after : TopicModel
+        Two snapshots, one after the other.
+    ids : sequence of int, length K of `before`
+        Its ids.
+    next_id : int
+        The first id that was never used.
+
+    Returns
+    -------
+    topics : list of Topic
+        In the order of `after`.
+    next_id : int
+        The first id that is still unused.
+    """
+    apart = distances(before, after)
+    rows, columns = linear_sum_assignment(np.minimum(apart, FARTHEST))
+    origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
+    topics = []
+    for k, share in enumerate(prevalence(after)):
+        row = origin.get(k)
+        moved = None if row is None else float(apart[row, k])
+        if row is None or moved is None or moved > FARTHEST:
+            topics.append(Topic(next_id, share, None))
+            next_id += 1
+        else:
+            topics.append(Topic(ids[row], share, moved))
+    return topics, next_id
+
+
+def prevalence(model: TopicModel) -> list[float]:
+    """Return the share of all tokens that each topic is expected to have."""
+    shares: list[float] = (model.alpha / model.alpha.sum()).tolist()
+    return shares
+
+
+def _columns_in_common(
+    before: TopicModel, after: TopicModel
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    one, other = before.vocabulary, after.vocabulary
+    if one == other and before.n_features == after.n_features:
+        every = np.arange(before.n_features, dtype=np.intp)
+        return every, every
+    if one is None or other is None or one.words is None or other.words is None:
+        return np.empty(0, np.intp), np.empty(0, np.intp)
+    places = {word: i for i, word in enumerate(one.words)}
+    pairs = [(places[word], j) for j, word in enumerate(other.words) if word in places]
+    mine, theirs = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    return mine, theirs

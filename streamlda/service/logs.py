@@ -1,0 +1,83 @@
+"""Log lines of the daemon: an event and its values, for people or as JSON; never document text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+logger = logging.getLogger("streamlda.service")
+
+#: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
+#: only the name of the logger and the level are.
+OURS = ("streamlda", "connectors")
+
+
+def log(level: str, event: str, **values: Any) -> None:
+    """Log an event with plain values, at ``debug``, ``info``, ``warning`` or ``error``."""
+    logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
+
+
+def log_failure(event: str, error: BaseException, **values: Any) -> None:
+    """Log an error: its class, where it was raised and, if the message is our own, the message."""
+    from streamlda.errors import StreamLDAError
+
+    values["error"] = type(error).__name__
+    if isinstance(error, StreamLDAError | OSError):
+        values["message"] = str(error)
+    trace, places = error.__traceback__, []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    values["at"] = " > ".join(places[-6:])
+    log("error", event, **values)
+
+
+def start_logging(style: str, level: str) -> None:
+    """Send all log lines to standard error, as ``console`` or ``json``."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if style == "json" else _Console())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in OURS:
+        logging.getLogger(name).setLevel(level.upper())
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        values = getattr(record, "values", None)
+        if values is None:
+            ours = record.name.partition(".")[0] in OURS
+            event = record.getMessage() if ours else "library"
+            values = {} if ours else {"logger": record.name}
+        else:
+            event = record.getMessage()
+        return self.line(record, event, values)
+
+    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+
+class _Json(_Lines):
+    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        head = {"time": f"{at}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
+        return json.dumps({**head, "event": event, **values}, default=str)
+
+
+class _Console(_Lines):
+    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        said = " ".join(f"{name}={_plain(value)}" for name, value in values.items())
+        return f"{at} {record.levelname.lower():7} {event} {said}".rstrip()
+
+
+def _plain(value: Any) -> str:
+    """Return a value on one line, quoted where it holds spaces."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return json.dumps(text) if text.split() != [text] else text

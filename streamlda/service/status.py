@@ -1,0 +1,358 @@
+"""How the daemon fares: the loop writes it down, HTTP threads read it.
+
+Everything is kept as plain numbers behind one lock, so that the page and Prometheus are told the
+same. Nothing grows with the stream. These are exact counts of what was read: they are **not
+private**, even where the snapshots are.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from platform import python_version
+from typing import TYPE_CHECKING, Any
+
+from streamlda.errors import InvalidSettingError, MissingExtraError
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+#: The loop must go round within this time, in seconds, or the daemon is taken for dead.
+LIVE_SECONDS = 30.0
+
+#: Documents per second are taken over this time, in samples this far apart, in seconds.
+RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
+
+#: What became of a document.
+OUTCOMES = ("learned", "short", "rejected", "blank")
+
+#: Upper bounds of the histogram of checkpoint durations, in seconds.
+CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
+
+#: Reasons told apart; further ones are counted as "other", so that the tables stay small.
+MOST_REASONS = 64
+
+
+class Status:
+    """The state of one daemon, for `/status`, `/metrics` and the probes; safe between threads.
+
+    Every method takes O(1) time but for the number of partitions; memory O(partitions). The
+    daemon counts as alive for `LIVE_SECONDS` from here on.
+
+    Parameters
+    ----------
+    private : bool
+        Whether the daemon releases privately.
+    stream : str
+        What is read, for people: a topic, a folder. No secret, since it is shown.
+    memory_limit_bytes : int, optional
+        What the daemon promised to stay under.
+    clock : callable, default ``time.monotonic``
+        Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        *,
+        private: bool,
+        stream: str,
+        memory_limit_bytes: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._private, self._stream, self._clock = private, stream, clock
+        self._lock = threading.Lock()
+        self._began = self._beat = clock()
+        self._ready, self._reason = False, "starting"
+        self._phase = "starting"
+        self._documents = dict.fromkeys(OUTCOMES, 0)
+        self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._rejects: dict[str, int] = {}
+        self._dead_letters: dict[str, int] = {}
+        self._bytes = 0
+        self._places: int | None = None
+        self._places_left: int | None = None
+        self._lag: dict[int, int | None] = {}
+        self._queue_bytes = 0
+        self._resident_bytes: int | None = None
+        self._memory_limit_bytes = memory_limit_bytes
+        self._rounds = self._releases = 0
+        self._saved: tuple[float, float, int] | None = None  # when, seconds it took, bytes
+        self._save_seconds = 0.0
+        self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
+        self._budget: dict[str, float] | None = None
+        self._last_poll: float | None = None
+
+    def beat(self) -> None:
+        """Note that the loop went round."""
+        with self._lock:
+            self._beat = self._clock()
+
+    def alive(self) -> bool:
+        """Return whether the loop went round within `LIVE_SECONDS`."""
+        with self._lock:
+            return self._is_alive()
+
+    def set_ready(self, ready: bool, reason: str = "") -> None:
+        """Note whether the daemon does its work, and why not."""
+        with self._lock:
+            self._ready, self._reason = ready, reason
+
+    def ready(self) -> tuple[bool, str]:
+        """Return whether the daemon does its work, and why not."""
+        with self._lock:
+            return self._ready, self._reason
+
+    def set_phase(self, phase: str) -> None:
+        """Note the value of a `streamlda.service.machine.Phase`."""
+        with self._lock:
+            self._phase = phase
+
+    def count(self, outcome: str, n: int) -> None:
+        """Add documents of one outcome.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the outcome is none of `OUTCOMES`.
+        """
+        if outcome not in OUTCOMES:
+            raise InvalidSettingError(
+                f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
+                "correct the caller"
+            )
+        with self._lock:
+            self._documents[outcome] += n
+            now = self._clock()
+            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
+                self._samples.append((now, sum(self._documents.values())))
+                self._forget_samples(now)
+
+    def count_reject(self, reason: str, n: int = 1) -> None:
+        """Add documents that could not be used, by reason; a reason never holds document text."""
+        with self._lock:
+            _add(self._rejects, reason, n)
+
+    def count_dead_letter(self, reason: str, n: int = 1) -> None:
+        """Add records that were written to the dead-letter topic, by reason."""
+        with self._lock:
+            _add(self._dead_letters, reason, n)
+
+    def count_bytes(self, n: int) -> None:
+        """Add bytes read from the stream."""
+        with self._lock:
+            self._bytes += n
+
+    def set_places(self, done: int, left: int | None) -> None:
+        """Note the records read in all, and those left until the next snapshot is due."""
+        with self._lock:
+            self._places, self._places_left = done, left
+
+    def set_lag(self, lag: Mapping[int, int | None]) -> None:
+        """Note the records that wait in each partition; None where it is not known."""
+        with self._lock:
+            self._lag = dict(sorted(lag.items()))
+
+    def set_queue(self, size_bytes: int) -> None:
+        """Note the bytes that wait between reading and learning."""
+        with self._lock:
+            self._queue_bytes = size_bytes
+
+    def set_memory(self, resident_bytes: int) -> None:
+        """Note the resident memory of the process."""
+        with self._lock:
+            self._resident_bytes = resident_bytes
+
+    def set_rounds(self, n: int) -> None:
+        """Note the rounds finished since the beginning of the stream."""
+        with self._lock:
+            self._rounds = n
+
+    def checkpoint(self, seconds: float, size_bytes: int) -> None:
+        """Note a finished checkpoint: the time it took and the bytes it wrote."""
+        with self._lock:
+            self._saved = (self._clock(), seconds, size_bytes)
+            self._save_seconds += seconds
+            for i, bound in enumerate(CHECKPOINT_SECONDS):
+                self._save_buckets[i] += seconds <= bound
+
+    def released(self) -> None:
+        """Note a published snapshot."""
+        with self._lock:
+            self._releases += 1
+
+    def set_budget(self, epsilon_spent: float, epsilon_total: float, delta: float) -> None:
+        """Note the privacy budget of a unit."""
+        with self._lock:
+            self._budget = {
+                "epsilon_spent": epsilon_spent,
+                "epsilon_total": epsilon_total,
+                "delta": delta,
+            }
+
+    def polled(self) -> None:
+        """Note that the source was asked, by the clock on the wall."""
+        with self._lock:
+            self._last_poll = time.time()
+
+    def status(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values; what is not known yet is None."""
+        with self._lock:
+            now = self._clock()
+            saved = self._saved
+            known = [lag for lag in self._lag.values() if lag is not None]
+            polled = self._last_poll
+            return {
+                "stream": self._stream,
+                "private": self._private,
+                "phase": self._phase,
+                "alive": self._is_alive(),
+                "ready": self._ready,
+                "reason": self._reason,
+                "uptime_seconds": now - self._began,
+                "documents": dict(self._documents),
+                "documents_per_second": self._rate(now),
+                "bytes": self._bytes,
+                "rejects": dict(self._rejects),
+                "dead_letters": dict(self._dead_letters),
+                "places": self._places,
+                "places_left": self._places_left,
+                "lag": {
+                    "records": sum(known) if known else None,
+                    "partitions": {str(number): lag for number, lag in self._lag.items()},
+                },
+                "queue_bytes": self._queue_bytes,
+                "memory": {
+                    "resident_bytes": self._resident_bytes,
+                    "limit_bytes": self._memory_limit_bytes,
+                },
+                "rounds": self._rounds,
+                "releases": self._releases,
+                "checkpoint": saved
+                and {
+                    "age_seconds": now - saved[0],
+                    "seconds": saved[1],
+                    "size_bytes": saved[2],
+                },
+                "budget": self._budget and dict(self._budget),
+                "last_poll": polled
+                and datetime.fromtimestamp(polled, UTC).isoformat(timespec="seconds"),
+            }
+
+    def metrics(self) -> bytes:
+        """Return all of it in the text format of Prometheus, version 0.0.4.
+
+        Raises
+        ------
+        MissingExtraError
+            If prometheus-client is not installed.
+        """
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest
+        except ImportError as error:
+            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
+        told = self.status()
+        memory, saved, budget = told["memory"], told["checkpoint"], told["budget"]
+        yield _counter("documents", "Documents read.", "outcome", told["documents"])
+        yield _counter("rejects", "Documents not usable.", "reason", told["rejects"])
+        yield _counter("dead_letters", "Records set aside.", "reason", told["dead_letters"])
+        yield _counter("bytes", "Bytes read from the stream.", None, told["bytes"])
+        yield _counter("rounds", "Rounds finished since the stream began.", None, told["rounds"])
+        yield _counter("releases", "Snapshots published.", None, told["releases"])
+        yield _gauge("places", "Records read since the stream began.", told["places"])
+        yield _gauge("places_left", "Records until the next snapshot.", told["places_left"])
+        lag = {number: n for number, n in told["lag"]["partitions"].items() if n is not None}
+        yield _gauge("kafka_lag_records", "Records that wait.", lag, "partition")
+        yield _gauge("queue_bytes", "Bytes between reading and learning.", told["queue_bytes"])
+        yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
+        yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
+        yield self._durations()
+        age, size = (saved["age_seconds"], saved["size_bytes"]) if saved else (None, None)
+        yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
+        yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
+        for name, text in (
+            ("epsilon_spent", "Budget of a unit, spent."),
+            ("epsilon_total", "Budget of a unit."),
+            ("delta", "What epsilon leaves open."),
+        ):
+            yield _gauge(f"privacy_{name}", text, budget and budget[name])
+        yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", self._last_poll)
+        yield _gauge("uptime_seconds", "Time since the start.", told["uptime_seconds"])
+        yield _gauge("ready", "1 if the daemon does its work.", int(told["ready"]))
+        yield _gauge("phase", "1 for the phase at hand.", {told["phase"]: 1}, "phase")
+        build = _gauge("build_info", "Versions.")
+        labels = {"version": version("streamlda"), "python": python_version()}
+        build.add_sample(build.name, labels, 1)
+        yield build
+
+    def _durations(self) -> Metric:
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        with self._lock:
+            buckets = [
+                ("+Inf" if bound == math.inf else str(bound), n)
+                for bound, n in zip(CHECKPOINT_SECONDS, self._save_buckets, strict=True)
+            ]
+            return HistogramMetricFamily(
+                "streamlda_checkpoint_duration_seconds",
+                "Time that checkpoints took.",
+                buckets=buckets,
+                sum_value=self._save_seconds,
+            )
+
+    def _is_alive(self) -> bool:
+        return self._clock() - self._beat < LIVE_SECONDS
+
+    def _rate(self, now: float) -> float:
+        self._forget_samples(now)
+        since, total = self._samples[0]
+        # Nothing came between a sample that is older and the time looked at; and over a very short
+        # time one batch would look like a rate.
+        seconds = min(max(now - since, 1.0), RATE_SECONDS)
+        return (sum(self._documents.values()) - total) / seconds
+
+    def _forget_samples(self, now: float) -> None:
+        """Keep one sample from before the time looked at, so that the whole of it is covered."""
+        while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_SECONDS:
+            self._samples.popleft()
+
+
+def _add(table: dict[str, int], reason: str, n: int) -> None:
+    known = reason in table or len(table) < MOST_REASONS
+    key = reason if known else "other"
+    table[key] = table.get(key, 0) + n
+
+
+def _counter(name: str, text: str, label: str | None, values: int | dict[str, int]) -> Metric:
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"streamlda_{name}", text, labels=[label] if label else [])
+    for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+        family.add_metric([key], value)
+    return family
+
+
+def _gauge(
+    name: str,
+    text: str,
+    values: float | dict[str, int] | None = None,
+    label: str | None = None,
+) -> Metric:
+    """Return a gauge; one that is not known has no sample, rather than a wrong one."""
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"streamlda_{name}", text, labels=[label] if label else [])
+    if values is not None:
+        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+            family.add_metric([key], value)
+    return family

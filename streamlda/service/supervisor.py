@@ -1,0 +1,51 @@
+"""What systemd is told of the daemon."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from streamlda.service.logs import log
+
+
+class Supervisor:
+    """Sends states to systemd by a datagram; does nothing under anything else.
+
+    Parameters
+    ----------
+    environment : mapping, optional
+        With ``NOTIFY_SOCKET`` under systemd; `os.environ` by default.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
+        # A name in the abstract namespace is written with @ in place of its first byte.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    def ready(self) -> None:
+        """Say that the daemon consumes."""
+        self._send(f"READY=1\nMAINPID={os.getpid()}")
+
+    def alive(self) -> None:
+        """Say that the loop went round: to be called by the loop itself, and by nothing else."""
+        self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """Say that it is about to end."""
+        self._send("STOPPING=1")
+
+    def _send(self, state: str) -> None:
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            # A supervisor that does not read must not hold up the loop.
+            sender.setblocking(False)
+            try:
+                sender.sendto(state.encode("ascii"), self._address)
+            except BlockingIOError:
+                log("debug", "supervisor-busy")
+            except OSError as error:
+                # A supervisor that is gone must not end the daemon: it is told of by the log.
+                log("warning", "supervisor-away", error=type(error).__name__)
+                self._address = ""

@@ -1,0 +1,181 @@
+"""The daemon's threads: one that works on the engine, one that writes what was copied from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+
+from streamlda.checkpoint import Captured, Checkpoints
+from streamlda.errors import BudgetExceededError
+from streamlda.privacy.ledger import Ledger
+from streamlda.service.batch import Batch
+from streamlda.service.logs import log, log_failure
+from streamlda.service.messages import (
+    BudgetExhausted,
+    CheckpointDone,
+    CheckpointTaken,
+    Event,
+    Failed,
+    Learned,
+    ReleaseDone,
+)
+from streamlda.service.publishing import Publisher
+from streamlda.service.status import Status
+from streamlda.service.work import Released, Work
+from streamlda.source import Position
+from streamlda.threads import one_at_a_time
+
+#: What each answers to whoever asked for it.
+Tell = Callable[[Event], None]
+
+
+class Worker:
+    """Carries out what the machine asks of the engine, one thing at a time, in two threads.
+
+    Parameters
+    ----------
+    work : Work
+        Used by nobody else from now on.
+    store : Checkpoints
+    publisher : Publisher
+    status : Status
+    tell : callable of Event
+        Safe to call from any thread.
+    committed : callable of position
+        Called when a checkpoint with this position is on the disk.
+    ledger : Ledger, optional
+        Of a private run, to show what was spent.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        store: Checkpoints,
+        publisher: Publisher,
+        status: Status,
+        tell: Tell,
+        committed: Callable[[Position], None],
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._work, self._store, self._publisher = work, store, publisher
+        self._status, self._tell, self._committed = status, tell, committed
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._writes: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=_carry_out, args=(queue,), name=f"streamlda-{name}", daemon=True)
+            for queue, name in ((self._tasks, "engine"), (self._writes, "writer"))
+        ]
+        self._show()
+        self._show_budget()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """End both threads after what they do now; return whether they ended in time."""
+        until = time.monotonic() + timeout_seconds
+        for queue in (self._tasks, self._writes):
+            queue.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def learn(self, batch: Batch) -> None:
+        """Answered by `Learned` or `Failed`."""
+        self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batch)))
+
+    def release(self) -> None:
+        """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`."""
+        self._tasks.put(lambda: self._guard("release", self._release))
+
+    def checkpoint(self, position: Position) -> None:
+        """Answered by `CheckpointTaken` and then `CheckpointDone`, or by `Failed`."""
+        self._tasks.put(lambda: self._guard("checkpoint", lambda: self._take(position)))
+
+    def publish(self) -> None:
+        """Answered only if it fails."""
+        self._writes.put(lambda: self._guard("publish", self._publisher.send))
+
+    def _guard(self, what: str, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception as error:
+            log_failure(f"{what}-failed", error)
+            self._tell(Failed(time.monotonic(), what))  # type: ignore[arg-type]
+
+    def _learn(self, batch: Batch) -> None:
+        with one_at_a_time():
+            found = self._work.learn(batch)
+        self._status.count("learned", found.learned)
+        self._status.count("short", found.short)
+        self._status.count("rejected", batch.rejects)
+        self._status.count("blank", batch.blanks - batch.rejects)
+        self._show()
+        self._tell(Learned(time.monotonic(), self._work.rounds))
+
+    def _show(self) -> None:
+        self._status.set_places(self._work.places, self._work.places_left)
+        self._status.set_rounds(self._work.rounds)
+
+    def _show_budget(self) -> None:
+        if self._ledger is not None:
+            terms = self._ledger.terms
+            self._status.set_budget(self._ledger.epsilon_spent, terms.epsilon, terms.delta)
+
+    def _release(self) -> None:
+        try:
+            with one_at_a_time():
+                released = self._work.release()
+        except BudgetExceededError as error:
+            log("warning", "budget-exhausted", message=str(error))
+            self._tell(BudgetExhausted(time.monotonic()))
+            return
+        made = self._publish_model(released)
+        self._show()
+        self._show_budget()
+        self._status.released()
+        self._tell(ReleaseDone(time.monotonic(), made, self._work.places_left))
+
+    def _publish_model(self, released: Released) -> bool:
+        """Write the model of a release, if it has one; return whether it has."""
+        if released.missed:
+            log("warning", "no-snapshot", message=released.missed)
+        if released.model is None:
+            return False
+        number = self._publisher.store(released.model)
+        log("info", "snapshot", number=number, topics=released.model.n_components)
+        return True
+
+    def _take(self, position: Position) -> None:
+        start = time.monotonic()
+        captured = self._work.capture(self._store, position)
+        stalled = time.monotonic() - start
+        self._tell(CheckpointTaken(time.monotonic()))
+        if captured is None:
+            # Nothing but records to read again: where the last checkpoint stands is right.
+            self._tell(CheckpointDone(time.monotonic()))
+            return
+        self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
+
+    def _write(self, captured: Captured, stalled: float) -> None:
+        start = time.monotonic()
+        generation = self._store.write(captured)
+        seconds = time.monotonic() - start
+        self._status.checkpoint(seconds, captured.size_bytes)
+        log(
+            "debug",
+            "checkpoint",
+            generation=generation,
+            bytes=captured.size_bytes,
+            seconds=round(seconds, 3),
+            stalled_seconds=round(stalled, 3),
+        )
+        self._committed(captured.body["position"])
+        self._tell(CheckpointDone(time.monotonic()))
+
+
+def _carry_out(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()

@@ -1,0 +1,397 @@
+"""Files that grow, rotate, are cut, come and go: each line is read once, in one process."""
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from connectors.follow import FollowSource
+from connectors.follow.descriptors import MAX_OPEN
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.source import Reject
+from tests.connectors.checks import SOURCE_CHECKS, Case
+
+NOBODY = 65534
+
+#: Longer than the bytes by which files are told apart.
+LINES = [f"line {i} " + "word " * 20 for i in range(8)]
+
+
+def text_case(folder):
+    (folder / "b.txt").write_bytes(b"five\nunfinished")
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00\n")
+    (folder / ".hidden").write_bytes(b"no\n")
+    (folder / "c.txt.gz").write_bytes(b"no\n")
+    (folder / "d.txt").write_bytes(b"")
+    (folder / "e").mkdir()
+    (folder / "e" / "a.txt").write_bytes("fünf\n".encode())
+    return Case(
+        lambda: FollowSource(folder, format="text"),
+        ["one two", "three", "four\x00", "five", "fünf"],
+        [Reject(str(folder / "a.txt"), 4, "not-utf8")],
+        ends=False,
+        blank_lines=1,
+    )
+
+
+def json_case(folder):
+    records = [
+        *(b'{"text": "one", "by": {"id": "ann"}}', b"", b'{"text": "two", "by": {"id": 7}}'),
+        *(b"{", b"[]", b"{}", b'{"text": 3}', b'{"text": "\xff"}', b'{"text": ""}'),
+        *(b'{"text": "' + b"x" * 100 + b'"}', b'{"text": "three", "by": "ann"}'),
+    ]
+    path = folder / "a.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in records))
+    reasons = ["not-json", "not-an-object", "missing-field", "not-text", "not-utf8"]
+    rejects = [Reject(str(path), 4 + i, reason) for i, reason in enumerate(reasons)]
+    return Case(
+        lambda: FollowSource([path], max_document_bytes=64, user_field="by.id"),
+        ["one", "two", "", "three"],
+        [*rejects, Reject(str(path), 10, "too-long")],
+        ends=False,
+        blank_lines=1,
+        users=["ann", "7", None, None],
+    )
+
+
+def rotated_case(folder):
+    (folder / "app.log.1").write_text("one\ntwo\n")
+    (folder / "app.log").write_text("three\nfour\n")
+    os.utime(folder / "app.log.1", (1, 1))
+    return Case(
+        lambda: FollowSource(folder, format="text"), ["one", "two", "three", "four"], [], ends=False
+    )
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("make", [text_case, json_case, rotated_case], ids=lambda m: m.__name__)
+def test_source_passes(make, check, tmp_path):
+    check(make(tmp_path))
+
+
+class Log:
+    """A log under rotation, and what was written to it."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, *lines, end="\n"):
+        with self.path.open("a") as file:
+            file.write("\n".join(lines) + end)
+
+    def rotate(self, name="{}.1"):
+        target = Path(name.format(self.path))
+        if target.exists():
+            Log(target).rotate(name)
+        self.path.rename(target)
+        return target
+
+    def copy_and_cut(self, name="{}.1"):
+        target = Path(name.format(self.path))
+        if target.exists():
+            Log(target).rotate(name)
+        shutil.copy(self.path, target)
+        os.truncate(self.path, 0)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return Log(tmp_path / "app.log")
+
+
+@contextmanager
+def sources():
+    """Opens sources of text that are closed at the end."""
+    opened = []
+
+    def follow(paths, position=None, **options):
+        opened.append(FollowSource(paths, **{"format": "text", **options}))
+        if position is not None:
+            opened[-1].seek(json.loads(json.dumps(dict(position))))
+        return opened[-1]
+
+    yield follow
+    for source in opened:
+        source.close()
+
+
+@pytest.fixture
+def follow():
+    with sources() as follow:
+        yield follow
+
+
+def texts(source, wanted):
+    """Poll until as many texts as wanted have come, and once more."""
+    seen, end = [], monotonic() + 20.0
+    while len(seen) < len(wanted) and monotonic() < end:
+        seen += source.poll(3, 0.05).texts
+    seen += source.poll(100, 0.3).texts
+    assert seen == wanted
+
+
+def test_a_line_counts_once_its_end_is_written(log, follow):
+    log.write("one", "tw", end="")
+    source = follow(log.path)
+    texts(source, ["one"])
+    assert source.lag() == {0: 2}
+    log.write("o", end="")
+    texts(source, [])
+    log.write("", "three")
+    texts(source, ["two", "three"])
+    assert source.lag() == {0: 0}
+    assert source.progress().done == log.path.stat().st_size
+
+
+def test_poll_ends_as_soon_as_a_line_is_there_and_never_late(log, follow):
+    log.write("one")
+    source = follow(log.path)
+    begun = monotonic()
+    assert source.poll(9, 60.0).texts == ["one"]
+    assert monotonic() - begun < 30.0
+    begun = monotonic()
+    assert source.poll(9, 0.5).texts == []
+    assert 0.5 <= monotonic() - begun < 5.0
+
+
+def test_read_and_removed_files_are_forgotten(tmp_path, follow):
+    source = follow(tmp_path)
+    for i in range(5):
+        (tmp_path / f"{i}.txt").write_text(f"document {i}\n")
+    texts(source, [f"document {i}" for i in range(5)])
+    assert len(source.position()["files"]) == 5
+    position = source.position()
+    for i in range(4):
+        (tmp_path / f"{i}.txt").unlink()
+    texts(source, [])
+    assert [row[1] for row in source.position()["files"]] == ["4.txt"]
+    resumed = follow(tmp_path, position)
+    texts(resumed, [])
+    assert [row[1] for row in resumed.position()["files"]] == ["4.txt"]
+
+
+def test_directory_that_appears_later(tmp_path, follow):
+    source = follow([tmp_path / "later", tmp_path / "more" / "*.log"])
+    texts(source, [])
+    assert source.position()["files"] == []
+    (tmp_path / "later" / "deep").mkdir(parents=True)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "later" / "deep" / "a").write_text("one\n")
+    (tmp_path / "more" / "a.log").write_text("two\n")
+    (tmp_path / "more" / "a.txt").write_text("not asked for\n")
+    assert sorted(source.poll(9, 5.0).texts + source.poll(9, 1.0).texts) == ["one", "two"]
+
+
+def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "a").write_text("one\n")
+    source = follow(folder)
+    texts(source, ["one"])
+    position = source.position()
+    folder.rename(tmp_path / "elsewhere")
+    texts(source, [])
+    resumed = follow(folder, position)
+    texts(resumed, [])
+    (tmp_path / "elsewhere").rename(folder)
+    for each in (source, resumed):
+        texts(each, [])
+    Log(folder / "a").write("two")
+    for each in (source, resumed):
+        texts(each, ["two"])
+    unread = follow(folder).position()
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceError, match="directory of a file"):
+        follow(folder, unread)
+
+
+def test_file_replaced_by_a_directory(tmp_path, follow):
+    path = tmp_path / "a"
+    path.write_text("one\ntwo\n")
+    source = follow(path)
+    assert source.poll(1).texts == ["one"]
+    path.unlink()
+    path.mkdir()
+    (path / "b").write_text("three\n")
+    texts(source, ["two", "three"])
+
+
+def test_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a")
+    (tmp_path / "b").write_text("one\n")
+    with pytest.raises(SourceError, match="connector stdin"):
+        FollowSource(tmp_path / "a", format="text")
+    source = FollowSource(tmp_path, format="text")
+    assert source.poll(9).texts == ["one"]
+    source.close()
+
+
+@contextmanager
+def without_rights():
+    """Whoever may read everything, may not for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_permission_lost_and_regained(follow):
+    # The folders that pytest makes can be entered by their owner only.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        secret, other = folder / "a", folder / "b"
+        other.write_text("one\n")
+        source = follow(folder)
+        with without_rights():
+            texts(source, ["one"])
+        secret.write_text("two\n")
+        secret.chmod(0)
+        with other.open("a") as file:
+            file.write("three\n")
+        with without_rights():
+            assert source.poll(9, 5.0).texts == ["three"]
+            for _ in range(2):
+                with pytest.raises(SourceError, match=f"name='{secret}'.*[Pp]ermission"):
+                    source.poll(9, 5.0)
+        secret.chmod(0o644)
+        with without_rights():
+            texts(source, ["two"])
+        folder.chmod(0)
+        with without_rights(), pytest.raises(SourceError, match=f"name='{folder}'"):
+            source.poll(9, 5.0)
+        folder.chmod(0o755)
+        with other.open("a") as file:
+            file.write("four\n")
+        with without_rights():
+            texts(source, ["four"])
+
+
+def test_ten_thousand_files(tmp_path, follow):
+    n_files = 10_000
+    for i in range(n_files):
+        (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
+    source = follow(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    seen, half = [], None
+    while len(seen) < n_files:
+        seen += source.poll(1000, 5.0).texts
+        half = half or (len(seen), source.position())
+    assert seen == [f"document {i}" for i in range(n_files)]
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + MAX_OPEN
+    assert len(json.dumps(dict(source.position()))) < 120 * n_files
+    Log(tmp_path / "00007.txt").write("more")
+    texts(source, ["more"])
+    resumed = follow(tmp_path, half[1])
+    # The oldest file goes first.
+    rest = []
+    while len(rest) < n_files - half[0] + 1:
+        rest += resumed.poll(1000, 5.0).texts
+    assert rest == ["more", *seen[half[0] :]]
+
+
+def test_line_longer_than_the_limit_is_passed_over(log, follow):
+    source = follow(log.path, max_document_bytes=1000)
+    log.write("one", "x" * 2_000_000, end="")
+    texts(source, ["one"])
+    log.write("y" * 10, "three")
+    poll = source.poll(9, 5.0)
+    assert (poll.texts, poll.gaps) == (["three"], [0])
+    assert poll.rejects == [Reject(str(log.path), 2, "too-long")]
+    assert poll.places[0].record == 3
+
+
+def test_latest_begins_with_the_line_that_is_being_written(log, follow):
+    log.write("old", "hal", end="")
+    source = follow(log.path, start="latest")
+    log.write("f", "new")
+    texts(source, ["half", "new"])
+    later = Log(log.path.with_name("app.log.1"))
+    later.write("later files are read whole")
+    texts(source, ["later files are read whole"])
+
+
+def test_pause_brings_nothing_and_loses_nothing(log, follow):
+    log.write("one")
+    source = follow(log.path)
+    source.pause()
+    assert source.poll(9, 0.3).texts == []
+    log.rotate().unlink()
+    log.write("two")
+    assert source.poll(9, 0.3).texts == []
+    assert source.lag() == {0: 8}
+    source.resume()
+    texts(source, ["one", "two"])
+
+
+def test_paths_may_be_added_but_not_left_out(log, follow):
+    log.write("one")
+    source = follow(log.path)
+    texts(source, ["one"])
+    other = Log(log.path.with_name("other"))
+    other.write("two")
+    both = follow([log.path, other.path], source.position())
+    texts(both, ["two"])
+    with pytest.raises(SourceError, match="same paths"):
+        follow(log.path, both.position())
+
+
+def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
+    log.write("one")
+    os.link(log.path, log.path.with_name("b"))
+    log.path.with_name("c").symlink_to(log.path)
+    log.path.with_name("d").symlink_to("nowhere")
+    source = follow([log.path, log.path.parent, f"{log.path.parent}/*"])
+    texts(source, ["one"])
+    log.write("two")
+    texts(source, ["two"])
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"format": "csv"}, "format='csv'"),
+        ({"format": "text", "user_field": "u"}, "user_field='u'"),
+        ({"start": "now"}, "start='now'"),
+        ({"max_document_bytes": 0}, "max_document_bytes=0"),
+        ({"encoding": "utf-16"}, "encoding='utf-16'"),
+    ],
+)
+def test_options_out_of_range_are_refused(tmp_path, options, match):
+    with pytest.raises(InvalidSettingError, match=match):
+        FollowSource(tmp_path, **options)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/a", "a.log.gz"])
+def test_remote_and_compressed_paths_are_refused(path):
+    with pytest.raises(InvalidSettingError, match=path):
+        FollowSource(path)
+
+
+def test_no_paths_are_refused():
+    with pytest.raises(SourceError, match=r"paths=\[\]"):
+        FollowSource([])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)],
+)
+def test_bad_rows_are_refused(log, follow, column, value):
+    log.write("one")
+    source = follow(log.path)
+    position = json.loads(json.dumps(dict(source.position())))
+    position["files"][0][column] = value
+    with pytest.raises(SourceError, match="'files'"):
+        source.seek(position)
+    with pytest.raises(SourceError, match="'files'"):
+        source.seek({**source.position(), "files": source.position()["files"] * 2})

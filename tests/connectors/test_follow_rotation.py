@@ -1,0 +1,260 @@
+"""Rotation, copying and cutting, and what is lost by them: with one reader, or several in turn."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from connectors.follow.look import bases
+from connectors.follow.watch import SETTLE_SECONDS
+from streamlda.errors import SourceError
+from tests.connectors.test_follow import LINES, Log, sources, texts
+
+
+@pytest.fixture
+def log(tmp_path):
+    return Log(tmp_path / "app.log")
+
+
+@pytest.fixture
+def follow():
+    with sources() as follow:
+        yield follow
+
+
+@pytest.mark.parametrize("name", ["{}.1", "{}-20250131", "{}.old", "{}.2025-01-31T00:00:00Z"])
+@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
+def test_rotation_is_followed(log, follow, name, whole):
+    log.write("one", "two")
+    source = follow(log.path if whole else log.path.parent)
+    texts(source, ["one", "two"])
+    old = Log(log.rotate(name))
+    old.write("three")
+    texts(source, ["three"])
+    log.write("four")
+    texts(source, ["four"])
+    old.write("late")
+    texts(source, ["late"])
+
+
+def test_last_line_of_a_rotated_file_is_a_record_once_the_newer_one_is_written(log, follow):
+    log.write("one", "unfin", end="")
+    source = follow(log.path)
+    texts(source, ["one"])
+    old = Log(log.rotate())
+    texts(source, [])
+    log.path.touch()
+    sleep(SETTLE_SECONDS)
+    texts(source, [])
+    old.write("ished", end="")
+    log.write("three")
+    texts(source, ["unfinished", "three"])
+    assert source.lag() == {0: 0}
+
+
+@pytest.mark.parametrize("rotations", [1, 3])
+@pytest.mark.parametrize("seen", [0, 1, 8])
+@pytest.mark.parametrize("way", [Log.rotate, Log.copy_and_cut])
+@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
+def test_resume_after_rotations_that_nobody_saw(log, follow, way, rotations, seen, whole):
+    path = log.path if whole else log.path.parent
+    source = follow(path)
+    log.write(*LINES)
+    read = []
+    while len(read) < seen:
+        read += source.poll(1).texts
+    position = source.position()
+    written = list(LINES)
+    for i in range(rotations):
+        way(log)
+        lines = [f"{i} {line}" for line in LINES]
+        log.write(*lines)
+        written += lines
+    if seen:
+        texts(follow(path, position), written[seen:])
+    texts(source, written[seen:])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
+def test_copy_that_is_seen_before_the_cut_is_not_read(log, follow, whole):
+    path = log.path if whole else log.path.parent
+    source = follow(path)
+    log.write(*LINES)
+    texts(source, LINES)
+    copy = shutil.copy(log.path, f"{log.path}.1")
+    texts(source, [])
+    position = source.position()
+    os.truncate(log.path, 0)
+    texts(source, [])
+    log.write("new")
+    texts(source, ["new"])
+    texts(follow(path, position), ["new"])
+    Path(copy).unlink()
+    texts(source, [])
+
+
+def test_compressed_copies_are_not_read_again(log, follow):
+    log.write(*LINES)
+    source = follow(log.path.parent)
+    texts(source, LINES)
+    old = log.rotate()
+    log.write("two")
+    texts(source, ["two"])
+    old.rename(f"{old}.gz")
+    (log.path.parent / "app.log.2.gz").write_bytes(b"not text\n")
+    texts(source, [])
+
+
+def test_older_rotated_files_are_not_read_where_a_file_is_named(log, follow):
+    log.write("old")
+    log.rotate()
+    log.write("new")
+    source = follow(log.path)
+    texts(source, ["new"])
+    log.rotate()
+    log.write("newer")
+    texts(source, ["newer"])
+    texts(follow(log.path, source.position()), [])
+
+
+def test_gone_before_it_was_read_is_refused_or_recorded(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    source.poll(3)
+    position = source.position()
+    source.close()
+    log.rotate().unlink()
+    log.write("new")
+    unread = sum(len(line) + 1 for line in LINES[3:])
+    with pytest.raises(SourceError, match=f"unread_bytes={unread} or more.*allow_gaps"):
+        follow(log.path, position)
+    fresh = follow(log.path, start="latest")
+    before = fresh.position()
+    with pytest.raises(SourceError, match="unread_bytes"):
+        fresh.seek(position)
+    assert fresh.position() == before
+    source = follow(log.path, position, allow_gaps=True)
+    texts(source, ["new"])
+    assert (source.position()["gaps"], source.position()["lost_bytes"]) == (1, unread)
+    texts(follow(log.path, source.position()), [])
+
+
+def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    log.rotate().unlink()
+    log.write("new")
+    with pytest.raises(SourceError, match="unread_bytes=0 or more"):
+        follow(log.path, source.position())
+    # Whoever was watching knows that nothing is missing.
+    texts(source, ["new"])
+
+
+def test_file_put_back_is_found_by_its_beginning(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(3).texts
+    position = source.position()
+    kept = log.path.read_bytes()
+    log.rotate().unlink()
+    log.write("new")
+    Path(f"{log.path}.1").write_bytes(kept)
+    texts(follow(log.path, position), [*LINES[len(read) :], "new"])
+
+
+def test_reused_inode_is_another_file(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    position = json.loads(json.dumps(dict(source.position())))
+    source.close()
+    other = Log(log.path.with_name("other.log"))
+    other.write(*(f"other {line}" for line in LINES))
+    # As if the other one had got the inode of the first.
+    position["files"][0][4] = other.path.stat().st_ino
+    log.path.unlink()
+    with pytest.raises(SourceError, match="unread_bytes=0 or more"):
+        follow(log.path, position)
+    position["paths"] = [str(log.path.parent)]
+    texts(follow(log.path.parent, position), [f"other {line}" for line in LINES])
+
+
+def test_cut_and_longer_again_is_a_new_beginning(log, follow):
+    log.write("one", "two")
+    source = follow(log.path)
+    texts(source, ["one", "two"])
+    log.path.write_text("three\nfour\nfive\n")
+    texts(source, ["three", "four", "five"])
+    os.truncate(log.path, 6)
+    texts(source, ["three"])
+    assert source.position()["gaps"] == 0
+
+
+def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
+    log.write(LINES[0])
+    source = follow(log.path, allow_gaps=True)
+    texts(source, LINES[:1])
+    source.pause()
+    log.write(*LINES[1:])
+    assert source.poll(9, 0.3).texts == []
+    os.truncate(log.path, len(LINES[0]) + 1)
+    source.poll(9, 0.3)
+    source.resume()
+    texts(source, [])
+    lost = sum(len(line) + 1 for line in LINES[1:])
+    assert (source.position()["gaps"], source.position()["lost_bytes"]) == (1, lost)
+
+
+def test_unfinished_line_that_is_taken_back_is_no_gap(log, follow):
+    log.write("one", "half", end="")
+    source = follow(log.path)
+    texts(source, ["one"])
+    os.truncate(log.path, 4)
+    texts(source, [])
+    log.write("two")
+    texts(source, ["two"])
+    assert source.position()["gaps"] == 0
+
+
+def test_removed_while_open_is_read_to_its_end(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(2).texts
+    log.path.unlink()
+    log.write("new")
+    texts(source, [*LINES[len(read) :], "new"])
+
+
+def test_errors_and_logs_never_hold_text(log, follow, caplog):
+    log.write("secret")
+    source = follow(log.path, allow_gaps=True)
+    position = source.position()
+    log.path.unlink()
+    log.write("other")
+    with pytest.raises(SourceError) as refused:
+        follow(log.path, position)
+    follow(log.path, position, allow_gaps=True)
+    assert "7 bytes lost" in caplog.text
+    assert "secret" not in caplog.text + str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("app.log.1", ["app.log"]),
+        ("app.log-20250131", ["app.log"]),
+        ("app.log.2025-01-31", ["app.log", "app.log.2025", "app.log.2025-01"]),
+        ("app-2025.log", ["app.log"]),
+        ("app.1.log", ["app.log"]),
+        ("app.log.old", ["app.log"]),
+        ("app.log", []),
+        (".1", []),
+        ("part-0001-of-0009.txt", ["part-0001-of.txt"]),
+    ],
+)
+def test_bases(name, wanted):
+    assert list(bases(name)) == wanted

@@ -1,0 +1,159 @@
+"""Broker fixtures for all tests (a plugin of tests/conftest.py), and who cannot run without one.
+
+A test that takes `topics` runs on whatever broker there is. A test that takes `broker`, to stop or
+damage it, and a test marked `real_broker` need Apache Kafka. Where there is only kfake they are
+deselected, and the head and the end of the run say so.
+
+Each worker of pytest-xdist that gets such tests has a broker of its own, which costs 5 s of one
+processor and 350 MB, and no test is in the way of another.
+"""
+
+import gc
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kafka.choice import Choice, NotReadyError, choose
+from tests.kafka.jars import BrokerUnavailable
+
+# kafka-python is imported in the fixtures: most runs are of tests that have no use for it.
+if TYPE_CHECKING:
+    from tests.kafka.broker import Broker
+    from tests.kafka.topics import Topics
+
+CHOICE = pytest.StashKey[Choice]()
+REPORT = pytest.StashKey[str]()
+
+
+def takes_broker(item: pytest.Item) -> bool:
+    return not {"broker", "own_topics", "topics"}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def takes_own_broker(item: pytest.Item) -> bool:
+    return "broker" in getattr(item, "fixturenames", ())
+
+
+def needs_real(item: pytest.Item) -> bool:
+    return takes_own_broker(item) or item.get_closest_marker("real_broker") is not None
+
+
+def is_kafka(item: pytest.Item) -> bool:
+    return takes_broker(item) or Path(__file__).parent in item.path.parents
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real_broker: needs Apache Kafka; deselected where there is only kfake"
+    )
+
+
+def pytest_report_header() -> str:
+    try:
+        return f"kafka broker: {choose(fetch=False)}"
+    except NotReadyError:
+        return "kafka broker: not fetched yet, which the first run of tests that take one does"
+    except BrokerUnavailable as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    for item in items:
+        if is_kafka(item):
+            # kafka-python leaves sockets that were refused, or failed in TLS, to the garbage
+            # collector.
+            left = "ignore:Exception ignored in. <(socket.socket|ssl.SSLSocket)"
+            item.add_marker(pytest.mark.filterwarnings(left))
+    yield
+    takers = [item for item in items if takes_broker(item) or needs_real(item)]
+    if not takers or config.option.collectonly:
+        return
+    choice = choose(fetch=True)
+    config.stash[CHOICE] = choice
+    out = [
+        item
+        for item in takers
+        if not choice.runs(needs_real=needs_real(item), needs_own=takes_own_broker(item))
+    ]
+    if out:
+        items[:] = [item for item in items if item not in out]
+        config.hook.pytest_deselected(items=out)
+    left_out = f"{len(out) or 'none'} of the {len(takers)} tests for it left out"
+    config.stash[REPORT] = f"{choice}; {left_out}"
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["kafka"] = config.stash[REPORT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    report = getattr(node, "workeroutput", {}).get("kafka")
+    if report:
+        node.config.stash[REPORT] = report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if report := config.stash.get(REPORT, None):
+        terminalreporter.write_line(f"kafka broker: {report}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    # No socket that a Kafka test left behind is to be found in the tests of others.
+    if is_kafka(item) and (nextitem is None or nextitem.path != item.path):
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["Broker"]:
+    """A broker of our own, which a test may stop or damage as long as it mends it."""
+    from tests.kafka.broker import Apache, Kfake
+
+    choice = pytestconfig.stash.get(CHOICE, None) or choose(fetch=True)
+    if choice.kind is None:
+        raise BrokerUnavailable(f"the Kafka tests need a broker, got none: {choice.why}")
+    folder = tmp_path_factory.mktemp("kafka")
+    broker = Apache(folder) if choice.kind == "apache" else Kfake(folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.remove()
+
+
+@pytest.fixture(scope="session")
+def own_topics(broker: "Broker") -> Iterator["Topics"]:
+    """Topics on our own broker."""
+    from tests.kafka.topics import Topics
+
+    topics = Topics(broker.bootstrap)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture(scope="session")
+def topics(request: pytest.FixtureRequest) -> Iterator["Topics"]:
+    """Topics on the broker named by STREAMLDA_KAFKA_BOOTSTRAP, or on our own."""
+    from tests.kafka.topics import Topics
+
+    bootstrap = os.environ.get("STREAMLDA_KAFKA_BOOTSTRAP")
+    if not bootstrap:
+        # By name, so that a test that takes `topics` does not count as one that takes `broker`.
+        yield request.getfixturevalue("own_topics")
+        return
+    topics = Topics(bootstrap)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return a name that no other topic has."""
+    return f"streamlda-test-{uuid.uuid4().hex[:12]}"

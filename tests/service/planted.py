@@ -1,0 +1,57 @@
+"""Models for the tests of what is published: made up, but of the shape that real ones have."""
+
+import numpy as np
+
+from streamlda.model import TopicModel
+from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.statement import Stage, private_statement
+from streamlda.vocabulary import Vocabulary
+
+
+def topics(n_components=4, n_features=60, *, seed=1, concentration=0.1):
+    """Return distributions of words, drawn independently."""
+    draw = np.random.default_rng(seed)
+    return draw.dirichlet(np.full(n_features, concentration), n_components)
+
+
+def model(components, *, alpha=None, vocabulary="words", **more):
+    """Return a model with these topics and, unless told otherwise, named words."""
+    components = np.asarray(components, dtype=float)
+    alpha = np.arange(1.0, len(components) + 1) if alpha is None else np.asarray(alpha)
+    if vocabulary == "words":
+        vocabulary = Vocabulary.given(words(components.shape[1]))
+    return TopicModel(
+        components=components,
+        alpha=alpha,
+        background=alpha @ components / alpha.sum(),
+        vocabulary=vocabulary,
+        created="2026-01-02T03:04:05+00:00",
+        **more,
+    )
+
+
+def words(n):
+    """Return words of two letters or more, which the default way of splitting texts yields."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [f"w{letters[i // 26 % 26]}{letters[i % 26]}" for i in range(n)]
+
+
+def shifted(components, amount, *, seed=2):
+    """Return the topics mixed with others that have nothing to do with them."""
+    other = topics(*components.shape, seed=seed, concentration=1.0)
+    return (1 - amount) * components + amount * other
+
+
+def private():
+    """Return a privacy statement that bears out its claim."""
+    epsilon, delta = 1.0, 1e-6
+    stage = Stage("moments", 0, 99, noise_multiplier(epsilon, delta))
+    return private_statement(
+        epsilon=epsilon,
+        delta=delta,
+        stages=[stage],
+        clip_bounds={"pair": (0.03, "fixed")},
+        vocabulary="public",
+        secure=True,
+        ledger="0123abcd",
+    )

@@ -1,0 +1,383 @@
+"""The page in a real browser: Chromium without a window, on a server of the daemon.
+
+The browser is the program that ``STREAMLDA_TEST_CHROMIUM`` names, or the first of `PROGRAMS` on the
+search path. Without one these tests fail: the page is not tested by reading it.
+"""
+
+import os
+import re
+import shutil
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from streamlda.service.http import Limits, Server, make_app
+from streamlda.service.snapshots import Snapshots
+from streamlda.service.status import Status
+from streamlda.vocabulary import Vocabulary
+from tests.service.planted import model, private, shifted, topics, words
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "ünïcode", "שלום", "&amp;"]
+TOKEN = "correct horse"
+
+#: Contrast of the text of every visible element with what is behind it, as WCAG defines it.
+CONTRASTS = """() => {
+  const parse = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const text = [...element.childNodes].filter((node) => node.nodeType === 3)
+      .map((node) => node.textContent.trim()).join("");
+    if (!text || !element.checkVisibility() || element.closest("noscript")) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
+  }
+  return found;
+}"""
+
+
+def chromium():
+    """Return the program to test with, or fail."""
+    named = os.environ.get("STREAMLDA_TEST_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if found is None:
+        pytest.fail(
+            "the page must be tested in a browser, got none of "
+            f"{', '.join(PROGRAMS)}; install chromium, or set STREAMLDA_TEST_CHROMIUM"
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    # Chromium does not run as root inside its sandbox.
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium(), args=sandbox)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def status():
+    made = Status(private=False, stream="kafka: planted", memory_limit_bytes=2**30)
+    made.set_ready(True)
+    made.set_phase("rounds")
+    made.set_places(1_234_000, 66_000)
+    made.set_lag({0: 1500, 1: None})
+    made.set_memory(2**28)
+    return made
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    made = Snapshots(tmp_path / "snapshots")
+    made.publish(1, model(topics(), documents_seen=1000))
+    return made
+
+
+class Visit:
+    """A page that is open, and all that it did which a user does not see."""
+
+    def __init__(self, page, origin):
+        self.page, self.origin = page, origin
+        self.requests, self.errors = [], []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        page.on("console", self._heard)
+
+    def _heard(self, message):
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+    def words(self, title):
+        """Return the words of one topic, as they are read."""
+        return self.card(title).locator(".word").all_text_contents()
+
+    def card(self, title):
+        return self.page.get_by_role("article", name=title, exact=True)
+
+    def titles(self):
+        return self.page.locator(".card h3").all_text_contents()
+
+
+@pytest.fixture
+def visit(browser, status, snapshots):
+    """Return a function that serves a daemon and opens its page; it must have kept quiet."""
+    stops = []
+
+    def open_page(*, token=None, is_private=False, width=1400, scheme="light", quiet=True):
+        app = make_app(status, snapshots, private=is_private, token=token, limits=Limits(burst=1e6))
+        server = Server(app)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        made = Visit(context.new_page(), f"http://127.0.0.1:{server.port}")
+        stops.append((server, context, made, quiet))
+        made.server = server
+        made.page.goto(made.origin)
+        return made
+
+    yield open_page
+    for server, context, made, quiet in stops:
+        context.close()
+        server.stop()
+        assert [url for url in made.requests if not url.startswith(f"{made.origin}/")] == []
+        if quiet:
+            assert made.errors == []
+
+
+@contextmanager
+def at_most(seconds):
+    """Allow what is expected this time to come true."""
+    expect.set_options(timeout=seconds * 1000)
+    try:
+        yield
+    finally:
+        expect.set_options(timeout=5000)
+
+
+def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
+    seen = visit()
+    expect(seen.page.locator(".card")).to_have_count(4)
+    assert seen.titles() == ["Topic 4", "Topic 3", "Topic 2", "Topic 1"]
+    for topic in snapshots.topics(1)["topics"]:
+        card = seen.card(f"Topic {topic['id']}")
+        assert seen.words(f"Topic {topic['id']}") == [word for word, _ in topic["words"]]
+        expect(card.locator(".share")).to_have_text(f"{100 * topic['prevalence']:.1f} %")
+        bars = card.locator(".size")
+        widths = [bar.bounding_box()["width"] for bar in bars.all()]
+        shares = [probability for _, probability in topic["words"]]
+        full = widths[0] / shares[0]
+        assert widths == pytest.approx([share * full for share in shares], abs=1)
+    expect(seen.page.locator("#about")).to_contain_text("Snapshot 1")
+    expect(seen.page.locator("#about")).to_contain_text("4 topics from 1,000 documents")
+    expect(seen.page.locator("#moves")).to_be_hidden()
+
+
+def test_the_page_shows_how_the_daemon_fares(visit, status):
+    status.set_budget(0.5, 2.0, 1e-9)
+    status.checkpoint(0.12, 5 * 2**20)
+    seen = visit()
+    expect(seen.page.locator("#link")).to_have_text("live")
+    expect(seen.page.locator("#stream")).to_have_text("kafka: planted")
+    expect(seen.page.locator("#phase")).to_have_text("rounds")
+    expect(seen.page.locator("#lag")).to_have_text("1.5K")
+    expect(seen.page.locator("#lag-note")).to_have_text("records in 2 partitions, 1 not known")
+    expect(seen.page.locator("#left")).to_have_text("66K")
+    expect(seen.page.locator("#memory")).to_have_text("256 MiB")
+    expect(seen.page.locator("#saved-note")).to_have_text("5.0 MiB in 0.12 s")
+    budget = seen.page.get_by_role("meter", name="Privacy budget spent")
+    expect(budget).to_have_attribute("aria-valuenow", "0.5")
+    expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.50 of 2.00 spent")
+    expect(seen.page.get_by_text("They are not private")).to_be_visible()
+    expect(seen.page.locator("#rate")).to_have_text("0.0")
+    status.count("learned", 5000)
+    expect(seen.page.locator("#rate")).not_to_have_text("0.0")
+    status.set_ready(False, "the broker is away")
+    expect(seen.page.locator("#phase")).to_contain_text("not ready")
+
+
+def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
+    seen = visit()
+    expect(seen.page.locator(".card")).to_have_count(4)
+    before = seen.words("Topic 2")
+    table = shifted(topics(), 0.3)
+    new = topics(1, seed=7)
+    snapshots.publish(2, model([table[3], new[0], table[1], table[0]], alpha=[1, 2, 3, 4]))
+    expect(seen.page.locator("#about")).to_contain_text("Snapshot 2")
+    assert seen.titles() == ["Topic 1", "Topic 2", "Topic 5", "Topic 4"]
+    assert set(seen.words("Topic 2")) & set(before)
+    expect(seen.card("Topic 5").locator(".moved")).to_have_text("new")
+    expect(seen.card("Topic 4").locator(".moved")).to_have_text(re.compile(r"moved 0\.\d\d"))
+    trend = seen.card("Topic 1").get_by_role("img")
+    expect(trend).to_have_attribute(
+        "aria-label", "Prevalence of Topic 1 over 2 snapshots: from 10.0 % to 40.0 %"
+    )
+    moves = seen.page.locator("#moves")
+    expect(moves).to_contain_text("3 topics went on")
+    expect(moves).to_contain_text("1 came and 1 went")
+    expect(moves).to_contain_text("Topic 5: new")
+    expect(moves).to_contain_text("Topic 3: gone")
+    # For those who do not see it: said once, and politely.
+    news = seen.page.get_by_role("status")
+    expect(news).to_have_attribute("aria-live", "polite")
+    expect(news).to_contain_text("Snapshot 2 is shown. Since snapshot 1, 3 topics went on")
+
+
+def test_the_table_says_what_the_charts_show(visit, snapshots):
+    snapshots.publish(2, model(topics()[2::-1], alpha=[2, 1, 1]))
+    seen = visit()
+    seen.page.get_by_text("Prevalence as a table").click()
+    rows = seen.page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    assert rows.locator("th").all_text_contents() == ["Topic 1", "Topic 2", "Topic 3"]
+    assert rows.nth(2).locator("td").all_text_contents() == ["30.0 %", "50.0 %"]
+
+
+def test_before_the_first_snapshot_the_page_says_so(visit, snapshots):
+    for path in snapshots.folder.iterdir():
+        path.unlink()
+    seen = visit()
+    expect(seen.page.locator("#link")).to_have_text("live")
+    expect(seen.page.locator("#about")).to_have_text("No snapshot has been published yet.")
+    snapshots.publish(1, model(topics()))
+    expect(seen.page.locator(".card")).to_have_count(4)
+
+
+def test_a_private_daemon_shows_what_is_promised_and_only_that(visit, snapshots):
+    seen = visit(is_private=True)
+    expect(seen.page.locator("#about")).to_have_text("1 snapshot is not private, and not shown.")
+    snapshots.publish(2, model(topics(), privacy=private()))
+    expect(seen.page.locator(".card")).to_have_count(4)
+    seen.page.get_by_text("What is promised about privacy").click()
+    expect(seen.page.get_by_role("region", name="Privacy statement")).to_contain_text("epsilon")
+
+
+def test_words_are_only_ever_text(visit, snapshots):
+    names = [*HOSTILE, *words(55)]
+    table = topics()
+    table[:, :5] += 1
+    table /= table.sum(axis=1, keepdims=True)
+    snapshots.publish(2, model(table, vocabulary=Vocabulary.given(names)))
+    seen = visit()
+    expect(seen.page.locator(".card")).to_have_count(4)
+    shown = seen.page.locator(".card").first.locator(".word").all_text_contents()
+    assert set(HOSTILE) <= set(shown)
+    assert seen.page.locator(".card img, .card script").count() == 0
+
+
+def test_the_token_is_asked_for_and_kept_in_memory_only(visit):
+    seen = visit(token=TOKEN, quiet=False)
+    field = seen.page.get_by_label("Token", exact=True)
+    expect(field).to_be_focused()
+    assert seen.page.locator(".card").count() == 0
+    field.fill("wrong")
+    field.press("Enter")
+    expect(seen.page.get_by_role("alert")).to_have_text("This is not the token of the daemon.")
+    field.fill(TOKEN)
+    field.press("Enter")
+    expect(seen.page.locator(".card")).to_have_count(4)
+    expect(seen.page.get_by_role("alert")).to_be_hidden()
+    expect(field).to_be_hidden()
+    kept = "[localStorage.length, sessionStorage.length, document.cookie, document.title]"
+    assert seen.page.evaluate(kept) == [0, 0, "", "streamlda"]
+    assert TOKEN not in seen.page.content()
+    assert not [url for url in seen.requests if "horse" in url]
+    seen.page.reload()
+    expect(field).to_be_visible()
+    assert {"401" in text for text in seen.errors} == {True}
+
+
+def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, status, snapshots):
+    seen = visit(quiet=False)
+    expect(seen.page.locator(".card")).to_have_count(4)
+    port = seen.server.port
+    seen.server.stop()
+    with at_most(10):
+        expect(seen.page.get_by_role("alert")).to_contain_text("does not answer")
+        expect(seen.page.locator("#link")).to_have_text("no answer")
+        again = Server(make_app(status, snapshots, private=False, token=None), port=port)
+        try:
+            expect(seen.page.locator("#link")).to_have_text("live")
+            expect(seen.page.get_by_role("alert")).to_be_hidden()
+        finally:
+            again.stop()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, scheme, width):
+    status.set_budget(1.9, 2.0, 1e-9)
+    fresh = [*shifted(topics(), 0.5)[:3], *topics(1, seed=7)]
+    snapshots.publish(2, model(fresh))
+    seen = visit(width=width, scheme=scheme)
+    expect(seen.page.locator(".card")).to_have_count(4)
+    expect(seen.page.locator("#moves")).to_be_visible()
+    shown = seen.page.evaluate(CONTRASTS)
+    assert len(shown) > 60
+    assert [(text, ratio) for text, ratio in shown if ratio < 4.5] == []
+    ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    level = sum(map(int, re.findall(r"\d+", ground))) / 3
+    assert level > 230 if scheme == "light" else level < 40
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    tops = {round(card.bounding_box()["y"]) for card in seen.page.locator(".card").all()}
+    assert len(tops) == (4 if width == 360 else 1)
+
+
+def test_all_can_be_done_from_the_keyboard(visit, snapshots):
+    snapshots.publish(2, model(shifted(topics(), 0.2)))
+    seen = visit()
+    expect(seen.page.locator(".card")).to_have_count(4)
+    page = seen.page
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the topics")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("#topics")).to_be_focused()
+    page.keyboard.press("Tab")
+    order = page.get_by_label("Order")
+    expect(order).to_be_focused()
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    expect(order).to_have_value("id")
+    assert seen.titles() == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    stops = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        assert page.evaluate(outline) == "solid"
+        stops.append(page.evaluate("document.activeElement.textContent.trim()"))
+        if len(stops) == 1:
+            page.keyboard.press("Enter")
+    assert stops[0] == "Prevalence as a table"
+    assert stops[1].startswith("Share of all tokens")
+    assert stops[2] == "What is promised about privacy"
+    assert stops[3:] == ["description of the routes", "metrics", "snapshots"]
+    expect(page.locator("table")).to_be_visible()
+
+
+def test_what_a_screen_reader_is_told(visit, snapshots, status):
+    snapshots.publish(2, model(shifted(topics(), 0.2)))
+    status.set_budget(0.5, 2.0, 1e-9)
+    seen = visit()
+    expect(seen.page.locator(".card")).to_have_count(4)
+    page = seen.page
+    for role in ("banner", "main", "contentinfo"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in ("Now", "What moved", "Topics"):
+        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.lang") == "en"
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
+        ".map((h) => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('svg,[role=meter]')].filter((e) => e.checkVisibility()"
+        " && !e.getAttribute('aria-label')).length"
+    )
+    assert unnamed == 0
+    assert len(set(page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)"))) == (
+        page.locator("[id]").count()
+    )
+    told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
+    assert 'heading "Topic 4" [level=3]' in told
+    assert 'list "Most probable words"' in told
+    assert 'img "Prevalence of Topic 4 over 2 snapshots' in told

@@ -1,0 +1,150 @@
+"""A server of the daemon for tests, asked over a real socket or called with whatever bytes."""
+
+import asyncio
+import http.client
+import json
+from contextlib import contextmanager
+
+from jsonschema import Draft202012Validator
+
+from streamlda.service.http import Limits, Server, make_app
+from streamlda.service.http.guard import HEADERS
+from streamlda.service.snapshots import Snapshots
+from streamlda.service.status import Status
+from tests.service.planted import model, shifted, topics
+
+PLENTY = Limits(per_second=1e6, burst=1e6)
+TOKEN = "correct horse"
+JSON = {"Content-Type": "application/json"}
+
+
+class Answer:
+    """What came back, with its body read."""
+
+    def __init__(self, status, headers, body):
+        self.status, self.body = status, body
+        self.headers = {name.lower(): value for name, value in headers}
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def ask(server, path, *, method="GET", body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.getheaders(), answer.read())
+    finally:
+        connection.close()
+
+
+def infer(server, texts, **headers):
+    content = {"texts": texts}
+    return ask(server, "/infer", method="POST", body=json.dumps(content), headers=JSON | headers)
+
+
+def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.0.1"):
+    """Call an application as a server would, from any address, with any bytes."""
+    sent = []
+    parts = list(body)
+
+    async def receive():
+        part = parts.pop(0) if parts else b""
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    async def send(message):
+        sent.append(message)
+
+    raw, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": raw,
+        "raw_path": raw.encode("utf-8", "surrogatepass"),
+        "query_string": query.encode("utf-8", "surrogatepass"),
+        "root_path": "",
+        "headers": [(b"host", b"localhost:1"), *headers],
+        "client": (client, 4),
+        "server": ("127.0.0.1", 1),
+    }
+    asyncio.run(app(scope, receive, send))
+    start, *rest = sent
+    pairs = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
+    return Answer(start["status"], pairs, b"".join(m.get("body", b"") for m in rest))
+
+
+def busy_status():
+    """Return a status in which nothing is unknown, and which stays alive: its clock stands."""
+    made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
+    made.set_ready(True)
+    made.set_places(10, 5)
+    made.set_lag({0: 3, 1: None})
+    made.checkpoint(0.1, 100)
+    made.set_budget(1.0, 2.0, 1e-9)
+    made.polled()
+    return made
+
+
+def two_snapshots(folder):
+    """Return a folder with two snapshots, the second in the opposite order."""
+    made = Snapshots(folder)
+    made.publish(1, model(topics()))
+    made.publish(2, model(shifted(topics(), 0.1)[::-1]))
+    return made
+
+
+@contextmanager
+def servers(status, snapshots):
+    """Give a function that starts a server; all are stopped at the end."""
+    running = []
+
+    def start(*, private=False, token=None, limits=PLENTY, **settings):
+        app = make_app(
+            status, settings.pop("of", snapshots), private=private, token=token, limits=limits
+        )
+        running.append(Server(app, **settings))
+        return running[-1]
+
+    try:
+        yield start
+    finally:
+        for server in running:
+            server.stop()
+
+
+def described(server):
+    return ask(server, "/openapi.json").json
+
+
+def checked(document, answer, path, method="GET"):
+    """Check an answer against its description; return its JSON, if it is that."""
+    route = path.partition("?")[0]
+    if route.startswith("/snapshots/") and route != "/snapshots/latest":
+        route = "/snapshots/{number}"
+    responses = document["paths"][route][method.lower()]["responses"]
+    assert str(answer.status) in responses, (path, answer.status, answer.body[:300])
+    content = responses[str(answer.status)].get("content", {})
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    assert kind in content or not content
+    for name, value in HEADERS.items():
+        page = name == "Cache-Control" and answer.headers["cache-control"] == "no-cache"
+        assert answer.headers[name.lower()] == value or page
+    if kind != "application/json":
+        return None
+    schema = content[kind]["schema"] | {"components": document["components"]}
+    Draft202012Validator(schema).validate(answer.json)
+    return answer.json
+
+
+def error_of(answer, status):
+    assert answer.status == status, answer.body
+    told = answer.json["error"]
+    assert set(answer.json) == {"error"}
+    assert set(told) == {"rule", "found", "remedy"}
+    assert " must " in told["rule"] or "operating figures" in told["rule"]
+    assert "=" in told["found"]
+    return told
