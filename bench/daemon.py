@@ -354,11 +354,16 @@ def throughput_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     ]
 
 
+def gathered(result: Json, case: str, key: str) -> list[float]:
+    """Return the values of all repeats of a case, each of which has a list."""
+    lists: list[Any] = list(series(result, case, key))
+    return [float(value) for values in lists for value in values]
+
+
 def throughput_figures(result: Json) -> list[Figure]:
     found = []
     for label in result["cases"]:
-        daemon = [x for turns in series(result, label, "daemon") for x in turns]
-        bare = [x for turns in series(result, label, "bare") for x in turns]
+        daemon, bare = (gathered(result, label, key) for key in ("daemon", "bare"))
         # Turn by turn: what else the machine did hit both.
         share = median(a / b for a, b in zip(daemon, bare, strict=True))
         name = f"documents/s of {TOKENS} tokens, hash bits 14, {label}"
@@ -393,10 +398,7 @@ def restart_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 def restart_figures(result: Json) -> list[Figure]:
     sizes = result["cases"]["large"]["parameters"]
     named = f"V = {sizes['n_words']:,}, K = {sizes['n_components']}"
-    learned, polled = (
-        [x for turns in series(result, "large", key) for x in turns]
-        for key in ("learned", "polled")
-    )
+    learned, polled = (gathered(result, "large", key) for key in ("learned", "polled"))
     state = median(series(result, "large", "state_bytes"))
     return [
         at_most(f"seconds from start to the first batch, {named}", median(learned), 3.0, "{:.2f}"),
@@ -415,8 +417,7 @@ def checkpoint_figures(result: Json) -> list[Figure]:
     sizes = result["cases"]["large"]["parameters"]
     named = f"V = {sizes['n_words']:,}, K = {sizes['n_components']}"
     stalls, writes = (
-        [x for run in series(result, "large", key) for x in run]
-        for key in ("stalled_seconds", "write_seconds")
+        gathered(result, "large", key) for key in ("stalled_seconds", "write_seconds")
     )
     reading, learning, speed, state = (
         series(result, "large", key)

@@ -7,8 +7,10 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,10 +106,7 @@ class TextAnalyzer:
     def stop_set(self) -> frozenset[str]:
         """The words that are dropped before n-grams are made."""
         if self.stop_words == "english":
-            # Here and not above: importing scikit-learn takes about a second.
-            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-            return frozenset(ENGLISH_STOP_WORDS)
+            return _english_stop_words()
         return frozenset(self.stop_words or ())
 
     def build_tokenizer(self) -> Analyze:
@@ -357,6 +356,26 @@ def checked_texts(texts: Iterable[str]) -> Iterable[str]:
             yield text
 
     return checked()
+
+
+@cache
+def _english_stop_words() -> frozenset[str]:
+    """Return scikit-learn's list; from its own file, for importing all of it takes a second."""
+    package = find_spec("sklearn")
+    where = package.submodule_search_locations if package else None
+    file = Path(where[0], "feature_extraction", "_stop_words.py") if where else Path()
+    if file.is_file():
+        spec = spec_from_file_location("_stop_words", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if hasattr(module, "ENGLISH_STOP_WORDS"):
+            return frozenset(module.ENGLISH_STOP_WORDS)
+    # Where a later version has moved it.
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return frozenset(ENGLISH_STOP_WORDS)
 
 
 def _tidy_stop_words(stop_words: str | Collection[str] | None) -> str | tuple[str, ...] | None:

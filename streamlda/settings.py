@@ -168,7 +168,7 @@ TABLE: tuple[Setting, ...] = (
     _row("words.file", "text", None, "Word list, with kind given."),
     _row("words.size", "whole", 8000, "Most words, learned or selected.", "words", least=1),
     _row("words.hash_bits", "whole", 14, "Columns of hashed words, as a power of 2.", "bits",
-         least=1, most=24),
+         least=1, most=22),
     _row("words.documents", "whole", 20_000, "Records to learn or select words from.", "records",
          least=1),
     _row("words.stop_words", "text", "english", "Words to leave out: a list by name, or none.",

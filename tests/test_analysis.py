@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -113,3 +115,14 @@ def test_frequency_limits_break_ties_alphabetically():
     found = WordFrequencies(TextAnalyzer().build_analyzer())
     found.update(["dd cc bb aa", "bb"])
     assert FrequencyLimits(size=2).choose(found) == ["aa", "bb"]
+
+
+def test_english_stop_words_are_scikit_learns_without_importing_it():
+    program = (
+        "import sys; from streamlda.analysis import TextAnalyzer;"
+        "words = TextAnalyzer(stop_words='english').stop_set;"
+        "assert not any(name.startswith('sklearn') for name in sys.modules);"
+        "from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS as theirs;"
+        "assert words == theirs"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -105,5 +105,5 @@ def check_first_price(
         raise LedgerError(
             "documents must not be in two releases, got first places that were in one before of "
             f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, and "
-            "if these are others than before, give their stream another name"
+            "if these are others than before, name their stream (--stream NAME, source.stream)"
         ) from error

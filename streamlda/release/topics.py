@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.stats import norm
+from scipy.special import log_ndtr
 
 from streamlda.decomposition.power import Components
 from streamlda.errors import InsufficientDataError
@@ -325,7 +325,8 @@ def positive_mean(noisy: Array, stddev: float) -> Array:
     that no word is impossible because noise took it away.
     """
     z = noisy / stddev
-    mean = noisy + stddev * np.exp(norm.logpdf(z) - norm.logcdf(z))
+    log_density = -(z**2) / 2 - np.log(2 * np.pi) / 2
+    mean = noisy + stddev * np.exp(log_density - log_ndtr(z))
     # Far below 0 the difference is lost to rounding; there it is near s / |z|.
     mean = np.maximum(mean, stddev / (2 * (1.0 + np.abs(z))))
     distribution: Array = mean / mean.sum()

@@ -25,6 +25,9 @@ Plan = list[tuple[str, int]]
 #: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
 PROCESS_BYTES = 256 * MIB
 
+#: One part in so many of the rest stays free: fetching pauses at 97 % of the limit.
+LEFT_FREE = 16
+
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
 SOURCE_BYTES = 32 * MIB
 
@@ -131,7 +134,7 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
     if kind in ("learned", "selected"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
-    return [
+    plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
         ("words", 0 if kind == "hashed" else WORD_BYTES * V),
         ("sums of the engine", sums),
@@ -141,6 +144,8 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
         ("what the source holds", SOURCE_BYTES),
         (f"the largest work at one time: {what}", largest),
     ]
+    # Near its limit the daemon pauses, which a plan that is kept should not bring about.
+    return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
 
 
 def check_memory(settings: Settings, n_features: int | None = None) -> Plan:

@@ -22,6 +22,9 @@ def settings_for(**flags):
     return load_settings(environment={}, flags={**KAFKA, **named})
 
 
+#: Parts of the plan that the process below does not have.
+ABSENT = ("documents that wait", "what the source", "a block of documents", "what is left free")
+
 #: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
 PROGRAM = """
 import json, sys
@@ -80,7 +83,7 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     absent = sum(
         size
         for what, size in memory_plan(load_settings(environment={}, flags={**KAFKA, **flags}), 1000)
-        if what.startswith(("documents that wait", "what the source", "a block of documents"))
+        if what.startswith(ABSENT)
     )
     assert peak <= planned - absent
     assert peak >= 0.6 * (planned - absent)

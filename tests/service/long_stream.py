@@ -1,0 +1,198 @@
+"""Daemons on streams that last: those on a topic, killed until they end, and one in this process.
+
+``python -m tests.service.long_stream FOLDER N_DOCUMENTS`` runs a daemon over a stream without end
+or disk, stops it after N_DOCUMENTS, and leaves what it saw of the process in ``FOLDER/marks``.
+"""
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamlda.process import resident_bytes
+from streamlda.service import running
+from streamlda.service.daemon import leave
+from streamlda.service.logs import start_logging
+from streamlda.settings import load_settings
+from streamlda.source import Poll, Position, Progress
+from tests.service.daemon_process import SMALL, Daemon, texts
+
+#: How many marks a long run makes, and how many snapshots.
+MARKS, SNAPSHOTS = 400, 20
+
+# On a topic
+
+
+def topic_settings(folder: Path, bootstrap: str, topic: str, **more: Any) -> dict[str, Any]:
+    """Return settings by name: JSON records of a topic, a small engine, outputs in a folder."""
+    folder.mkdir(exist_ok=True)
+    return {
+        "source.kind": "kafka",
+        "kafka.bootstrap": bootstrap,
+        "kafka.topic": topic,
+        "checkpoint.folder": str(folder / "checkpoints"),
+        "output.folder": str(folder / "snapshots"),
+        **SMALL,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+
+
+def ending(n_records: int, snapshots: int = 1) -> dict[str, Any]:
+    """Return settings with which a daemon ends by itself behind so many records."""
+    every, rest = divmod(n_records, snapshots)
+    assert rest == 0, "snapshots must share the records evenly"
+    return {
+        "snapshots.every": every,
+        "snapshots.most": snapshots,
+        "snapshots.when_exhausted": "stop",
+    }
+
+
+def as_json(documents: Iterable[str]) -> list[bytes]:
+    """Return documents as values of records."""
+    return [json.dumps({"text": text}).encode() for text in documents]
+
+
+def status_of(port: int) -> dict[str, Any]:
+    """Return what a daemon says of itself over HTTP."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def is_alive(port: int) -> int:
+    """Return the code with which ``/livez`` answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=10) as answer:
+        return int(answer.status)
+
+
+def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
+    """Wait until so many records were learned from."""
+    until = time.monotonic() + seconds
+    while (places := status_of(port)["places"]) is None or places < n_records:
+        assert time.monotonic() < until, f"places={places}"
+        time.sleep(0.05)
+
+
+# Killed
+
+
+def run_killed(settings: Mapping[str, Any], moments: random.Random, kills: int) -> int:
+    """Run a daemon to its end, killing it up to so many times on the way; return how many."""
+    killed = 0
+    while True:
+        with Daemon(settings) as daemon:
+            if killed < kills:
+                kill_at_random(daemon, moments)
+            code = daemon.end()
+        if code == 0:
+            return killed
+        assert code == -9, b"".join(daemon.raw).decode()
+        killed += 1
+
+
+def kill_at_random(daemon: Daemon, moments: random.Random) -> None:
+    """Kill a daemon anywhere, its start included, or soon after a checkpoint, while it learns.
+
+    Only those after a checkpoint bring it further, so that there is an end.
+    """
+    anywhere = moments.random() < 0.3
+    until = time.monotonic() + 60
+    while not anywhere and daemon.process.poll() is None:
+        assert time.monotonic() < until, b"".join(daemon.raw).decode()
+        if daemon.events("checkpoint"):
+            break
+        time.sleep(0.003)
+    time.sleep(moments.uniform(0.0, 2.0 if anywhere else 0.2))
+    daemon.process.kill()
+
+
+# Without end
+
+
+class Repeated:
+    """The same documents over and over, as a source; it notes how its process fares.
+
+    Parameters
+    ----------
+    documents : list of str
+    n_documents : int
+        Where the stream ends.
+    marks : Path
+        File of the notes: JSON lines.
+    """
+
+    def __init__(self, documents: list[str], n_documents: int, marks: Path) -> None:
+        self._documents, self._total, self._marks = documents, n_documents, marks
+        self._next = self._marked = 0
+
+    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
+        """Return what comes next, up to where the block begins anew."""
+        start = self._next % len(self._documents)
+        stop = min(start + min(max_documents, self._total - self._next), len(self._documents))
+        self._next += stop - start
+        ended = self._next == self._total
+        if ended or self._next - self._marked >= self._total // MARKS:
+            self._mark()
+        return Poll(self._documents[start:stop], exhausted=ended)
+
+    def _mark(self) -> None:
+        self._marked = self._next
+        mark = {
+            "documents": self._next,
+            "seconds": time.monotonic(),
+            "processor_seconds": time.process_time(),
+            "resident_bytes": resident_bytes(),
+            "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+            "threads": threading.active_count(),
+        }
+        with self._marks.open("a") as file:
+            file.write(json.dumps(mark) + "\n")
+
+    def position(self) -> Position:
+        """Return the number of the next document."""
+        return {"document": self._next}
+
+    def seek(self, position: Position) -> None:
+        """Go on from there."""
+        self._next = self._marked = int(position["document"])
+
+    def progress(self) -> Progress:
+        """Return how far it is."""
+        return Progress(self._next, self._total, "documents")
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+def long_run(folder: Path, n_documents: int) -> int:
+    """Run a daemon of this process over a stream without disk; return its exit code."""
+    documents = texts(20_000)
+    source = Repeated(documents, n_documents, folder / "marks")
+    running.open_stream = lambda *_: source  # type: ignore[attr-defined]
+    small = {name: value for name, value in SMALL.items() if name != "log.level"}
+    flags = {
+        **small,
+        "source.kind": "files",
+        "source.files": "in memory",
+        "checkpoint.folder": str(folder / "checkpoints"),
+        "checkpoint.interval": "2 s",
+        # Documents are then read as they are learned, and not in bursts.
+        "memory.queue": "4 MiB",
+        "output.folder": str(folder / "snapshots"),
+        "snapshots.every": max(n_documents // SNAPSHOTS, 100),
+        "http.port": int(os.environ["STREAMLDA_TEST_PORT"]),
+    }
+    settings = load_settings(environment={}, flags=flags)
+    start_logging("json", "info")
+    return running.run(settings)
+
+
+if __name__ == "__main__":
+    leave(long_run(Path(sys.argv[1]), int(sys.argv[2])))
