@@ -20,6 +20,7 @@ from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
 from streamlda.cli.map import map_command
 from streamlda.cli.merge import merge
+from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.topics import topics
@@ -93,5 +94,5 @@ def commands(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for command in (fit, run, topics, infer, evaluate, merge, map_command, budget, simulate, demo):
+for command in (fit, run, topics, report, infer, evaluate, merge, map_command, budget, simulate, demo):
     commands.add_command(command)

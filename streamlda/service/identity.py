@@ -15,15 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from streamlda.diagnosis import common_columns, hellinger
 from streamlda.model import TopicModel
-from streamlda.threads import one_blas_thread
 
 #: Beyond this a topic is a new one: less than half (0.51) of the probability is shared, as
 #: ``sum_w sqrt(p_w q_w)`` measures it.
 FARTHEST = 0.7
-
-#: Columns that are compared at a time.
-BLOCK_COLUMNS = 2**14
 
 
 class Topic(NamedTuple):
@@ -47,7 +44,7 @@ class Topic(NamedTuple):
 def distances(before: TopicModel, after: TopicModel) -> NDArray[np.float64]:
     """Return the Hellinger distance of each topic of one model to each of another.
 
-    Time O(K K' V), memory O((K + K') * `BLOCK_COLUMNS` + V).
+    Time O(K K' V), memory as `hellinger`, and the words in common where they are not all.
 
     Returns
     -------
@@ -55,17 +52,14 @@ def distances(before: TopicModel, after: TopicModel) -> NDArray[np.float64]:
         From 0 to 1; all 1 where columns cannot be compared: other hashing, or matrices of
         different width.
     """
-    shared = np.zeros((before.n_components, after.n_components))
-    columns = _columns_in_common(before, after)
-    with one_blas_thread():
-        for start in range(0, len(columns[0]), BLOCK_COLUMNS):
-            mine, theirs = (part[start : start + BLOCK_COLUMNS] for part in columns)
-            p, q = before.components[:, mine], after.components[:, theirs]
-            shared += np.sqrt(p) @ np.sqrt(q).T
-    found: NDArray[np.float64] = np.sqrt(np.clip(1.0 - shared, 0.0, 1.0))
-    # What rounding leaves of two equal topics is the root of 1e-16.
-    found[found < 1e-7] = 0.0
-    return found
+    mine, theirs = common_columns(before, after)
+    return hellinger(_part(before, mine), _part(after, theirs))
+
+
+def _part(model: TopicModel, columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    # Not copied where it is all of them, in their order.
+    same = len(columns) == model.n_features and bool(np.all(np.diff(columns) == 1))
+    return model.components if same else model.components[:, columns]
 
 
 def follow(
@@ -108,18 +102,3 @@ def prevalence(model: TopicModel) -> list[float]:
     """Return the share of all tokens that each topic is expected to have."""
     shares: list[float] = (model.alpha / model.alpha.sum()).tolist()
     return shares
-
-
-def _columns_in_common(
-    before: TopicModel, after: TopicModel
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    one, other = before.vocabulary, after.vocabulary
-    if one == other and before.n_features == after.n_features:
-        every = np.arange(before.n_features, dtype=np.intp)
-        return every, every
-    if one is None or other is None or one.words is None or other.words is None:
-        return np.empty(0, np.intp), np.empty(0, np.intp)
-    places = {word: i for i, word in enumerate(one.words)}
-    pairs = [(places[word], j) for j, word in enumerate(other.words) if word in places]
-    mine, theirs = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    return mine, theirs

@@ -123,7 +123,7 @@ def test_distances_equal_the_definition():
 def test_distances_do_not_depend_on_the_blocks(monkeypatch):
     one, other = model(topics(3, 50)), model(topics(3, 50, seed=2))
     whole = distances(one, other)
-    monkeypatch.setattr("streamlda.service.identity.BLOCK_COLUMNS", 7)
+    monkeypatch.setattr("streamlda.diagnosis._BLOCK_COLUMNS", 7)
     np.testing.assert_allclose(distances(one, other), whole, atol=1e-12)
 
 

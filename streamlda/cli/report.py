@@ -1,0 +1,65 @@
+"""``streamlda report``: show models on one page that can be sent and kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from streamlda.cli.sources import check_output
+
+
+@click.command(short_help="Show models on one page that can be sent and kept.")
+@click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option("--output", "-o", required=True, type=click.Path(), help="HTML file to write.")
+@click.option(
+    "--title", default="Topic report", show_default=True, help="Heading of the page, as plain text."
+)
+@click.option(
+    "--words",
+    "n_words",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Words to show for each topic.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No summary, only errors.")
+def report(
+    model_files: tuple[str, ...], output: str, title: str, n_words: int, quiet: bool
+) -> None:
+    """Write a page about the model in FILE, or about how topics went from FILE to FILE.
+
+    With several files, oldest first, the topics of the last are shown and followed through the
+    others: topic 3 stays topic 3. The numbers are those that streamlda topics gives the first
+    model; topics that came later get the next free ones.
+
+    The page is one HTML file that loads nothing. It holds: topics with their prevalence; a map of
+    how near they are to each other; the eigenvalues with their noise, and how many topics these
+    suggest; topics that repeat others or say little; what changed; the privacy statement, in
+    plain words and in full; settings and versions. All of it comes from the models, so that the
+    page of a private model is as private as the model.
+    """
+    from streamlda.model import load
+    from streamlda.report import write_report
+
+    check_output(output, model_files)
+    models = [load(path) for path in model_files]
+    write_report(output, models, labels(model_files), title=title, n_words=n_words)
+    if not quiet:
+        compared = "" if len(models) == 1 else f", compared over {len(models)} models"
+        topics = models[-1].n_components
+        told = f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"
+        click.echo(f"{told}\nreport: {output}", err=True)
+
+
+def labels(paths: Sequence[str]) -> list[str]:
+    """Return a short name for each file: its name, with a number where two have the same one."""
+    stems = [Path(path).stem for path in paths]
+    total, seen = Counter(stems), Counter[str]()
+    named = []
+    for stem in stems:
+        seen[stem] += 1
+        named.append(stem if total[stem] == 1 else f"{stem} ({seen[stem]})")
+    return named

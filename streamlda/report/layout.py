@@ -1,0 +1,110 @@
+"""Where topics lie on a flat map: classical scaling of their distances, then room for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Passes in which overlapping circles are moved apart.
+_PASSES = 200
+
+#: What is farther out than this many times the root mean square is drawn at the edge.
+_FAR = 2.2
+
+#: Room between two circles, in the units of the map.
+_ROOM = 3.0
+
+
+class FlatMap(NamedTuple):
+    """Places of topics in two dimensions.
+
+    Attributes
+    ----------
+    places : ndarray of shape (K, 2)
+        Centred, in the units of the distances; equal input gives equal output, signs included.
+    kept : float
+        Part of the spread of the topics that two dimensions show, 0 to 1.
+    """
+
+    places: Array
+    kept: float
+
+
+def flat_map(distances: Array) -> FlatMap:
+    """Place points so that straight lines are as near to their distances as two dimensions allow.
+
+    Classical multidimensional scaling [1]_: the two leading eigenvectors of ``-J D^2 J / 2``, with
+    D^2 the squared distances and J the centring. Time O(K^3), memory O(K^2).
+
+    Parameters
+    ----------
+    distances : ndarray of shape (K, K)
+        Symmetric, zero on the diagonal.
+
+    References
+    ----------
+    .. [1] Torgerson (1952), Psychometrika 17, 401-419.
+    """
+    K = len(distances)
+    centring = np.eye(K) - 1.0 / K
+    inner = -centring @ distances**2 @ centring / 2
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    places = np.zeros((K, 2))
+    n = min(2, K)
+    places[:, :n] = vectors[:, :n] * np.sqrt(values[:n])
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+    largest = places[np.abs(places).argmax(axis=0), [0, 1]]
+    places *= np.where(largest < 0, -1.0, 1.0)
+    total = float(values.sum())
+    return FlatMap(places, float(values[:n].sum()) / total if total > 0 else 1.0)
+
+
+def spread(places: Array, radii: Array, width: float, height: float) -> Array:
+    """Scale places into a box, and move circles apart that would cover each other.
+
+    Time O(K^2) a pass, memory O(K^2).
+
+    Parameters
+    ----------
+    places : ndarray of shape (K, 2)
+    radii : ndarray of shape (K,)
+        In the units of the box.
+    width, height : float
+
+    Returns
+    -------
+    ndarray of shape (K, 2)
+        Centres of circles that lie inside the box, as far as they fit.
+    """
+    room = np.array([width, height]) / 2
+    margin = radii.max() + _ROOM
+    # A topic far from all others must not push these together: it comes to lie at the edge.
+    extent = np.minimum(np.abs(places).max(axis=0), _FAR * np.sqrt((places**2).mean(axis=0)))
+    # One scale for both directions, so that distances are not skewed.
+    scale = np.min((room - margin) / np.maximum(extent, 1e-12))
+    at = places * scale if extent.max() > 1e-9 else _circle(len(places)) * radii.max()
+    at = np.clip(at, margin - room, room - margin)
+    least = radii[:, None] + radii[None] + _ROOM
+    np.fill_diagonal(least, 0.0)
+    # Circles in one place have no direction to part in; a circle of tiny steps gives them one.
+    at = at + 1e-6 * _circle(len(places))
+    inside = room - radii[:, None] - _ROOM
+    for _ in range(_PASSES):
+        apart = at[:, None] - at[None]
+        length = np.sqrt((apart**2).sum(axis=2))
+        lack = np.maximum(least - length, 0.0)
+        if not lack.any():
+            break
+        step = apart * (lack / np.maximum(length, 1e-12))[:, :, None]
+        at = np.clip(at + 0.25 * step.sum(axis=1), -inside, inside)
+    return np.asarray(at + room, dtype=np.float64)
+
+
+def _circle(n: int) -> Array:
+    angles = 2 * np.pi * np.arange(n) / n
+    return np.column_stack([np.cos(angles), np.sin(angles)])

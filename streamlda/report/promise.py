@@ -1,0 +1,100 @@
+"""What a privacy statement means, in sentences for people who do not know the mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, exp, inf
+from typing import Any
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.budget_table import figure, plain
+from streamlda.privacy.statement import PRIVATE, SEEDED, check_statement
+
+#: Where the columns come from, in words.
+_VOCABULARIES = {
+    "public": "The list of words was public, and does not come from the documents.",
+    "hashed": "Words are known by numbers that a fixed rule gives; no list of them was learned.",
+    "private selection": "The list of words was chosen from the documents under this same promise.",
+    "columns of a matrix: public": "The columns were public, and do not come from the documents.",
+}
+
+
+def bears_out(statement: Mapping[str, Any]) -> bool:
+    """Tell whether a statement says that the model is private, and what it says adds up."""
+    if statement.get("statement") != PRIVATE:
+        return False
+    try:
+        check_statement(statement)
+    except InvalidSettingError:
+        return False
+    return True
+
+
+def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
+    """Return what a statement promises, a sentence or two each.
+
+    Parameters
+    ----------
+    statement : mapping
+        Of any version; what does not bear out its claim promises nothing.
+    """
+    if not bears_out(statement):
+        return _no_promise(statement)
+    epsilon, delta = float(statement["epsilon"]), float(statement["delta"])
+    unit = statement["privacy_unit"]
+    one = "document"
+    if unit == "user":
+        most = statement["documents_per_user"]
+        one = f"user, with at most {most:,} documents in a stage,"
+    change = f"one {one} were added or left out"
+    if statement["neighboring_relation"] == "replace-one":
+        change = f"one {one} were replaced by another"
+    factor = exp(epsilon) if epsilon < 700 else inf
+    # The best guess between two equally likely worlds, under (epsilon, delta).
+    right = 1.0 if factor == inf else (factor + delta) / (factor + 1.0)
+    times = f"e^{plain(epsilon)}" if factor == inf else figure(factor, upward=True)
+    guess = min(100.0, ceil(1000 * right) / 10)
+    lines = [
+        f"These topics are differentially private with epsilon {plain(statement['epsilon'])} and "
+        f"delta {plain(statement['delta'])}: if {change}, no outcome would become more than "
+        f"{times} times as likely, apart from a chance of "
+        f"{plain(statement['delta'])}.",
+        f"Someone who knows all the rest, and to whom it was even odds whether a given {unit} is "
+        f"in the data, can be right in at most {guess:.1f} % of cases after seeing this. "
+        "Blind guessing is right in 50 %.",
+        _scope(statement),
+        f"Noise of at least {figure(statement['noise_multiplier'], upward=False)} times what one "
+        f"{unit} can contribute was added to every sum that the topics are made of, and it was "
+        "drawn from the secure source of the operating system.",
+        _VOCABULARIES[statement["vocabulary"]],
+        "All else on this page follows from those sums, and costs no more privacy.",
+        "Not covered: " + "; ".join(statement["excluded"]) + ".",
+    ]
+    return lines
+
+
+def _no_promise(statement: Mapping[str, Any]) -> list[str]:
+    claim = statement.get("statement")
+    secret = "Keep this page as secret as the documents."
+    if claim == SEEDED:
+        return [
+            "Nothing is promised: the noise was drawn from a seed, and whoever knows it can take "
+            "the noise away again. Such a run is a trial.",
+            secret,
+        ]
+    if claim == PRIVATE:
+        return ["The model says that it is private, but what it says does not add up.", secret]
+    return [
+        "Nothing is promised: topics were learned without noise, and a rare word or an unusual "
+        "topic may come from a single document.",
+        secret,
+    ]
+
+
+def _scope(statement: Mapping[str, Any]) -> str:
+    what = "This covers all that was and will be released under the same ledger"
+    if statement["mode"] == "prefix":
+        most = statement["horizon"]
+        limit = "" if most is None else f", at most {most:,} of them"
+        return f"{what}: every snapshot of all documents since the start{limit}."
+    return f"{what}: snapshots of windows of the stream that do not overlap."
