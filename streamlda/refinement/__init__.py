@@ -1,0 +1,1 @@
+"""Topics sharpened by likelihood after the spectral start: stepwise, or over kept documents."""

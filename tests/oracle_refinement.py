@@ -1,0 +1,115 @@
+"""Slow twins of the refinement kernels: plain loops over lists, one document at a time.
+
+Only the random numbers are those of the kernels, so that samples can be compared one by one.
+Arithmetic is in single precision, as in the kernels: a choice that hangs on the last bit must
+fall the same way.
+"""
+
+import numpy as np
+
+from streamlda.kernels.refinement import stream_key, unit
+
+F32 = np.float32
+
+
+def documents_of(batch):
+    """Yield each document as a list of (entry, word, count)."""
+    for d in range(batch.n_documents):
+        entries = range(batch.row_pointers[d], batch.row_pointers[d + 1])
+        yield [(e, int(batch.word_ids[e]), float(batch.counts[e])) for e in entries]
+
+
+def expect_topics(batch, words, alpha, sweeps):
+    """Shares by definition: everything else in the document is summed anew for every entry."""
+    words, alpha = words.astype(np.float64), alpha.astype(np.float64)
+    shares = np.zeros((len(batch.counts), len(alpha)))
+    for document in documents_of(batch):
+        for sweep in range(sweeps):
+            for e, word, count in document:
+                seen = [o for o in document if sweep > 0 or o[0] < e]
+                rest = sum((c * shares[o] for o, _, c in seen), start=np.zeros(len(alpha)))
+                if sweep > 0:
+                    rest = rest - min(count, 1.0) * shares[e]
+                p = words[word] * (alpha + rest)
+                shares[e] = p / p.sum()
+    return shares
+
+
+def draw_topics(batch, shares, token_pointers, seed, first):
+    topics = []
+    for d, document in enumerate(documents_of(batch)):
+        key, number = stream_key(seed, first + d, 0), 0
+        for e, _, _ in document:
+            for _ in range(token_pointers[e], token_pointers[e + 1]):
+                u, running, k = unit(key, number), F32(0), -1
+                while k < 0 or (u >= running and k < shares.shape[1] - 1):
+                    k += 1
+                    running = running + shares[e, k]
+                topics.append(k)
+                number += 1
+    return topics
+
+
+def resample_topics(batch, token_pointers, words, alpha, seed, first, sweep, topics):
+    """Draw each token from a list of (topic, weight): those of the document, then the prior's."""
+    topics = list(topics)
+    running = np.cumsum(words * alpha, axis=1, dtype=F32)
+    for d, document in enumerate(documents_of(batch)):
+        tokens = [
+            t for e, _, _ in document for t in range(token_pointers[e], token_pointers[e + 1])
+        ]
+        present, has = [], dict.fromkeys(range(len(alpha)), 0)
+
+        def enter(k, present=present, has=has):
+            if not has[k]:
+                present.append(k)
+            has[k] += 1
+
+        def leave(k, present=present, has=has):
+            has[k] -= 1
+            if not has[k]:
+                # The last in the list takes the place of the one that left.
+                present[present.index(k)] = present[-1]
+                present.pop()
+
+        for t in tokens:
+            enter(topics[t])
+        key = stream_key(seed, first + d, sweep)
+        for e, word, _ in document:
+            for t in range(token_pointers[e], token_pointers[e + 1]):
+                leave(topics[t])
+                sums, total = [], F32(0)
+                for k in present:
+                    total = total + words[word, k] * F32(has[k])
+                    sums.append(total)
+                u = unit(key, t - tokens[0]) * (total + running[word, -1])
+                if u < total:
+                    chosen = next(k for k, s in zip(present, sums, strict=True) if u < s)
+                else:
+                    later = np.flatnonzero(u - total < running[word, :-1])
+                    chosen = int(later[0]) if len(later) else len(alpha) - 1
+                enter(chosen)
+                topics[t] = chosen
+    return topics
+
+
+def posterior(tokens, words, alpha):
+    """Probability of every assignment of topics to the tokens of one document, by enumeration."""
+    K = len(alpha)
+    found = np.zeros((K,) * len(tokens))
+    for z in np.ndindex(*found.shape):
+        n, p = np.zeros(K), 1.0
+        for word, k in zip(tokens, z, strict=True):
+            p *= words[word, k] * (alpha[k] + n[k])
+            n[k] += 1
+        found[z] = p
+    return found / found.sum()
+
+
+def dirichlet_multinomial(counts, alpha):
+    """Log-likelihood of alpha for topic counts of documents, up to a constant."""
+    from scipy.special import gammaln
+
+    lengths = counts.sum(axis=1)
+    whole = gammaln(alpha.sum()) - gammaln(alpha.sum() + lengths)
+    return float(whole.sum() + (gammaln(alpha + counts) - gammaln(alpha)).sum())

@@ -1,0 +1,282 @@
+"""Refinement kernels against their slow twins, for every thread count; and what they draw from."""
+
+import itertools
+import math
+
+import numba
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2
+
+from streamlda.kernels.refinement import (
+    add_shares,
+    add_tokens,
+    draw_topics,
+    entries_by_word,
+    expect_topics,
+    resample_topics,
+    scramble,
+    spread_topics,
+    stream_key,
+    tally_topics,
+    unit,
+)
+from tests import oracle_refinement as twin
+from tests.corpora import batch_of, corpus
+
+#: Corpora of the shared kinds that are small enough for plain loops.
+SMALL = ["random", "no documents", "empty", "one token", "repeated word", "three tokens"]
+
+#: Rounding of shares in single precision, after a few hundred additions and some sweeps.
+SINGLE = 2e-5
+
+
+def topics_of(d, K, seed=0):
+    """Return random topics word by word, alpha, and the running sums of their product."""
+    rng = np.random.default_rng(seed)
+    words = np.ascontiguousarray(rng.dirichlet(np.full(d, 0.5), K).T, dtype=np.float32)
+    words += np.float32(1e-6)
+    alpha = rng.uniform(0.05, 1.0, K).astype(np.float32)
+    return words, alpha, np.cumsum(words * alpha, axis=1, dtype=np.float32)
+
+
+def token_pointers(batch):
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.counts).astype(np.int64)])
+
+
+def by_word(batch):
+    entries = np.full(len(batch.counts), -1, dtype=np.int64)
+    pointers = np.full(batch.n_features + 1, -1, dtype=np.int64)
+    entries_by_word(batch.word_ids, entries, pointers)
+    return entries, pointers
+
+
+def expected(batch, words, alpha, sweeps):
+    # NaN: a cell that the kernel leaves alone is seen.
+    shares = np.full((len(batch.counts), len(alpha)), np.nan, dtype=np.float32)
+    expect_topics(
+        *(batch.counts, batch.word_ids, batch.row_pointers, words, alpha), *(sweeps, shares)
+    )
+    return shares
+
+
+def drawn(batch, words, alpha, seed=3, first=0):
+    pointers = token_pointers(batch)
+    topics = np.full(pointers[-1], -1, dtype=np.int16)
+    shares = expected(batch, words, alpha, 2)
+    draw_topics(shares, batch.row_pointers, pointers, seed, first, topics)
+    return shares, topics
+
+
+def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
+    topics = topics.copy()
+    resample_topics(
+        *(batch.word_ids, batch.row_pointers, token_pointers(batch), words, running),
+        *(seed, first, sweep, topics),
+    )
+    return topics
+
+
+@pytest.mark.parametrize("K", [1, 3, 8, 19])
+@pytest.mark.parametrize("kind", SMALL)
+def test_expect_topics_equals_oracle(kind, K):
+    batch = batch_of(corpus(kind), 9)
+    words, alpha, _ = topics_of(9, K)
+    for sweeps in (1, 2, 4):
+        found = expected(batch, words, alpha, sweeps)
+        slow = twin.expect_topics(batch, words, alpha, sweeps)
+        np.testing.assert_allclose(found, slow, rtol=0, atol=SINGLE)
+
+
+def test_expect_topics_takes_fractional_counts():
+    batch = batch_of(corpus("random"), 9)
+    words, alpha, _ = topics_of(9, 5)
+    weights = batch.counts * 0.3
+    shares = np.empty((len(weights), 5), dtype=np.float32)
+    expect_topics(weights, batch.word_ids, batch.row_pointers, words, alpha, 3, shares)
+    weighted = batch_of(corpus("random"), 9)
+    weighted.counts = weights
+    slow = twin.expect_topics(weighted, words, alpha, 3)
+    np.testing.assert_allclose(shares, slow, rtol=0, atol=SINGLE)
+
+
+@pytest.mark.parametrize("K", [1, 3, 8, 19])
+@pytest.mark.parametrize("kind", SMALL)
+def test_draw_and_resample_topics_equal_oracle(kind, K):
+    batch = batch_of(corpus(kind), 9)
+    words, alpha, running = topics_of(9, K)
+    pointers = token_pointers(batch)
+    shares, topics = drawn(batch, words, alpha, seed=11, first=5)
+    assert topics.tolist() == twin.draw_topics(batch, shares, pointers, 11, 5)
+    found = resampled(batch, words, running, topics, seed=11, first=5, sweep=4)
+    slow = twin.resample_topics(batch, pointers, words, alpha, 11, 5, 4, topics)
+    assert found.tolist() == slow
+
+
+def test_documents_draw_the_same_wherever_the_stream_is_cut():
+    batch = batch_of(corpus("random"), 9)
+    words, alpha, running = topics_of(9, 6)
+    shares, topics = drawn(batch, words, alpha)
+    whole = resampled(batch, words, running, topics)
+    pointers = token_pointers(batch)
+    for cut in (1, 17, 39):
+        for start, stop in ((0, cut), (cut, len(batch))):
+            part = batch.rows(start, stop)
+            entries = slice(batch.row_pointers[start], batch.row_pointers[stop])
+            tokens = slice(pointers[entries.start], pointers[entries.stop])
+            part_shares, part_topics = drawn(part, words, alpha, first=start)
+            assert part_shares.tobytes() == shares[entries].tobytes()
+            assert part_topics.tolist() == topics[tokens].tolist()
+            again = resampled(part, words, running, part_topics, first=start)
+            assert again.tolist() == whole[tokens].tolist()
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(0)
+    batch = batch_of([rng.integers(40, size=n).tolist() for n in rng.integers(0, 60, 300)], 40)
+    words, alpha, running = topics_of(40, 11)
+
+    def outputs(threads):
+        numba.set_num_threads(threads)
+        shares, topics = drawn(batch, words, alpha)
+        after = resampled(batch, words, running, topics)
+        sums = np.zeros((40, 11))
+        add_shares(*by_word(batch), batch.counts, shares, sums)
+        return shares.tobytes(), topics.tobytes(), after.tobytes(), sums.tobytes()
+
+    before = numba.get_num_threads()
+    try:
+        one = outputs(1)
+        assert [outputs(2) for _ in range(5)] == [one] * 5
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_sums_by_word_equal_numpy(kind):
+    batch = batch_of(corpus(kind), 9)
+    words, alpha, _ = topics_of(9, 5)
+    shares, topics = drawn(batch, words, alpha)
+    entries, pointers = by_word(batch)
+    assert entries.tolist() == np.argsort(batch.word_ids, kind="stable").tolist()
+    assert np.diff(pointers).tolist() == np.bincount(batch.word_ids, minlength=9).tolist()
+
+    weights = np.random.default_rng(1).uniform(0.1, 2.0, len(batch.counts))
+    found, slow = np.ones((2, 9, 5))
+    add_shares(entries, pointers, weights, shares, found)
+    np.add.at(slow, batch.word_ids, weights[:, None] * shares)
+    np.testing.assert_allclose(found, slow, rtol=1e-12)
+
+    found, slow = np.ones((2, 9, 5))
+    add_tokens(entries, pointers, token_pointers(batch), topics, weights, found)
+    tokens = batch.counts.astype(np.int64)
+    words_of_tokens = np.repeat(batch.word_ids, tokens)
+    np.add.at(slow, (words_of_tokens, topics), np.repeat(weights, tokens))
+    np.testing.assert_allclose(found, slow, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_tally_topics_equals_loops(kind):
+    batch = batch_of(corpus(kind), 9)
+    words, alpha, _ = topics_of(9, 3)
+    _, topics = drawn(batch, words, alpha)
+    pointers = token_pointers(batch)
+    found = np.zeros((3, 51), dtype=np.int64)
+    tally_topics(batch.row_pointers, pointers, topics, found)
+    slow = np.zeros((3, 51), dtype=np.int64)
+    for d in range(len(batch)):
+        begin, end = pointers[batch.row_pointers[d]], pointers[batch.row_pointers[d + 1]]
+        for k in range(3):
+            slow[k, : (topics[begin:end] == k).sum()] += 1
+    assert found.tolist() == slow.tolist()
+
+
+def test_spread_topics_equals_numpy():
+    rng = np.random.default_rng(2)
+    totals, background = rng.uniform(0, 5, (30, 7)), rng.dirichlet(np.ones(30))
+    alpha = rng.uniform(0.1, 1, 7).astype(np.float32)
+    words, running = np.full((2, 30, 7), np.nan, dtype=np.float32)
+    scale = 0.6 / (totals + 0.25).sum(axis=0)
+    spread_topics(totals, scale, 0.25, 0.4, background, alpha, words, running)
+    np.testing.assert_allclose(
+        words, (totals + 0.25) * scale + 0.4 * background[:, None], rtol=1e-6
+    )
+    np.testing.assert_allclose(words.sum(axis=0), 1, rtol=1e-5)
+    np.testing.assert_allclose(running, np.cumsum(words * alpha, axis=1), rtol=1e-5)
+
+
+def test_scramble_is_one_to_one_on_a_sample_and_within_32_bits():
+    sample = [*range(2000), *(2**32 - 1 - i for i in range(2000))]
+    images = [int(scramble(x)) for x in sample]
+    assert len(set(images)) == len(sample)
+    assert min(images) >= 0
+    assert max(images) < 2**32
+
+
+def test_stream_keys_differ_by_seed_document_and_sweep():
+    values = (0, 1, 2, 2**31, 2**32, 2**40)
+    keys = {int(stream_key(*args)) for args in itertools.product(values, values, (0, 1, 2, 77))}
+    # 144 keys of 32 bits: two meet by chance with probability 2e-6. Seeds are folded to 32 bits,
+    # so 2^32 and 1 are the same seed.
+    assert len(keys) == 5 * 6 * 4
+
+
+@pytest.mark.statistical
+def test_random_numbers_are_uniform_and_a_skewed_one_is_rejected():
+    """256 cells, chi-squared; false-alarm rate 1e-4."""
+    bar = chi2.isf(1e-4, 255)
+
+    def statistic(numbers):
+        cells = np.bincount((np.array(numbers) * 256).astype(int), minlength=256)
+        mean = len(numbers) / 256
+        return float(((cells - mean) ** 2 / mean).sum())
+
+    along = [float(unit(int(stream_key(5, 8, 1)), i)) for i in range(20_000)]
+    across = [float(unit(int(stream_key(5, d, 1)), 0)) for d in range(20_000)]
+    assert min(along) >= 0
+    assert max(along) < 1
+    assert statistic(along) < bar
+    assert statistic(across) < bar
+    assert statistic([u**1.1 for u in along]) > bar
+
+
+@pytest.mark.statistical
+def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
+    """Frequencies of all 27 assignments of one document; chi-squared, false-alarm rate 1e-4.
+
+    Documents are copies of one, each with a chain of its own, so that draws are independent; 15
+    sweeps from the mean-field answer are far more than three tokens need to mix.
+    """
+    n, tokens = 6000, [0, 1, 2]
+    batch = batch_of([tokens] * n, 3)
+    words = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.3], [0.3, 0.4, 0.4]], dtype=np.float32)
+    alpha = np.array([0.8, 0.5, 0.6], dtype=np.float32)
+    running = np.cumsum(words * alpha, axis=1, dtype=np.float32)
+    _, topics = drawn(batch, words, alpha)
+    for sweep in range(1, 16):
+        topics = resampled(batch, words, running, topics, sweep=sweep)
+    cells = np.bincount(topics.reshape(n, 3) @ np.array([9, 3, 1]), minlength=27)
+
+    def statistic(prior):
+        mean = n * twin.posterior(tokens, words, prior).ravel()
+        assert mean.min() > 20
+        return float(((cells - mean) ** 2 / mean).sum())
+
+    bar = chi2.isf(1e-4, 26)
+    assert statistic(alpha) < bar
+    assert statistic(1.3 * alpha) > bar
+
+
+@pytest.mark.statistical
+def test_drawn_topics_follow_the_shares():
+    """Exact binomial bounds on one topic's tokens; false-alarm rate 1e-6 at either end."""
+    n = 20_000
+    batch = batch_of([[0] * 4] * (n // 4), 2)
+    words, alpha, _ = topics_of(2, 2)
+    shares, topics = drawn(batch, words, alpha)
+    p, ones = float(shares[0, 1]), int((topics == 1).sum())
+    low, high = binom.ppf([1e-6, 1 - 1e-6], n, p)
+    assert low <= ones <= high
+    low, high = binom.ppf([1e-6, 1 - 1e-6], n, p + 0.05)
+    assert not low <= ones <= high
+    assert math.isclose(shares[0].sum(), 1, rel_tol=1e-6)
