@@ -53,6 +53,9 @@ from streamlda.source import Position, Source
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+#: How soon a thread that waits for Python's lock is given it.
+SWITCH_SECONDS = 0.0005
+
 #: Longest wait for records, or for an event where nothing is polled, in seconds.
 WAIT_SECONDS = 0.1
 
@@ -148,6 +151,9 @@ class Daemon:
         """
         for number in SIGNALS:
             signal.signal(number, self.signal)
+        # The worker asks for Python's lock again after each kernel; at the default it would wait
+        # 5 ms each time for a loop that is busy polling.
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._status.set_ready(True)
         self._supervisor.ready()
         try:

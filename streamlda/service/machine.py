@@ -245,6 +245,7 @@ class Machine:
         self._rounds, self._saved_at = event.rounds, event.time
         self._left_to_poll = self._left_to_learn = event.places_left
         self._dirty = self._owed = event.unsaved
+        self._fresh = event.fresh
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(Publish())

@@ -17,7 +17,8 @@ class Started:
     """All is open and restored; `places_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is behind a release that no checkpoint knows of yet.
+    `unsaved` if the state is behind a release that no checkpoint knows of yet; `fresh` if
+    something was learned since the last release.
     """
 
     time: float
@@ -25,6 +26,7 @@ class Started:
     rounds: int = 0
     snapshot: bool = False
     unsaved: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

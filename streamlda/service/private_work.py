@@ -110,6 +110,14 @@ class PrivateWork:
         stage = self._learner.engine.stage
         return None if stage is None else stage.open_places
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the running stage has records."""
+        if self._learner is None:
+            return self._voted > 0
+        stage = self._learner.engine.stage
+        return stage is not None and stage.places > 0
+
     def learn(self, batch: Batch) -> Learned:
         """Let the rows vote for words, or add them to the stage."""
         if self._learner is None:

@@ -126,6 +126,7 @@ def _started(restored: Restored, publisher: Publisher) -> Started:
         rounds=restored.work.rounds,
         snapshot=publisher.snapshots.latest() is not None,
         unsaved=released is not None,
+        fresh=restored.work.fresh,
     )
 
 

@@ -50,6 +50,10 @@ class Work(Protocol):
     def places_left(self) -> int | None:
         """Records until something is due; 0 if it is due now, None if nothing will be."""
 
+    @property
+    def fresh(self) -> bool:
+        """Whether records were learned from that are in no release yet."""
+
     def learn(self, batch: Batch) -> Learned:
         """Learn from at most `places_left` records."""
 
@@ -95,7 +99,7 @@ class PublicWork:
         shared_map: NDArray[np.float64] | None = None,
     ) -> None:
         self.places = 0
-        self._snapshots = 0
+        self._snapshots = self._released_at = 0
         self._settings, self._shared_map = settings, shared_map
         self._every, self._most, self._about = every, most, about
         self._blocks = Blocks()
@@ -126,6 +130,11 @@ class PublicWork:
         if self._most is not None and self._snapshots >= self._most:
             return None
         return self._every * (self._snapshots + 1) - self.places
+
+    @property
+    def fresh(self) -> bool:
+        """Whether records were learned from since the last snapshot."""
+        return self.places > self._released_at
 
     def learn(self, batch: Batch) -> Learned:
         """Learn from a batch; texts are kept until the words are known."""
@@ -162,6 +171,7 @@ class PublicWork:
     def release(self) -> Released:
         """Return a snapshot of all that was learned."""
         self._snapshots += 1
+        self._released_at = self.places
         try:
             if self._engine is None:
                 self._learn_words()
@@ -178,7 +188,11 @@ class PublicWork:
         if self._engine is None:
             return None
         assert self._vocabulary is not None
-        about = {"places": self.places, "snapshots": self._snapshots}
+        about = {
+            "places": self.places,
+            "snapshots": self._snapshots,
+            "released_at": self._released_at,
+        }
         waiting = self._blocks.waiting
         return store.capture(self._engine, position, self._vocabulary, about, waiting)
 
@@ -203,6 +217,7 @@ class PublicWork:
         self._engine = engine
         self._blocks = Blocks(saved.rows())
         self.places, self._snapshots = int(saved.about["places"]), int(saved.about["snapshots"])
+        self._released_at = int(saved.about["released_at"])
         # Another distance between snapshots counts from here.
         while self.places_left is not None and self.places_left < 0:
             self._snapshots += 1

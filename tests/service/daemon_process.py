@@ -1,0 +1,213 @@
+"""What the tests of the daemon share: documents, settings, real processes, and what they left."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from streamlda.arrays_file import to_json
+from streamlda.checkpoint import Checkpoints
+from streamlda.model import load
+from streamlda.settings import SETTINGS
+from streamlda.simulate import PlantedLDA
+from tests.service import planted
+
+ROOT = Path(__file__).resolve().parents[2]
+STREAMLDA = [sys.executable, "-P", "-m", "streamlda"]
+
+#: A small engine: it learns some 50,000 documents a second.
+SMALL = {
+    "topics.count": 3,
+    "topics.oversampling": 5,
+    "topics.warmup": 2000,
+    "words.hash_bits": 8,
+    "http.port": 0,
+    "log.format": "json",
+    "log.level": "debug",
+    "checkpoint.interval": "0.1 s",
+}
+
+
+def texts(n: int, *, seed: int = 1) -> list[str]:
+    """Return short documents of three planted topics; no two are equal."""
+    corpus = PlantedLDA(3, 200, seed=seed, mean_length=20)
+    corpus.words = planted.words(200)  # type: ignore[no-untyped-call]
+    return [f"{number} {text}" for number, text in enumerate(corpus.texts(n))]
+
+
+def write_documents(path: Path, documents: list[str]) -> Path:
+    """Write documents as JSON lines; return the path."""
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
+    return path
+
+
+def settings_of(folder: Path, source: Path, **more: Any) -> dict[str, Any]:
+    """Return settings by name: files, a small engine, all outputs in a folder."""
+    return {
+        "source.kind": "files",
+        "source.files": str(source),
+        "checkpoint.folder": str(folder / "checkpoints"),
+        "output.folder": str(folder / "snapshots"),
+        **SMALL,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+
+
+def arguments(settings: Mapping[str, Any]) -> list[str]:
+    """Return the command line of a daemon."""
+    flags = []
+    for name, value in settings.items():
+        flags += [SETTINGS[name].flag, str(value)]
+    return [*STREAMLDA, "run", *flags]
+
+
+#: Runs the command with changes to the code: behind these lines, in place of ``-m streamlda``.
+CHANGED = """
+from streamlda.__main__ import main
+main()
+"""
+
+
+def changed(settings: Mapping[str, Any], lines: str) -> list[str]:
+    """Return the command line of a daemon with changes to its code."""
+    python, safe, _, _, *rest = arguments(settings)
+    return [python, safe, "-c", lines + CHANGED, *rest]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment without settings, and with one thread for BLAS."""
+    found = {name: v for name, v in os.environ.items() if not name.startswith("STREAMLDA_")}
+    return {**found, "OPENBLAS_NUM_THREADS": "1", **more}
+
+
+class Daemon:
+    """A daemon in a process of its own, and the log lines that it wrote; it logs JSON."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], command: list[str] | None = None, **options: Any
+    ) -> None:
+        options.setdefault("env", environment())
+        command = command or arguments(settings)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        )
+        self.raw: list[bytes] = []
+        self._came = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._came:
+                self.raw.append(line)
+                self._came.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.end()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The log lines so far."""
+        with self._came:
+            return [json.loads(line) for line in self.raw]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the log lines of one event."""
+        return [line for line in self.lines if line["event"] == name]
+
+    def wait_for(self, name: str, n: int = 1, seconds: float = 60) -> dict[str, Any]:
+        """Return the n-th line of an event once it is there."""
+        until = time.monotonic() + seconds
+        with self._came:
+            while True:
+                found = [line for line in map(json.loads, self.raw) if line["event"] == name]
+                if len(found) >= n:
+                    line: dict[str, Any] = found[n - 1]
+                    return line
+                left = until - time.monotonic()
+                assert left > 0, f"no {name} came: {b''.join(self.raw).decode()}"
+                self._came.wait(left)
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def end(self, seconds: float = 120) -> int:
+        """Wait for the end; return the exit code, or minus the signal."""
+        code = self.process.wait(seconds)
+        self._reader.join()
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        if self.process.stdout.closed:
+            return code
+        assert self.process.stdout.read() == b"", "all that is said is said in the log"
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask for the end, and wait for it."""
+        self.send(number)
+        return self.end()
+
+
+def run_to_end(settings: Mapping[str, Any], **options: Any) -> Daemon:
+    """Run a daemon until it ends by itself, with exit code 0."""
+    with Daemon(settings, **options) as daemon:
+        code = daemon.end()
+    assert code == 0, b"".join(daemon.raw).decode()
+    return daemon
+
+
+class Left(NamedTuple):
+    """What a run left, but for times: comparable."""
+
+    state: str
+    rows: str
+    position: str
+    about: str
+    snapshots: dict[int, str]
+
+
+def left_by(folder: Path) -> Left:
+    """Return what is in the folders of `settings_of`: digests of all bytes but times."""
+    with Checkpoints.open(folder / "checkpoints") as store:
+        newest = store.newest()
+    assert newest is not None
+    assert newest.passed_over == ()
+    names = [
+        folder / "checkpoints" / f"{kind}-{newest.generation:06d}" for kind in ("state", "rows")
+    ]
+    state, rows = (_digest(path.read_bytes()) if path.exists() else "" for path in names)
+    return Left(state, rows, to_json(newest.position), to_json(newest.about), snapshots_in(folder))
+
+
+def snapshots_in(folder: Path) -> dict[int, str]:
+    """Return digests of the published snapshots, but for when they were made."""
+    found = {}
+    for path in sorted((folder / "snapshots").glob("snapshot-??????")):
+        model = load(path)
+        arrays = (model.components, model.alpha, model.background)
+        values = (model.settings, model.diagnostics, model.documents_seen, model.privacy)
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        found[int(path.name[-6:])] = _digest(content + to_json(values).encode())
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
