@@ -23,6 +23,7 @@ from bench.kinds import (
     within,
 )
 from bench.private import PRIVATE
+from bench.scaleout import SCALEOUT
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_private import WA16_PRIVATE
@@ -279,6 +280,7 @@ ALL = [
         time_linear_figures,
     ),
     *DAEMON,
+    *SCALEOUT,
     *PRIVATE,
     *WA16_FIGURE_1,
     *WA16_ONLINE,

@@ -23,6 +23,7 @@ from bench.contenders import CONTENDERS
 from bench.daemon import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.private_tasks import PRIVATE_TASKS
+from bench.scaleout import SCALEOUT_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
@@ -242,6 +243,7 @@ TASKS = {
         stream,
         rate,
         *DAEMON_TASKS,
+        *SCALEOUT_TASKS,
         *PRIVATE_TASKS,
         *WA16_FIGURE_1_TASKS,
         *WA16_ONLINE_TASKS,

@@ -94,5 +94,6 @@ def commands(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for command in (fit, run, topics, report, infer, evaluate, merge, map_command, budget, simulate, demo):
+COMMANDS = (fit, run, topics, report, infer, evaluate, merge, map_command, budget, simulate, demo)
+for command in COMMANDS:
     commands.add_command(command)

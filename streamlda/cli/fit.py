@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlda.cli.dask_fit import check_dask_usage, learn_on_dask
 from streamlda.cli.private_fit import PrivateRun
 from streamlda.cli.private_options import check_usage, private_options
 from streamlda.cli.running import Progress, RejectsFile, StopSignals
@@ -173,6 +174,12 @@ def _number(value: str, wanted: str) -> float:
     help="Write a JSON line for each record passed over: location, record, reason. "
     "[default: none is written]",
 )
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Learn on the workers of this Dask scheduler, which must see the files; no model is "
+    "written if anything fails. Not with --epsilon. [default: learn here]",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
 @private_options
 @click.pass_context
@@ -186,6 +193,7 @@ def fit(
     max_documents: int | None,
     output: str,
     rejects: str | None,
+    dask: str | None,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -205,6 +213,16 @@ def fit(
     inputs = [*sources, *([settings["vocabulary"]] if settings["vocabulary"] else [])]
     private = check_usage(context, settings)
     check_output(output, inputs)
+    if dask is not None:
+        check_dask_usage(sources, private=private, max_documents=max_documents, rejects=rejects)
+        words, most_words = _words(settings)
+        asked = _engine_settings(settings, most_words)
+        model, ingested = learn_on_dask(
+            *(dask, sources, file_format, text_field, compression, words, asked, quiet)
+        )
+        model.save(output)
+        _report(model, ingested, output, quiet)
+        return
     if private:
         for name in ("--documents-per-round", "--memory-documents"):
             if settings[name[2:].replace("-", "_")] is not None:
@@ -233,15 +251,19 @@ def fit(
             settings,
         )
         model.save(output)
-    if not quiet:
-        _summarize(model, ingested, output)
-    for message in model.diagnostics["warnings"]:
-        warn(message)
+    _report(model, ingested, output, quiet)
     if ingested.failure is not None:
         # The model of what could be read is saved; the exit code tells that it is not all.
         raise ingested.failure
     if signals.received:
         click.get_current_context().exit(128 + signals.received)
+
+
+def _report(model: TopicModel, ingested: Ingested, output: str, quiet: bool) -> None:
+    if not quiet:
+        _summarize(model, ingested, output)
+    for message in model.diagnostics["warnings"]:
+        warn(message)
 
 
 def _fit_privately(

@@ -54,7 +54,7 @@ from streamlda.source import Position, Source
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: How soon a thread that waits for Python's lock is given it.
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.00005
 
 #: Longest wait for records, or for an event where nothing is polled, in seconds.
 WAIT_SECONDS = 0.1
@@ -230,9 +230,10 @@ class Daemon:
                 if not self._rebuild_failed:
                     self._asked = n
             case Learn(number):
-                batch = self._batches.pop(number)
-                self._learned_to = batch.position
-                self._worker.learn(batch)
+                numbers = [n for n in self._batches if n <= number]
+                batches = [self._batches.pop(n) for n in numbers]
+                self._learned_to = batches[-1].position
+                self._worker.learn(batches)
             case Release():
                 self._worker.release()
             case FlushDeadLetters():

@@ -13,8 +13,8 @@ one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `
 
 What it holds to, whatever comes (``tests/service/test_machine.py``):
 
-- A batch is learned once, in order, and a checkpoint names the last batch learned: positions and
-  state are of one moment, though polls run ahead.
+- A batch is learned once, in order, several at a time, and a checkpoint names the last batch
+  learned: positions and state are of one moment, though polls run ahead.
 - No poll reaches beyond the place where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
   before each checkpoint, dead letters are flushed.
@@ -68,6 +68,10 @@ EXIT_UNFINISHED = 75
 
 #: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
 LONGEST_BACKOFF_SECONDS = 30.0
+
+
+#: Batches that are learned from at a time, at most: after a signal these are waited for.
+MOST_BATCHES = 16
 
 
 class Phase(Enum):
@@ -292,12 +296,15 @@ class Machine:
         self._rejected //= 2
 
     def _on_learned(self, event: Learned, out: list[Instruction]) -> None:
+        work = self._work
         self._done(Learn)
-        number, records, size = self._queue.popleft()
-        self.queued_bytes -= size
-        self._learned, self._dirty, self._fresh = number, True, True
+        assert isinstance(work, Learn)
         assert self._left_to_learn is not None
-        self._left_to_learn -= records
+        while self._queue and self._queue[0][0] <= work.batch:
+            _, records, size = self._queue.popleft()
+            self.queued_bytes -= size
+            self._left_to_learn -= records
+        self._learned, self._dirty, self._fresh = work.batch, True, True
         if event.rounds > self._rounds:
             out.append(LogLine("info", "round", {"rounds": event.rounds}))
             self._rounds = event.rounds
@@ -428,7 +435,7 @@ class Machine:
             # Only learning goes on beside it, and not what is owed to it.
             going = self.phase is not Phase.DRAINING or self._drain
             if going and not self._owed and self._left_to_learn != 0 and self._queue:
-                return Learn(self._queue[0][0])
+                return self._learn_next()
             return None
         if self._saving.at is not None:
             if time < self._saving.at:
@@ -445,12 +452,16 @@ class Machine:
         if self._dirty and (due or self.phase is Phase.EXHAUSTED):
             return checkpoint
         if self._queue:
-            return Learn(self._queue[0][0])
+            return self._learn_next()
         if self.phase is Phase.DRAINING:
             if self.rules.release_at_end and self._fresh:
                 return Release()
             return checkpoint if self._dirty else None
         return None
+
+    def _learn_next(self) -> Learn:
+        """Take all that waits: one that learns slower than it is polled is not asked so often."""
+        return Learn(self._queue[min(len(self._queue), MOST_BATCHES) - 1][0])
 
     def _pause_or_resume(self, out: list[Instruction]) -> None:
         limit = self.rules.queue_bytes
@@ -497,8 +508,8 @@ class Machine:
 
     def _clear_queue(self) -> None:
         """Forget what was not begun: it is behind the position of the next checkpoint."""
-        kept = 1 if isinstance(self._work, Learn) else 0
-        while len(self._queue) > kept:
+        begun = self._work.batch if isinstance(self._work, Learn) else 0
+        while self._queue and self._queue[-1][0] > begun:
             self.queued_bytes -= self._queue.pop()[2]
 
     def _exit(self, code: int, out: list[Instruction]) -> None:

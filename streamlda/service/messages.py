@@ -166,7 +166,7 @@ class Rebuild:
 
 @dataclass(frozen=True, slots=True)
 class Learn:
-    """Learn from a batch, numbered from 1 as they were polled; answered by `Learned`."""
+    """Learn from all batches up to this one, numbered from 1 as polled; answered by `Learned`."""
 
     batch: int
 

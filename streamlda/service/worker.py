@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -82,9 +82,9 @@ class Worker:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def learn(self, batch: Batch) -> None:
-        """Answered by `Learned` or `Failed`."""
-        self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batch)))
+    def learn(self, batches: Sequence[Batch]) -> None:
+        """Learn from batches in their order; answered by one `Learned` or `Failed`."""
+        self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batches)))
 
     def release(self) -> None:
         """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`."""
@@ -105,14 +105,15 @@ class Worker:
             log_failure(f"{what}-failed", error)
             self._tell(Failed(time.monotonic(), what))  # type: ignore[arg-type]
 
-    def _learn(self, batch: Batch) -> None:
-        with one_at_a_time():
-            found = self._work.learn(batch)
-        self._status.count("learned", found.learned)
-        self._status.count("short", found.short)
-        self._status.count("rejected", batch.rejects)
-        self._status.count("blank", batch.blanks - batch.rejects)
-        self._show()
+    def _learn(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            with one_at_a_time():
+                found = self._work.learn(batch)
+            self._status.count("learned", found.learned)
+            self._status.count("short", found.short)
+            self._status.count("rejected", batch.rejects)
+            self._status.count("blank", batch.blanks - batch.rejects)
+            self._show()
         self._tell(Learned(time.monotonic(), self._work.rounds))
 
     def _show(self) -> None:

@@ -440,7 +440,7 @@ class Life(RuleBasedStateMachine):
                 self.poll = n
             case Learn(n):
                 self.begin(instruction)
-                assert n == self.learned + 1 <= self.polled
+                assert self.learned < n <= self.polled
                 assert not self.owed, "a checkpoint comes after a release before further learning"
             case Release():
                 self.begin(instruction)
@@ -510,8 +510,7 @@ class Life(RuleBasedStateMachine):
         if fails:
             self.tell(Failed(self.time, names[type(work)]))
         elif isinstance(work, Learn):
-            self.learned += 1
-            self.left -= self.records[work.batch]
+            self.learn_up_to(work.batch)
             self.tell(Learned(self.time, rounds=self.learned // 4))
         elif isinstance(work, Checkpoint):
             self.writing = work.batch
@@ -523,6 +522,10 @@ class Life(RuleBasedStateMachine):
             self.left = self.left_to_poll = places or 0
             self.owed = True
             self.tell(ReleaseDone(self.time, True, places))
+
+    def learn_up_to(self, batch):
+        self.left -= sum(self.records[n] for n in range(self.learned + 1, batch + 1))
+        self.learned = batch
 
     @precondition(lambda self: self.writing is not None)
     @rule(fails=rarely(10))
@@ -605,8 +608,7 @@ class Life(RuleBasedStateMachine):
     def answer_well(self):
         work, self.work = self.work, None
         if isinstance(work, Learn):
-            self.learned += 1
-            self.left -= self.records[work.batch]
+            self.learn_up_to(work.batch)
             self.tell(Learned(self.time))
         elif isinstance(work, Release):
             self.owed = True

@@ -1,0 +1,164 @@
+"""What comes before the first round: the words, and a map, from the first documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.engine import Engine, first_map
+from streamlda.engine_settings import EngineSettings
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, VocabularyError
+from streamlda.ingest import Counts
+from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.shards import Corpus, Rows, Shard, rows_of
+from streamlda.scaleout.sums import Plan, told
+from streamlda.threads import one_blas_thread
+from streamlda.vocabulary import Vocabulary
+from streamlda.words import VOCABULARY_CHARACTERS, WordsToLearn
+
+Words = Vocabulary | WordsToLearn | None
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """Where the first round begins.
+
+    Attributes
+    ----------
+    plan : Plan
+    vocabulary_documents : int
+        Documents that the words were learned from; 0 for given ones.
+    """
+
+    plan: Plan
+    vocabulary_documents: int
+
+
+def begin(
+    run: Run,
+    corpus: Corpus,
+    settings: EngineSettings,
+    words: Words,
+    shared_map: NDArray[np.float64] | None,
+) -> Beginning:
+    """Return the plan of the first round: the words, and a map from the first documents.
+
+    Of the first documents no more are read, on workers, than one process would hold: those that
+    the words are learned from, and those of the warm-up. Time O(documents nnz m), here.
+
+    Parameters
+    ----------
+    run : Run
+    corpus : Corpus
+    settings : EngineSettings
+        With words, `n_features` becomes their number.
+    words : Vocabulary, WordsToLearn or None
+    shared_map : ndarray of shape (d, m) or None
+        Then no map is made.
+
+    Raises
+    ------
+    InsufficientDataError
+        If there are no texts to learn words from, or fewer than 2 documents of 3 known words.
+    InvalidDocumentsError, VocabularyError
+        If texts come without words, columns are not those of the words, or words are too few.
+    InvalidSettingError
+        If the shared map does not fit.
+    """
+    learning = words.documents if isinstance(words, WordsToLearn) else 0
+    wanted = max(learning, settings.warmup_documents if shared_map is None else 0)
+    first = _first_rows(run, corpus, wanted)
+    learned_from = 0
+    if isinstance(words, WordsToLearn):
+        texts = _beginning_of(first, words.documents)
+        if not texts:
+            raise InsufficientDataError(
+                "words must be learned from texts, got "
+                f"texts=0 shards={len(corpus.shards)}; check the paths and the text field, and "
+                "leave the vocabulary out where shards are counts"
+            )
+        words, learned_from = words.learn(texts), len(texts)
+    n_features = settings.n_features if words is None else words.n_features
+    if n_features < settings.n_components:
+        raise VocabularyError(
+            "there must be at least as many words as topics, got "
+            f"words={n_features} n_components={settings.n_components}; ask for fewer topics"
+        )
+    settings = replace(settings, n_features=n_features)
+    if shared_map is None:
+        shared_map = _map_of(first, settings, words)
+    # Raises if it does not fit the settings.
+    Engine(settings, shared_map=shared_map)
+    plan = Plan(settings, shared_map, settings.n_triple_columns, words)
+    return Beginning(plan, learned_from)
+
+
+def _beginning_of(first: list[Rows], documents: int) -> list[str]:
+    """Return the texts that words are learned from: those that one process takes."""
+    texts: list[str] = []
+    characters = 0
+    for text in (text for rows in first for text in rows.texts or ()):
+        if len(texts) >= documents or characters >= VOCABULARY_CHARACTERS:
+            break
+        texts.append(text)
+        characters += len(text)
+    return texts
+
+
+def _map_of(
+    first: list[Rows], settings: EngineSettings, words: Vocabulary | None
+) -> NDArray[np.float64]:
+    counts, batches = Counts(), []
+    for rows in first:
+        batches.append(rows.encoded(words, counts))
+        columns = batches[-1].n_features
+        if columns != settings.n_features:
+            raise InvalidDocumentsError(
+                "documents must have a column for each word of the vocabulary, got "
+                f"n_features={columns} expected={settings.n_features}; give all shards the same "
+                "columns, and EngineSettings their number"
+            )
+    usable = sum(int(batch.usable.sum()) for batch in batches)
+    if usable < 2:
+        raise InsufficientDataError(
+            f"topics need at least 2 documents of {MIN_TOKENS} known words, got "
+            f"usable={usable} documents={counts.documents} short={counts.short}; check the text "
+            "field, the token pattern and the vocabulary"
+        )
+    warmup = DocumentBatch.joined(batches).rows(0, settings.warmup_documents)
+    with one_blas_thread():
+        return first_map([warmup], settings)
+
+
+def _first_rows(run: Run, corpus: Corpus, wanted: int) -> list[Rows]:
+    """Return the first rows of the corpus, read on workers; nobody else needs to see the files."""
+    first: list[Rows] = []
+    rows = characters = 0
+    for shard, value in zip(corpus.shards, corpus.values, strict=True):
+        if rows >= wanted or characters >= VOCABULARY_CHARACTERS:
+            break
+        task = run.task("first", _head, shard, run.given(value), wanted - rows)
+        found: list[Rows] = run.compute(task)
+        first += found
+        rows += sum(map(len, found))
+        characters += sum(len(text) for part in found for text in part.texts or ())
+    return first
+
+
+def _head(shard: Shard, value: Any, wanted: int) -> list[Rows]:
+    found: list[Rows] = []
+    left = wanted
+    characters = 0
+    with told(shard):
+        for rows in rows_of(shard, value):
+            part = rows.slice(0, left)
+            found.append(part)
+            left -= len(part)
+            characters += sum(map(len, part.texts or ()))
+            if left <= 0 or characters >= VOCABULARY_CHARACTERS:
+                break
+    return found

@@ -1,0 +1,278 @@
+"""The cluster: reached, checked, given tasks and waited for. Only this module knows Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streamlda.errors import MissingExtraError, SourceError
+
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+    from distributed import Client
+
+T = TypeVar("T")
+
+#: Packages that must be the same everywhere, for messages to be read.
+ALIKE = ("dask", "distributed", "cloudpickle")
+
+#: Packages that must be the same here and on workers, for kernels to give the same.
+ALIKE_ON_WORKERS = ("streamlda", "numpy", "numba", "scipy")
+
+#: Results that one task of a tree joins.
+FAN_IN = 4
+
+#: Longest wait for a worker, at the beginning or after the last one is gone, in seconds.
+PATIENCE_SECONDS = 60.0
+
+#: How often reports and workers are looked at while a result is waited for, in seconds.
+POLL_SECONDS = 0.5
+
+
+class ClusterError(SourceError):
+    """A Dask cluster that cannot be reached, does not fit, or was lost."""
+
+
+@contextmanager
+def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
+    """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end.
+
+    Parameters
+    ----------
+    address : str
+        As in ``tcp://host:8786``.
+    timeout_seconds : float, default 10
+        Longest wait for the scheduler, and for a worker.
+
+    Raises
+    ------
+    MissingExtraError
+        If distributed is not installed.
+    ClusterError
+        If nothing answers, or the cluster does not fit.
+    """
+    if find_spec("distributed") is None:
+        raise MissingExtraError("distributed", "dask", "learning on a Dask cluster")
+    import warnings
+
+    from distributed import Client
+
+    try:
+        # Asked first: a client that cannot connect leaves a thread behind, and one that is then
+        # collected while the next one starts was seen to wait for it, and it for the other.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, _answers(address, timeout_seconds)).result()
+        with warnings.catch_warnings():
+            # Versions that differ are an error here, and told as one below.
+            warnings.filterwarnings("ignore", "(?s).*Mismatched versions found")
+            client = Client(address, timeout=timeout_seconds, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            "a Dask scheduler must answer, got "
+            f"address={address!r} seconds={timeout_seconds:g} ({type(error).__name__}); start it "
+            "(dask scheduler), and check the address and its port"
+        ) from error
+    with client:
+        check_cluster(client, timeout_seconds)
+        yield client
+
+
+async def _answers(address: str, timeout_seconds: float) -> None:
+    """Raise what connecting raises, if it does."""
+    from distributed.comm.core import connect as reach
+    from distributed.security import Security
+
+    security: Any = Security()  # type: ignore[no-untyped-call]
+    options = security.get_connection_args("client")
+    comm: Any = await reach(address, timeout=timeout_seconds, **options)  # type: ignore[no-untyped-call]
+    await comm.close()
+
+
+def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> None:
+    """Raise `ClusterError` if there is no worker, or versions differ.
+
+    Time: one message to every worker.
+    """
+    from distributed import TimeoutError as DaskTimeoutError
+
+    if not client.nthreads():  # type: ignore[no-untyped-call]
+        try:
+            client.wait_for_workers(1, timeout=timeout_seconds)
+        except DaskTimeoutError as error:
+            raise ClusterError(
+                "a Dask cluster must have a worker, got "
+                f"workers=0 seconds={timeout_seconds:g}; start some: dask worker ADDRESS "
+                "--nthreads 1"
+            ) from error
+    found: Any = client.get_versions()
+    ours = found["client"]["packages"]
+    there = [about["packages"] for about in found["workers"].values()]
+    # Nothing is said of the scheduler's Python: it only passes on what others wrote.
+    versions = {"python": (_first_two(ours["python"]), {_first_two(a["python"]) for a in there})}
+    for name in ALIKE:
+        versions[name] = ours[name], {a[name] for a in [*there, found["scheduler"]["packages"]]}
+    for name in ALIKE_ON_WORKERS:
+        run: Any = client.run(version, name, on_error="return")
+        answers = run.values()
+        versions[name] = version(name), {a if isinstance(a, str) else "none" for a in answers}
+    differing = [
+        f"{name}={mine} there={','.join(sorted(map(str, theirs - {mine})))}"
+        for name, (mine, theirs) in versions.items()
+        if theirs - {mine}
+    ]
+    if differing:
+        raise ClusterError(
+            "packages must have the same versions here and on the cluster, got "
+            f"{'; '.join(differing)}; install the same on all machines"
+        )
+
+
+def _first_two(numbers: str | None) -> str:
+    return ".".join((numbers or "none").split(".")[:2])
+
+
+class Given:
+    """A value that is sent with the tasks. What it is does not show where tasks are shown."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Given()"
+
+
+def _value(given: Given) -> Any:
+    return given.value
+
+
+class Run:
+    """The tasks of one fit: made, computed in one graph, waited for.
+
+    Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    patience_seconds : float
+        How long to wait for workers when all are gone.
+    """
+
+    def __init__(self, client: Client, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._client: Any = client
+        self._patience = patience_seconds
+        self._id = f"r{secrets.token_hex(4)}0"
+        self._made = 0
+
+    def task(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Delayed:
+        """Return a call to be made on a worker; arguments may be tasks, or small values."""
+        from dask.delayed import delayed
+
+        make: Any = delayed(function, pure=False, traverse=False)
+        return make(*arguments, dask_key_name=self._name(kind))  # type: ignore[no-any-return]
+
+    def given(self, value: Any) -> Any:
+        """Return what stands for a value in a graph, sent once; tasks and futures stay."""
+        from dask.base import is_dask_collection
+        from distributed import Future
+
+        if value is None or is_dask_collection(value) or isinstance(value, Future):
+            return value
+        return self.task("given", _value, Given(value))
+
+    def tree(self, kind: str, join: Callable[..., T], leaves: Sequence[Delayed]) -> Delayed:
+        """Return the task that joins all leaves, neighbours first: the order is always the same."""
+        level = list(leaves)
+        while len(level) > 1:
+            starts = range(0, len(level), FAN_IN)
+            groups = [level[start : start + FAN_IN] for start in starts]
+            level = [self.task(kind, join, *own) if own[1:] else own[0] for own in groups]
+        return level[0]
+
+    def compute(
+        self,
+        root: Delayed,
+        reports: Sequence[Delayed] = (),
+        on_report: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Compute a task and return its result; what it needs is forgotten as soon as it can be.
+
+        Parameters
+        ----------
+        root : Delayed
+        reports : sequence of Delayed
+            Small tasks whose results are wanted as they come.
+        on_report : callable, optional
+            Called with each, in this thread, within a second.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler or all workers are gone, or a task ended its workers again and again.
+        Exception
+            What a task raised. All tasks are cancelled then.
+        """
+        import dask
+        from distributed import CancelledError, KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        # The map goes to the scheduler once, and it is as large as it is.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            futures: Any = self._client.compute([root, *reports])
+        try:
+            self._wait(futures[0], futures[1:], on_report)
+            return futures[0].result()
+        except BaseException as error:
+            # Also at Ctrl-C: what is not done yet is wanted by nobody.
+            self._client.cancel(futures, force=True)
+            if isinstance(error, KilledWorker):
+                raise ClusterError(
+                    "a task must not end its worker, got "
+                    f"task={error.task} workers lost={error.allowed_failures + 1}; give workers "
+                    "more memory, or cut the documents into more shards, and see their logs"
+                ) from error
+            if isinstance(error, CancelledError | CommClosedError):
+                raise ClusterError(
+                    "a scheduler must stay until the end, got a lost connection "
+                    f"({type(error).__name__}); nothing was written: start the cluster and fit "
+                    "again"
+                ) from error
+            raise
+
+    def _wait(self, root: Any, reports: list[Any], on_report: Callable[[Any], None] | None) -> None:
+        done = threading.Event()
+        root.add_done_callback(lambda _: done.set())
+        alone_since: float | None = None
+        waiting = list(reports) if on_report else []
+        while True:
+            done.wait(POLL_SECONDS)
+            for future in [future for future in waiting if future.status == "finished"]:
+                assert on_report is not None
+                waiting.remove(future)
+                on_report(future.result())
+            if root.done():
+                # Of a root that failed, reports may never come.
+                if root.status == "finished" and on_report is not None:
+                    for future in waiting:
+                        on_report(future.result())
+                return
+            if self._client.nthreads():
+                alone_since = None
+                continue
+            alone_since = alone_since or time.monotonic()
+            if time.monotonic() - alone_since > self._patience:
+                raise ClusterError(
+                    "a cluster must have workers until the end, got workers=0 "
+                    f"seconds={self._patience:g}; start workers and fit again"
+                )
+
+    def _name(self, kind: str) -> str:
+        self._made += 1
+        return f"streamlda-{kind}-{self._id}-{self._made}"

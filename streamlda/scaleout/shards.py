@@ -1,0 +1,316 @@
+"""What is read: files or partitions cut into shards, and the rows of a shard, block by block."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from glob import has_magic
+from itertools import islice, pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
+from streamlda.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
+from streamlda.source import Poll, open_source
+from streamlda.vocabulary import Vocabulary
+
+#: Tasks that files are cut into if nothing else is said: as many whatever the cluster, so that
+#: models do not depend on it.
+SHARDS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How files are read: options of the connector ``files``, with its defaults.
+
+    Parameters
+    ----------
+    format : {"auto", "text", "jsonl", "csv", "parquet"}
+    text_field : str
+    compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}
+    encoding : str
+    """
+
+    format: str = "auto"
+    text_field: str = "text"
+    compression: str | None = "infer"
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of the documents that one task reads.
+
+    Attributes
+    ----------
+    name : str
+        Tells it from other shards: sums of one shard are never added twice.
+    paths : tuple of str
+        Files, in order; none for a partition, whose value is handed over with the shard.
+    reading : Reading
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    reading: Reading = field(default_factory=Reading)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Shards in the order of their documents, made by `of_files` or `of_partitions`.
+
+    Attributes
+    ----------
+    shards : tuple of Shard
+    values : tuple
+        For each shard what its task is handed: a partition, or what Dask makes one of; None for
+        files.
+    """
+
+    shards: tuple[Shard, ...]
+    values: tuple[Any, ...] = field(repr=False)
+
+
+def of_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    reading: Reading | None = None,
+    *,
+    shards: int = SHARDS,
+) -> Corpus:
+    """Cut files into shards of about equal size, in reading order.
+
+    Every worker must find the files under the same names. A file is never cut: a corpus in one
+    file is one task.
+
+    Parameters
+    ----------
+    paths : str, path or iterable of them
+        Files, directories, globs or fsspec URLs, as the connector ``files`` takes them.
+    reading : Reading, optional
+    shards : int, default 64
+        Most tasks; at least 1. Give a large cluster a few for each worker.
+
+    Raises
+    ------
+    SourceError
+        For a path that is missing or has no files behind it, or a file that is named twice.
+    InvalidSettingError
+        If `shards` is below 1.
+    """
+    if shards < 1:
+        raise InvalidSettingError(
+            f"files must be cut into at least 1 shard, got shards={shards}; leave it out for "
+            f"{SHARDS}"
+        )
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = [file for path in given for file in _expanded(os.fspath(path))]
+    if not files:
+        raise SourceError("files must be named, got paths=[]; name a file or a directory")
+    often = Counter(name for name, _ in files)
+    name, times = often.most_common(1)[0]
+    if times > 1:
+        raise SourceError(
+            f"each file must be read once, got name={name!r} {times} times; "
+            "leave out the paths that lead to it again"
+        )
+    ends = np.cumsum([size for _, size in files])
+    middles = ends - np.array([size for _, size in files]) / 2
+    shard_of = np.minimum((middles / ends[-1] * shards).astype(int), shards - 1)
+    groups = [np.flatnonzero(shard_of == number).tolist() for number in range(shards)]
+    how = reading or Reading()
+    made = tuple(
+        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i][0] for i in own), how)
+        for own in groups
+        if own
+    )
+    return Corpus(made, (None,) * len(made))
+
+
+def of_partitions(partitions: Any) -> Corpus:
+    """Take each partition of a Dask collection, or each element of a list, as a shard.
+
+    Parameters
+    ----------
+    partitions : dask.bag.Bag, dask.array.Array or sequence
+        A bag of texts; an array of counts in blocks of whole rows; or a list of what is, or what
+        Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of counts
+        with equal columns, or `DocumentBatch`. What is delayed is made anew, where it is used, in
+        each round, and must come out the same; what lies here is sent with the tasks of each.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If there is no partition, or blocks of an array are no whole rows.
+    """
+    if hasattr(partitions, "to_delayed"):
+        blocks = np.asarray(partitions.to_delayed(), dtype=object)
+        if blocks.size != len(blocks):
+            raise InvalidDocumentsError(
+                "blocks of an array must be whole rows, got "
+                f"blocks={blocks.shape}; rechunk it: array.rechunk({{1: -1}})"
+            )
+        partitions = blocks.ravel().tolist()
+    if isinstance(partitions, str) or not isinstance(partitions, Sequence) or not partitions:
+        raise InvalidDocumentsError(
+            "partitions must be a Dask bag or array, or a list with at least 1 of them, got "
+            f"type={type(partitions).__name__}; pass a list of partitions"
+        )
+    shards = tuple(Shard(f"partition {number}") for number in range(len(partitions)))
+    return Corpus(shards, tuple(partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Documents of a shard that were read together: texts, or counts.
+
+    Attributes
+    ----------
+    texts : list of str or None
+    batch : DocumentBatch or None
+    rejects : Counter of str
+        Records passed over with them, by reason.
+    blanks : int
+        Texts that stand for a record without one.
+    """
+
+    texts: list[str] | None = field(repr=False)
+    batch: DocumentBatch | None = field(repr=False)
+    rejects: Counter[str]
+    blanks: int = 0
+
+    def __len__(self) -> int:
+        return len(self.texts) if self.texts is not None else len(self.batch or ())
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Return rows `start` to `stop`, without rejects."""
+        texts = None if self.texts is None else self.texts[start:stop]
+        batch = None if self.batch is None else self.batch.rows(start, stop)
+        return Rows(texts, batch, Counter())
+
+    def encoded(self, vocabulary: Vocabulary | None, counts: Counts) -> DocumentBatch:
+        """Return the documents as counts, and add what was met to `counts`.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If texts come without a vocabulary.
+        """
+        counts.rejects.update(self.rejects)
+        counts.documents += len(self) - self.blanks
+        counts.blanks += self.blanks
+        if self.texts is None:
+            assert self.batch is not None
+            batch = self.batch
+            counts.tokens += int(batch.lengths.sum())
+        else:
+            if vocabulary is None:
+                raise InvalidDocumentsError(
+                    "texts must be read by a vocabulary, got vocabulary=None; pass a Vocabulary "
+                    "or WordsToLearn, or partitions of counts"
+                )
+            encoded = vocabulary.encode(self.texts)
+            batch = encoded.batch
+            counts.tokens += encoded.tokens
+            counts.unseen_tokens += encoded.unseen_tokens
+        counts.short += batch.n_documents - int(batch.usable.sum()) - self.blanks
+        return batch
+
+
+def rows_of(shard: Shard, value: Any, *, blanks: bool = False) -> Iterator[Rows]:
+    """Read a shard, block by block.
+
+    Parameters
+    ----------
+    shard : Shard
+    value : object
+        Of a partition; None for files.
+    blanks : bool, default False
+        Whether a record of a file that has no text becomes an empty one, so that the number of a
+        row depends on the number of records before it alone.
+
+    Raises
+    ------
+    SourceError
+        If a file cannot be read. Bad records are passed over and counted.
+    InvalidDocumentsError
+        If a partition holds neither texts nor counts.
+    """
+    if shard.paths:
+        yield from _polled(shard, blanks)
+        return
+    if isinstance(value, DocumentBatch):
+        yield Rows(None, value, Counter())
+    elif hasattr(value, "shape"):
+        yield Rows(None, DocumentBatch.from_matrix(value), Counter())
+    else:
+        # A text is an iterable of texts, too.
+        listed = isinstance(value, Iterable) and not isinstance(value, str)
+        texts = iter(value if listed else [value])
+        while block := list(islice(texts, BLOCK_DOCUMENTS)):
+            if not listed or not all(isinstance(text, str) for text in block):
+                raise InvalidDocumentsError(
+                    "a partition must be a list of texts or a matrix of counts, got "
+                    f"type={type(value).__name__}; convert it first"
+                )
+            yield Rows(block, None, Counter())
+
+
+def _polled(shard: Shard, blanks: bool) -> Iterator[Rows]:
+    source = open_source("files", list(shard.paths), **asdict(shard.reading))
+    try:
+        ended = False
+        while not ended:
+            poll = source.poll(BLOCK_DOCUMENTS, POLL_SECONDS)
+            poll.check(BLOCK_DOCUMENTS if blanks else None)
+            ended = poll.exhausted
+            texts = list(_with_blanks(poll)) if blanks else poll.texts
+            rejects = Counter(reject.reason for reject in poll.rejects)
+            if texts or rejects:
+                yield Rows(texts, None, rejects, len(texts) - len(poll.texts))
+    finally:
+        source.close()
+
+
+def _with_blanks(poll: Poll) -> Iterator[str]:
+    texts = iter(poll.texts)
+    for before, gap in pairwise([0, *poll.gaps]):
+        yield from islice(texts, gap - before)
+        yield ""
+    yield from texts
+
+
+def _expanded(given: str) -> list[tuple[str, int]]:
+    """Return the files that a path stands for, sorted, with their sizes, of unknown size 1."""
+    try:
+        file_system, path = fsspec.core.url_to_fs(given)
+        if has_magic(path) and not file_system.exists(path):
+            found, root = file_system.glob(path, detail=True), os.path.dirname(path)  # noqa: PTH120
+        elif (info := file_system.info(path))["type"] == "directory":
+            found, root = file_system.find(path, detail=True), path
+        else:
+            found, root = {path: info}, ""
+    except (ImportError, ValueError, OSError) as error:
+        raise SourceError(
+            f"a path must exist and be readable, got path={given!r} ({type(error).__name__}); "
+            "check the spelling and its permissions, on the driver and on the workers"
+        ) from error
+    files = []
+    for name in sorted(found):
+        below = PurePosixPath(name.removeprefix(root)).parts if root else ()
+        info = found[name]
+        if info["type"] == "directory" or any(part.startswith(".") for part in below):
+            continue
+        shown = name if "file" in file_system.protocol else file_system.unstrip_protocol(name)
+        files.append((str(shown), max(1, int(info.get("size") or 1))))
+    if not files:
+        raise SourceError(
+            f"a directory or glob must contain files, got path={given!r} with none (hidden files "
+            "do not count); check the spelling"
+        )
+    return files

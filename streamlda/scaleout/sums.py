@@ -1,0 +1,221 @@
+"""The sums of shards: what a task returns, and how two of them become one. All pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.engine import Engine, map_digest
+from streamlda.engine_settings import EngineSettings
+from streamlda.errors import (
+    InvalidDocumentsError,
+    InvalidSettingError,
+    MissingExtraError,
+    SourceError,
+)
+from streamlda.ingest import Counts
+from streamlda.moments import Moments
+from streamlda.scaleout.shards import Shard, rows_of
+from streamlda.threads import one_at_a_time, one_blas_thread
+from streamlda.vocabulary import Vocabulary
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that the tasks of a round share.
+
+    Attributes
+    ----------
+    settings : EngineSettings
+    whitening : ndarray of shape (d, m)
+        W of the round.
+    triple_columns : int
+        t; 0 for a sketch, which takes the pair statistic only.
+    vocabulary : Vocabulary or None
+        None if shards are counts.
+    about : tuple of str
+        Digests of map and words, which tell sums of this plan from those of another.
+    """
+
+    settings: EngineSettings
+    whitening: NDArray[np.float64] = field(repr=False)
+    triple_columns: int
+    vocabulary: Vocabulary | None = None
+    about: tuple[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        words = "" if self.vocabulary is None else self.vocabulary.fingerprint
+        # Once for all tasks: it takes as long as to sum a hundred documents.
+        object.__setattr__(self, "about", (map_digest(self.whitening), words))
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums of some shards, raw.
+
+    Attributes
+    ----------
+    arrays : mapping of str to ndarray
+        Of `Moments.state`: 8 (3 d + d m + d t + 2 t^2 + 2 t^3) bytes, whatever the documents.
+    usable : mapping of str to int
+        The shards in it, by name, and how many documents of each were learned from.
+    counts : Counts
+        What was met.
+    tokens_seen : int
+        Tokens of all documents in the vocabulary.
+    about : tuple of str
+        Of the plan.
+    """
+
+    arrays: Arrays = field(repr=False)
+    usable: Mapping[str, int]
+    counts: Counts
+    tokens_seen: int
+    about: tuple[str, str]
+
+    @property
+    def documents(self) -> int:
+        """Documents learned from."""
+        return sum(self.usable.values())
+
+    def engine(self, plan: Plan) -> Engine:
+        """Return an engine with a shared map, as if it had seen the documents itself.
+
+        Of a sketch it makes a better map, and no topics.
+        """
+        counters = {
+            "documents_seen": self.documents,
+            "documents_skipped": int(self.arrays["tally"][1]),
+            "tokens_seen": self.tokens_seen,
+            "rounds_finished": 0,
+            "behind_map": 0,
+        }
+        arrays = {f"current.{name}": array for name, array in self.arrays.items()}
+        arrays["current.whitening"] = plan.whitening
+        values = {"settings": asdict(plan.settings), "counters": counters, "shared_map": True}
+        return Engine.from_state(arrays, values)
+
+
+def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
+    """Sum all documents of a shard into one set of arrays; the task of a round.
+
+    Time O(nnz m + t^3 / 3) a document, memory one set of arrays and one block of documents.
+
+    Parameters
+    ----------
+    plan : Plan
+    shard : Shard
+    value : object
+        Of a partition; None for files.
+    before : int
+        Number of the first document, by which documents are dealt to the two halves that noise is
+        measured by (`streamlda.moments.half_of`). With the number of documents in all shards
+        before, the halves are those of one engine over all.
+
+    Raises
+    ------
+    SourceError
+        If a file cannot be read, or an optional package is missing on the worker.
+    InvalidDocumentsError
+        If documents have other columns than the map, or counts cannot be used.
+    """
+    moments = Moments(plan.whitening, plan.triple_columns)
+    moments.documents = before
+    counts, tokens = Counts(), 0
+    with single_threaded(), told(shard):
+        for rows in rows_of(shard, value):
+            batch = rows.encoded(plan.vocabulary, counts)
+            moments.add(batch)
+            tokens += int(batch.lengths.sum())
+    moments.documents -= before
+    usable = {shard.name: moments.documents}
+    return Sums(moments.state(), usable, counts, tokens, plan.about)
+
+
+def merged(one: Sums, *others: Sums) -> Sums:
+    """Return the sums of disjoint sets of shards; none of them is changed.
+
+    Time O((d m + t^3) sets), memory one set of arrays.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a shard is in two, or they were taken through different maps or words.
+    """
+    arrays = {name: array.copy() for name, array in one.arrays.items()}
+    usable = dict(one.usable)
+    for other in others:
+        twice = sorted({*usable} & {*other.usable})
+        if twice:
+            raise InvalidSettingError(
+                f"each shard must be summed once, got shards={','.join(twice[:5])} in two sums; "
+                "merge sums of disjoint shards"
+            )
+        shapes = [{n: a.shape for n, a in found.items()} for found in (arrays, other.arrays)]
+        if one.about != other.about or shapes[0] != shapes[1]:
+            (a_map, a_words), (b_map, b_words) = one.about, other.about
+            raise InvalidSettingError(
+                "sums can be merged only when they share map and words, got "
+                f"map={a_map},{b_map} words={a_words[:16]},{b_words[:16]}; "
+                "take all of them by one plan"
+            )
+        usable |= other.usable
+        for name, array in arrays.items():
+            array += other.arrays[name]
+    # The number of triple columns is no sum.
+    arrays["tally"][2] = one.arrays["tally"][2]
+    return Sums(
+        arrays,
+        usable,
+        added([one.counts, *(other.counts for other in others)]),
+        one.tokens_seen + sum(other.tokens_seen for other in others),
+        one.about,
+    )
+
+
+def added(parts: Sequence[Counts]) -> Counts:
+    """Return what was met in all of them."""
+    total = Counts()
+    for part in parts:
+        total.rejects.update(part.rejects)
+        numbers = {
+            name: getattr(total, name) + getattr(part, name)
+            for name in ("documents", "short", "tokens", "unseen_tokens", "blanks")
+        }
+        total = replace(total, **numbers)
+    return total
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Keep kernels and linear algebra to this thread: workers are what runs side by side.
+
+    Whatever the environment of the worker says; and where Numba's scheduler cannot be entered
+    twice, threads of one worker take turns.
+    """
+    before = numba.get_num_threads()
+    with one_at_a_time(), one_blas_thread():
+        numba.set_num_threads(1)
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
+
+
+@contextmanager
+def told(shard: Shard) -> Iterator[None]:
+    """Name the shard in an error, which comes back from another machine."""
+    try:
+        yield
+    except MissingExtraError as error:
+        raise SourceError(f"{error}, on every worker: shard={shard.name!r}") from error
+    except InvalidDocumentsError as error:
+        raise InvalidDocumentsError(f"{error}: shard={shard.name!r}") from error

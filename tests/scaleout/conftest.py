@@ -1,0 +1,67 @@
+"""A cluster of two worker processes on this machine, and what is learned from on it."""
+
+import contextlib
+import itertools
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine_settings import EngineSettings
+from streamlda.scaleout import connect
+from streamlda.simulate import PlantedLDA
+
+D = 60
+
+
+@contextlib.contextmanager
+def cluster_of(workers, **options):
+    """Start a cluster whose workers a nanny starts again when they are killed."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+        **options,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def cluster():
+    with cluster_of(2) as started:
+        yield started
+
+
+@pytest.fixture
+def client(cluster):
+    with connect(cluster.scheduler_address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def settings():
+    return EngineSettings(n_components=3, n_features=D, warmup_documents=300, oversampling=8)
+
+
+@pytest.fixture(scope="session")
+def documents():
+    planted = PlantedLDA(3, D, seed=4, mean_length=12, topic_concentration=0.1)
+    batch = planted.documents(5000)
+    counts = scipy.sparse.csr_matrix((batch.counts, batch.word_ids, batch.row_pointers), (5000, D))
+    # Every fortieth is blank.
+    kept = scipy.sparse.diags_array((np.arange(5000) % 40 > 0).astype(float))
+    return DocumentBatch.from_matrix(kept @ counts)
+
+
+@pytest.fixture(scope="session")
+def cut(documents):
+    """Partitions of unequal size."""
+    ends = [0, 700, 701, 1500, 2600, 2600, 3333, 4100, 5000]
+    return [documents.rows(a, b) for a, b in itertools.pairwise(ends)]
