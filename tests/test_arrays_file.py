@@ -384,7 +384,7 @@ def test_an_array_is_held_once_after_reading(tmp_path: Path) -> None:
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert found.arrays["sums"].sum() == 500_000
-    assert kept == pytest.approx(4_000_000, rel=0.01)
+    assert kept == pytest.approx(4_000_000, rel=0.05)
 
 
 def test_a_claimed_size_is_not_allocated(scratch: Path, valid: bytes) -> None:

@@ -21,7 +21,7 @@ from typing import NoReturn
 from streamlda.errors import StreamLDAError
 from streamlda.process import resident_bytes
 from streamlda.service.batch import Batch, batch_of
-from streamlda.service.logs import log, log_failure
+from streamlda.service.logs import log, log_failure, log_from_signal
 from streamlda.service.machine import EXIT_OK, EXIT_UNFINISHED, Machine, Phase
 from streamlda.service.messages import (
     Checkpoint,
@@ -90,8 +90,6 @@ class Daemon:
     supervisor : Supervisor
     dead_letters : DeadLetterSink, optional
     memory_limit_bytes : int, optional
-    shows_offsets : bool, default False
-        Whether the source has a consumer group to show them in.
     """
 
     def __init__(
@@ -106,9 +104,7 @@ class Daemon:
         *,
         dead_letters: DeadLetterSink | None = None,
         memory_limit_bytes: int | None = None,
-        shows_offsets: bool = False,
     ) -> None:
-        self._shows_offsets = shows_offsets
         self._machine, self._status, self._supervisor = machine, status, supervisor
         self._source, self._reopen = source, reopen
         self._dead_letters, self._limit = dead_letters, memory_limit_bytes
@@ -129,8 +125,7 @@ class Daemon:
 
     def _commit_later(self, position: Position) -> None:
         # The source belongs to the loop's thread.
-        if self._shows_offsets:
-            self._to_commit = position
+        self._to_commit = position
 
     def signal(self, number: int, frame: object = None) -> None:
         """Take a signal; a second one ends the process at once."""
@@ -324,7 +319,7 @@ def end_at_signals() -> None:
 
 
 def _end_at_once(number: int, frame: object) -> None:
-    log("info", "signal", number=number, phase="starting")
+    log_from_signal("info", "signal", number=number, phase="starting")
     os._exit(EXIT_OK)
 
 

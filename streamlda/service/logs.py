@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +20,17 @@ OURS = ("streamlda", "connectors")
 def log(level: str, event: str, **values: Any) -> None:
     """Log an event with plain values, at ``debug``, ``info``, ``warning`` or ``error``."""
     logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
+
+
+def log_from_signal(level: str, event: str, **values: Any) -> None:
+    """Log from a signal handler, which may have cut in where a line is being written."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    handlers = logging.getLogger().handlers
+    if logger.isEnabledFor(number) and handlers:
+        record = logger.makeRecord(
+            logger.name, number, "", 0, event, (), None, extra={"values": values}
+        )
+        os.write(2, f"{handlers[0].format(record)}\n".encode())
 
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:

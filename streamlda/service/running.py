@@ -108,7 +108,6 @@ def run(settings: Settings) -> int:
             supervisor,
             dead_letters=letters,
             memory_limit_bytes=settings["memory.limit"],
-            shows_offsets=settings["kafka.group"] is not None,
         )
         return daemon.run(_started(restored, publisher))
 

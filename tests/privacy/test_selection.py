@@ -197,7 +197,8 @@ def test_memory_grows_with_words_not_with_documents():
         tracemalloc.stop()
         return size
 
-    assert peak(1000) < 1.1 * peak(150)
+    # Of seven times as many documents; threads that other tests left behind count as well.
+    assert peak(1000) < 1.5 * peak(150)
 
 
 # ---------------------------------------------------------------- threshold
