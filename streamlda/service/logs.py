@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +61,7 @@ def start_logging(style: str, level: str) -> None:
         logging.getLogger(name).setLevel(level.upper())
 
 
-class _Lines(logging.Formatter):
+class _Lines(logging.Formatter, ABC):
     def format(self, record: logging.LogRecord) -> str:
         values = getattr(record, "values", None)
         if values is None:
@@ -71,8 +72,9 @@ class _Lines(logging.Formatter):
             event = record.getMessage()
         return self.line(record, event, values)
 
+    @abstractmethod
     def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+        """Return the line of an event."""
 
 
 class _Json(_Lines):

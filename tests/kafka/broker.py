@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 import uuid
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from kafka import KafkaAdminClient
@@ -66,7 +67,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Broker:
+class Broker(ABC):
     """One broker with its own folder; the port stays the same over restarts.
 
     `Apache` is the real thing. `Kfake` forgets everything when it ends.
@@ -77,9 +78,9 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str]:
         """Return the command that serves until it is ended."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Start, and wait until it answers."""
