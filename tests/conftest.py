@@ -1,4 +1,4 @@
-"""Settings for all tests: threads, hypothesis profiles, kernels' tests, the fixtures of brokers."""
+"""Settings for all tests: threads, hypothesis profiles, kernels; plugins: brokers, a browser."""
 
 import os
 
@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-pytest_plugins = ["tests.kafka.fixtures"]
+pytest_plugins = ["tests.browser", "tests.kafka.fixtures"]
 
 settings.register_profile(
     "quick",

@@ -1,18 +1,16 @@
 """The report in a real browser: opened as a file, with no network, and used as people would."""
 
-import os
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from streamlda.report import write_report
 from streamlda.report.views import NOTHING
 from streamlda.vocabulary import Vocabulary
+from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.service.planted import model, private, shifted, topics, words
-from tests.service.test_page import CONTRASTS, HOSTILE, chromium
 from tests.test_report import spectral
 
 #: Contrast of the text of drawings with what is behind it: a circle, or the panel.
@@ -28,16 +26,6 @@ DRAWN_CONTRASTS = """() => {
     return [text.textContent, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
   });
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    # Chromium does not run as root inside its sandbox.
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=sandbox)
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -278,21 +266,12 @@ def test_what_a_screen_reader_is_told(visit):
         expect(page.get_by_role(role)).to_have_count(1)
     for name in ("At a glance", "What changed", "Topics", "Map of topics", "How many topics"):
         expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
-    assert page.evaluate("document.documentElement.lang") == "en"
-    levels = page.evaluate(
-        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
-        ".map((h) => Number(h.tagName[1]))"
-    )
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
+    check_outline(page)
     unnamed = page.evaluate(
         "[...document.querySelectorAll('svg')].filter((e) => !e.getAttribute('aria-label')"
         " && e.getAttribute('aria-hidden') !== 'true').length"
     )
     assert unnamed == 0
-    found = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
-    assert len(set(found)) == len(found)
     told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
     assert 'heading "Topic 4" [level=3]' in told
     assert 'list "Most probable words"' in told

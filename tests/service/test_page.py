@@ -1,73 +1,19 @@
-"""The page in a real browser: Chromium without a window, on a server of the daemon.
+"""The page in a real browser, on a server of the daemon."""
 
-The browser is the program that ``STREAMLDA_TEST_CHROMIUM`` names, or the first of `PROGRAMS` on the
-search path. Without one these tests fail: the page is not tested by reading it.
-"""
-
-import os
 import re
-import shutil
 from contextlib import contextmanager
-from itertools import pairwise
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.vocabulary import Vocabulary
+from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.service.planted import model, private, shifted, topics, words
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "ünïcode", "שלום", "&amp;"]
 TOKEN = "correct horse"
-
-#: Contrast of the text of every visible element with what is behind it, as WCAG defines it.
-CONTRASTS = """() => {
-  const parse = (text) => text.match(/[0-9.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = parse(getComputedStyle(at).backgroundColor);
-      if (colour.length < 4 || colour[3] > 0) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  for (const element of document.body.querySelectorAll("*")) {
-    const text = [...element.childNodes].filter((node) => node.nodeType === 3)
-      .map((node) => node.textContent.trim()).join("");
-    if (!text || !element.checkVisibility() || element.closest("noscript")) continue;
-    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
-    found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
-  }
-  return found;
-}"""
-
-
-def chromium():
-    """Return the program to test with, or fail."""
-    named = os.environ.get("STREAMLDA_TEST_CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if found is None:
-        pytest.fail(
-            "the page must be tested in a browser, got none of "
-            f"{', '.join(PROGRAMS)}; install chromium, or set STREAMLDA_TEST_CHROMIUM"
-        )
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    # Chromium does not run as root inside its sandbox.
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=sandbox)
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -361,22 +307,12 @@ def test_what_a_screen_reader_is_told(visit, snapshots, status):
         expect(page.get_by_role(role)).to_have_count(1)
     for name in ("Now", "What moved", "Topics"):
         expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
-    assert page.evaluate("document.documentElement.lang") == "en"
-    levels = page.evaluate(
-        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
-        ".map((h) => Number(h.tagName[1]))"
-    )
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
+    check_outline(page)
     unnamed = page.evaluate(
         "[...document.querySelectorAll('svg,[role=meter]')].filter((e) => e.checkVisibility()"
         " && !e.getAttribute('aria-label')).length"
     )
     assert unnamed == 0
-    assert len(set(page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)"))) == (
-        page.locator("[id]").count()
-    )
     told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
     assert 'heading "Topic 4" [level=3]' in told
     assert 'list "Most probable words"' in told

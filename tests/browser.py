@@ -1,0 +1,78 @@
+"""Chromium without a window, for the tests of pages (a plugin of tests/conftest.py).
+
+The browser is the program that ``STREAMLDA_TEST_CHROMIUM`` names, or the first of `CHROMIUM` on the
+search path. Without one these tests fail: a page is not tested by reading it.
+"""
+
+import os
+import shutil
+from itertools import pairwise
+
+import pytest
+
+from tests.system import CHROMIUM
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "ünïcode", "שלום", "&amp;"]
+
+#: Contrast of the text of every visible element with what is behind it, as WCAG defines it.
+CONTRASTS = """() => {
+  const parse = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const text = [...element.childNodes].filter((node) => node.nodeType === 3)
+      .map((node) => node.textContent.trim()).join("");
+    if (!text || !element.checkVisibility() || element.closest("noscript")) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
+  }
+  return found;
+}"""
+
+
+def chromium():
+    """Return the program to test with, or fail."""
+    named = os.environ.get("STREAMLDA_TEST_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        pytest.fail(
+            "pages must be tested in a browser, got none of "
+            f"{', '.join(CHROMIUM)}; install chromium, or set STREAMLDA_TEST_CHROMIUM"
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    # Most runs are of tests that have no use for it.
+    from playwright.sync_api import sync_playwright
+
+    # Chromium does not run as root inside its sandbox.
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium(), args=sandbox)
+        yield started
+        started.close()
+
+
+def check_outline(page):
+    """Language, headings without a gap, and names of elements that occur once."""
+    assert page.evaluate("document.documentElement.lang") == "en"
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
+        ".map((h) => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    found = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(set(found)) == len(found)
