@@ -144,6 +144,23 @@ class DocumentBatch:
         part.n_features = self.n_features
         return part
 
+    def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
+        """Return the documents that a mask of shape (n_documents,) chooses, in their order.
+
+        Time and memory O(nnz); if all are chosen, the batch itself.
+        """
+        if chosen.all():
+            return self
+        part: DocumentBatch = object.__new__(type(self))
+        widths = np.diff(self.row_pointers)
+        kept = np.repeat(chosen, widths)
+        pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths[chosen])])
+        part.counts = _frozen(self.counts[kept], np.float64)
+        part.word_ids = _frozen(self.word_ids[kept], np.int32)
+        part.row_pointers = _frozen(pointers, np.int64)
+        part.n_features = self.n_features
+        return part
+
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
         own = self.rows(0, self.n_documents)

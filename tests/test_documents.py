@@ -278,3 +278,15 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
 def test_lengths_are_exact(rows):
     matrix = np.array(rows)
     np.testing.assert_array_equal(DocumentBatch.from_matrix(matrix).lengths, matrix.sum(axis=1))
+
+
+@given(st.integers(0, 2**12 - 1), st.integers(0, 10**6))
+def test_where_is_scipys_row_selection(bits, seed):
+    matrix = sp.random_array((12, 7), density=0.3, format="csr", rng=np.random.default_rng(seed))
+    matrix.data = np.ceil(9 * matrix.data)
+    batch = DocumentBatch.from_matrix(sp.csr_array(matrix))
+    chosen = (bits >> np.arange(12)) % 2 == 1
+    part = batch.where(chosen)
+    assert (part is batch) == chosen.all()
+    assert part.n_features == 7
+    np.testing.assert_array_equal(part.to_csr().toarray(), matrix.toarray()[chosen])
