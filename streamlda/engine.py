@@ -13,6 +13,8 @@ engine does no input or output and never looks at a clock; equal documents give 
 
 An engine that is given a *shared map* has neither warm-up nor rounds: all documents add to one set
 of sums through that W. Engines with the same one can be merged (`streamlda.merge` says why).
+
+`streamlda.refining_engine` goes on from these topics by likelihood; `new_engine` chooses.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Engine:
     ------
     InvalidSettingError
         If the shared map has another shape than the settings imply, or is not finite, or the
-        solver makes maps of its own.
+        solver makes maps of its own, or a refinement is asked for beside it.
 
     Attributes
     ----------
@@ -126,14 +128,19 @@ class Engine:
                 "documents must use the vocabulary of the engine, got "
                 f"n_features={batch.n_features} expected={self.settings.n_features}"
             )
-        usable = int(batch.usable.sum())
         start = 0
         with one_blas_thread():
             while start < batch.n_documents:
-                start += self._add_part(batch, start)
-        self.documents_seen += usable
-        self.documents_skipped += batch.n_documents - usable
+                stop = start + self._add_part(batch, start)
+                usable = int(np.count_nonzero(batch.usable[start:stop]))
+                self.documents_seen += usable
+                self.documents_skipped += stop - start - usable
+                self._part_counted()
+                start = stop
         self.tokens_seen += int(batch.lengths.sum())
+
+    def _part_counted(self) -> None:
+        """Do what is due after the documents that were taken and counted."""
 
     def _add_part(self, batch: DocumentBatch, start: int) -> int:
         """Take documents from `start` up to the next change of phase; return how many."""
@@ -165,9 +172,14 @@ class Engine:
             self._begin_rounds()
         return part.n_documents
 
+    def _warmup_batch(self) -> DocumentBatch:
+        """Return the kept documents as one batch: sums must not depend on how they came."""
+        self._warmup = [DocumentBatch.joined(self._warmup)]
+        return self._warmup[0]
+
     def _begin_rounds(self) -> None:
         if any(part.usable.any() for part in self._warmup):
-            self._current = first_round(self._warmup, self.settings)
+            self._current = first_round(self._warmup_batch(), self.settings)
             self._behind_map = self._current.documents
         self._warmup.clear()
         self._warmup_documents = self._warmup_entries = 0
@@ -237,7 +249,7 @@ class Engine:
                 f"documents_skipped={self.documents_skipped}; check the text field, the token "
                 "pattern and the vocabulary"
             )
-        current = self._current or first_round(self._warmup, self.settings)
+        current = self._current or first_round(self._warmup_batch(), self.settings)
         rounds = [part for part in (current, self._finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
@@ -301,7 +313,7 @@ class Engine:
                 arrays[f"{name}.whitening"] = part.whitening
                 arrays |= {f"{name}.{key}": value for key, value in part.state().items()}
         if self._warmup:
-            batch = DocumentBatch.joined(self._warmup)
+            batch = self._warmup_batch()
             arrays["warmup.counts"] = batch.counts
             arrays["warmup.word_ids"] = batch.word_ids
             arrays["warmup.row_pointers"] = batch.row_pointers
@@ -356,6 +368,11 @@ def _check_sums_tensor(settings: EngineSettings) -> None:
 
 def _check_shared_map(whitening: NDArray[np.float64], settings: EngineSettings) -> None:
     _check_sums_tensor(settings)
+    if settings.refine:
+        raise InvalidSettingError(
+            "an engine with a shared map must keep its sums, which can be merged, got "
+            "refine=True; leave it out"
+        )
     expected = settings.n_features, settings.n_columns
     if whitening.shape != expected:
         raise InvalidSettingError(
@@ -420,11 +437,10 @@ def first_map(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[
     return W
 
 
-def first_round(warmup: list[DocumentBatch], settings: EngineSettings) -> Moments:
+def first_round(warmup: DocumentBatch, settings: EngineSettings) -> Moments:
     """Find the first map, and sum the warm-up documents through it."""
-    moments = Moments(first_map(warmup, settings), settings.n_triple_columns)
-    for part in warmup:
-        moments.add(part)
+    moments = Moments(first_map([warmup], settings), settings.n_triple_columns)
+    moments.add(warmup)
     return moments
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from typing import Any
 
 from streamlda.errors import InvalidSettingError
 
@@ -18,6 +19,12 @@ SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
 #: perplexity of 50, at a third of the time.
 TRIPLE_OVERSAMPLING = 20
 
+#: Documents of a warm-up where the settings leave it open: of an engine that refines, which makes
+#: its start of them alone, and of one that goes on with sums.
+REFINING_WARMUP, SUMMING_WARMUP = 20_000, 10_000
+
+_LEFT_OPEN: Any = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
@@ -31,8 +38,9 @@ class EngineSettings:
         d, words of the vocabulary. Topics beyond its rank repeat the corpus frequencies.
     alpha_0 : float or None, default 1.0
         Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
-    warmup_documents : int, default 10000
-        Documents kept to find the first map.
+    warmup_documents : int, optional
+        Documents kept to find the first map; with a refinement, those that the spectral topics
+        are made of. 20000 with a refinement, else 10000, by default.
     oversampling : int, default 50
         Columns of W beyond K for the pair moment. More of them give better maps and cost memory
         and time in proportion.
@@ -52,12 +60,16 @@ class EngineSettings:
     memory_documents : int or None, default None
         Documents after which an online solver has forgotten those before, so that it follows a
         stream that drifts: at least 4 warm-ups. None remembers all.
+    refine : bool or None, default None
+        Whether likelihood refines the topics once there are spectral ones
+        (`streamlda.refining_engine`); for ``whitened-tensor`` without a shared map. None refines
+        where that can be.
     """
 
     n_components: int
     n_features: int
     alpha_0: float | None = 1.0
-    warmup_documents: int = 10_000
+    warmup_documents: int = _LEFT_OPEN
     oversampling: int = 50
     round_growth: float = 5.0
     seed: int = 0
@@ -66,8 +78,12 @@ class EngineSettings:
     n_restarts: int = 10
     n_iterations: int = 5
     memory_documents: int | None = None
+    refine: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.warmup_documents is None:
+            least = REFINING_WARMUP if self.refines else SUMMING_WARMUP
+            object.__setattr__(self, "warmup_documents", least)
         if self.solver not in SOLVERS:
             raise InvalidSettingError(
                 f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
@@ -82,6 +98,11 @@ class EngineSettings:
         _at_least("oversampling", self.oversampling, 0)
         if self.memory_documents is not None:
             self._check_memory(operator.index(self.memory_documents))
+        if self.refine and self.solver != WHITENED_TENSOR:
+            raise InvalidSettingError(
+                f"a refinement must begin with the topics of solver={WHITENED_TENSOR!r}, got "
+                f"refine=True solver={self.solver!r}; choose that solver, or leave refine out"
+            )
         if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
             raise InvalidSettingError(
                 f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
@@ -108,6 +129,11 @@ class EngineSettings:
             )
 
     @property
+    def refines(self) -> bool:
+        """Whether `new_engine` makes an engine that refines."""
+        return self.solver == WHITENED_TENSOR if self.refine is None else self.refine
+
+    @property
     def n_columns(self) -> int:
         """Columns m of the maps."""
         return min(self.n_features, self.n_components + self.oversampling)
@@ -124,6 +150,8 @@ class EngineSettings:
         Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
         with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets
         keeps a second round: 8 (d (3 + 2 K) + K^2) more.
+
+        With a refinement this is the bound while sums are taken; `refining_bytes` replaces it.
         """
         d, m, t = self.n_features, self.n_columns, self.n_triple_columns
         if self.solver != WHITENED_TENSOR:
@@ -132,6 +160,15 @@ class EngineSettings:
             kept = 0 if self.memory_documents is None else d * (3 + 2 * K) + K**2
             return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + kept)
         return 2 * 8 * (3 * d + 2 * d * m + d * t + 2 * t**2 + 2 * t**3)
+
+    @property
+    def refining_bytes(self) -> int:
+        """Bytes of topics, frequencies and alpha of an engine that refines: 8 (d K + 2 d + K).
+
+        A minibatch comes on top, and while topics are annealed as many documents as a warm-up has.
+        """
+        d, K = self.n_features, self.n_components
+        return 8 * (d * K + 2 * d + K)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

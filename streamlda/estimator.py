@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine import Engine
-from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.engine_settings import WHITENED_TENSOR
+from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.estimator_parts import Asked, Learned, Refining, counts_of
 from streamlda.evaluation import DocumentCompletion, top_words
+from streamlda.fit_refined import fit_refined
 from streamlda.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model import TopicModel
 from streamlda.power_engine import new_engine
@@ -28,31 +29,16 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.refinement.refined import refined
 from streamlda.release.matrix import MatrixFit, Users
-from streamlda.release.settings import PrivateSettings
 from streamlda.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
-
-#: Rows with fractional entries are scaled to this many tokens: so many that the correction for
-#: words drawn together with themselves vanishes.
-PSEUDO_TOKENS = 1e6
-
-#: Parameters that say nothing without epsilon, and must be left as they are then.
-_ONLY_PRIVATE = {
-    "delta": None,
-    "documents_per_snapshot": None,
-    "documents_per_user": None,
-    "snapshots": None,
-    "ledger": None,
-    "noise_in_state": False,
-}
 
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
     """A private estimator that has not read a whole window of rows yet."""
 
 
-class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation learned in one pass by online tensor decomposition.
 
     Parameters
@@ -80,18 +66,23 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     n_iterations : int or None, default None
         For all but the first: power iterations that find a topic ("simultaneous": all topics).
         None takes 5, and 6 with `epsilon`.
-    warmup_documents : int, default 10000
-        First documents that are kept in memory to find where to look.
+    warmup_documents : int or None, default None
+        First documents that are kept in memory to find where to look. None takes 10000, and 20000
+        for a stream that is refined.
     oversampling : int, default 50
         Directions kept beyond K while summing.
-    refinement_passes : int, default 0
-        How often `fit` goes over `X` again after the spectral fit, in minibatches that move the
-        topics towards higher likelihood (`streamlda.refinement.stepwise`). Not for `partial_fit`
-        and not with `epsilon`.
-    refinement_sweeps : int, default 0
+    refinement_passes : int or "auto", default "auto"
+        How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
+        higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes as many as make some
+        200 steps, and lets every row of a `partial_fit` move the topics; but none where rows
+        follow the model exactly, or are fewer than 200, with another solver, and with `epsilon`.
+        0 leaves spectral topics. A number is for `fit` alone.
+    refinement_sweeps : int or "auto", default "auto"
         How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last
-        three sweeps are averaged, and `alpha_` is fitted to them. Takes whole counts. Not for
-        `partial_fit` and not with `epsilon`.
+        third of the sweeps is averaged, and `alpha_` is fitted to them. ``"auto"`` takes 20 for
+        10,000 to 50,000 rows of whole counts and automatic passes, else none
+        (`streamlda.refinement.refined`). A number takes whole counts, is not for `partial_fit`
+        and not with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of the random maps, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
@@ -137,7 +128,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     alpha_ : ndarray of shape (n_components_,)
         Dirichlet parameters of the topic mixtures.
     alpha_0_ : float
-        Their sum: `alpha_0`, unless that is "auto" or sweeps of a refinement have fitted it.
+        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it.
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
@@ -161,21 +152,18 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Notes
     -----
-    One pass: each document is used when it comes and then forgotten, so `partial_fit` may go on
-    for ever. Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a
-    document [1]_. The fitted attributes are computed when they are first read after a
-    `partial_fit`, in O(n_features K^2 + K^4).
+    `partial_fit` uses each document when it comes and then forgets it, so it may go on for ever.
+    Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a document until
+    topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are first
+    read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
 
-    *Refinement.* The spectral topics alone are the fastest to have, and all there is for a stream
-    without end. When all documents are at hand and held-out perplexity matters, take as many
-    passes as make 200 steps, each of a hundredth of the rows but 30 at least and 1000 at most: one
-    over 200,000 documents, two over 3,000 to 100,000, more over fewer; too few blur topics, and
-    `diagnostics_` warns of that. With time left, add some 8 sweeps. On 200,000 abstracts with
-    K = 50, measured on one thread and rough, perplexity was 1648 with spectral topics, 1362 after
-    one pass, and 1313 after one pass and 8 sweeps; 200 Gibbs sweeps of tomotopy gave 1282 in 20
-    times the time of the last. Documents that follow the model leave little to gain. A pass takes
-    O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K). Both take memory of
-    up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8 an entry of `X`.
+    *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
+    follow the model; on text likelihood finds better ones, and `streamlda.refinement.refined` has
+    the figures. `fit` makes its spectral topics of the first rows then (`streamlda.fit_refined`);
+    `partial_fit` of the first 20,000 (`streamlda.refining_engine`). With time left, add some 10
+    sweeps. A pass takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K).
+    Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
+    an entry of `X`.
 
     Kernels run on all cores (``numba.set_num_threads``) through OpenMP, which cannot be used in a
     forked child once its parent has used it: choose spawn in `multiprocessing`.
@@ -226,10 +214,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         memory_documents: int | None = None,
         n_restarts: int | None = None,
         n_iterations: int | None = None,
-        warmup_documents: int = 10_000,
+        warmup_documents: int | None = None,
         oversampling: int = 50,
-        refinement_passes: int = 0,
-        refinement_sweeps: int = 0,
+        refinement_passes: int | str = "auto",
+        refinement_sweeps: int | str = "auto",
         random_state: Any = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -272,14 +260,14 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
         """Learn topics from documents, forgetting what was learned before.
 
-        With `refinement_passes` or `refinement_sweeps`: refine the topics over the same documents.
         With `epsilon`: publish a snapshot of all rows, or of the last whole window of
         `documents_per_snapshot`. What is forgotten stays spent.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts.
+            Word counts. Or a Dask bag of texts or of sparse counts, a Dask array, or delayed
+            matrices, learned from on the current client (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             Whose document each row is, for ``privacy_unit="user"``; rows of nobody add nothing.
@@ -292,14 +280,17 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         BudgetExceededError, LedgerError
             With a ledger that does not allow it, or in which these rows were released.
         """
+        if "dask" in sys.modules:
+            from streamlda.scaleout.collections import fit_collection, is_collection
+
+            if is_collection(X):
+                fit_collection(self, X, users)
+                return self
         refinement = self._refinement()
         X = self._validated(X, reset=True, min_samples=2)
         if self._asks_for_privacy(users):
             return self._learn_privately(X, users, reset=True, finish=True)
-        batch = _counts(X, sampled=refinement["sweeps"] > 0)
-        self._learn(batch, reset=True)
-        seed = self._engine.settings.seed % 2**63
-        self._model = refined(self._fitted, batch, seed=seed, **refinement)
+        self._fit(*counts_of(X, refinement))
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -323,11 +314,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         BudgetExceededError, LedgerError
             As `fit`.
         """
-        if any(self._refinement().values()):
+        if any(self._refinement()):
             raise InvalidSettingError(
-                "a refinement goes over all documents again, which partial_fit must not keep, got "
-                f"refinement_passes={self.refinement_passes} "
-                f"refinement_sweeps={self.refinement_sweeps}; set both to 0, or call fit"
+                "passes and sweeps go over all documents again, which partial_fit must not keep, "
+                f"got refinement_passes={self.refinement_passes} "
+                f"refinement_sweeps={self.refinement_sweeps}; set them to 'auto' or 0, or call fit"
             )
         reset = not (hasattr(self, "_engine") or hasattr(self, "_private"))
         private = self._asks_for_privacy(users)
@@ -339,7 +330,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = self._validated(X, reset=reset)
         if private:
             return self._learn_privately(X, users, reset=reset, finish=False)
-        return self._learn(_counts(X), reset=reset)
+        return self._learn(counts_of(X)[0], reset=reset)
 
     def transform(self, X: Any) -> Array:
         """Return the topic proportions of documents; the model is not changed.
@@ -427,46 +418,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         self.to_model(names).save(path)
 
-    @property
-    def components_(self) -> Array:
-        """Word probabilities of each topic."""
-        return self._fitted.components
-
-    @property
-    def n_components_(self) -> int:
-        """Number of topics."""
-        return self._fitted.n_components
-
-    @property
-    def privacy_(self) -> dict[str, Any]:
-        """The privacy statement."""
-        return dict(self._fitted.privacy)
-
-    @property
-    def alpha_(self) -> Array:
-        """Dirichlet parameters of the topic mixtures."""
-        return self._fitted.alpha
-
-    @property
-    def alpha_0_(self) -> float:
-        """Sum of `alpha_`."""
-        return self._fitted.alpha_0
-
-    @property
-    def background_(self) -> Array:
-        """Word frequencies of the documents."""
-        return self._fitted.background
-
-    @property
-    def diagnostics_(self) -> dict[str, Any]:
-        """What the data cannot support."""
-        return dict(self._fitted.diagnostics)
-
-    @property
-    def documents_seen_(self) -> int:
-        """Documents learned from."""
-        return self._fitted.documents_seen
-
     def __sklearn_is_fitted__(self) -> bool:
         if hasattr(self, "_private"):
             return self._model is not None
@@ -522,10 +473,26 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             f"{found} documents_per_snapshot={self.documents_per_snapshot}; {todo}"
         )
 
+    def _fit(self, batch: DocumentBatch, asked: Refining) -> None:
+        self._warn_of_few_words(batch.n_features)
+        settings = self._settings(batch.n_features)
+        if settings.refines and asked != (0, 0):
+            self._engine, self._model = fit_refined(settings, batch, asked.passes, asked.sweeps)
+        else:
+            engine = new_engine(settings)
+            engine.add(batch)
+            found = engine.snapshot()
+            if any(asked):
+                seed = settings.seed % 2**63
+                much = {"passes": asked.passes or 0, "sweeps": asked.sweeps or 0}
+                found = refined(found, batch, **much, seed=seed)
+            self._engine, self._model = engine, found
+        self.__dict__.pop("_private", None)
+
     def _learn(self, batch: DocumentBatch, *, reset: bool) -> Self:
         if reset:
             self._warn_of_few_words(batch.n_features)
-            engine = new_engine(self._settings(batch.n_features))
+            engine = new_engine(self._settings(batch.n_features, endless=True))
             engine.add(batch)
             self._engine = engine
             self.__dict__.pop("_private", None)
@@ -580,36 +547,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         return learner
 
-    def _asks_for_privacy(self, users: Users | None) -> bool:
-        if self.epsilon is not None:
-            return True
-        given = [name for name, unset in _ONLY_PRIVATE.items() if getattr(self, name) != unset]
-        given += ["users"] if users is not None else []
-        if given:
-            raise InvalidSettingError(
-                "what only a private fit uses must come with epsilon, got epsilon=None and "
-                f"{', '.join(given)}; set epsilon and delta, or leave it out"
-            )
-        return False
-
-    def _refinement(self) -> dict[str, int]:
-        """Check what is asked of a refinement, and return it."""
-        asked = {"passes": self.refinement_passes, "sweeps": self.refinement_sweeps}
-        for name, number in asked.items():
-            if not isinstance(number, Integral) or number < 0:
-                raise InvalidSettingError(
-                    f"refinement_{name} must be a whole number >= 0, got "
-                    f"refinement_{name}={number!r}; 0 leaves it out"
-                )
-        if self.epsilon is not None and any(asked.values()):
-            raise InvalidSettingError(
-                "a refinement reads documents without noise, so it must not come with epsilon, got "
-                f"refinement_passes={self.refinement_passes} "
-                f"refinement_sweeps={self.refinement_sweeps} epsilon={self.epsilon}; "
-                "set both to 0, or fit without epsilon"
-            )
-        return {name: int(number) for name, number in asked.items()}
-
     def _warn_of_few_words(self, n_features: int) -> None:
         if self.n_components > n_features:
             warnings.warn(
@@ -619,79 +556,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 UserWarning,
                 stacklevel=4,
             )
-
-    def _private_settings(self, batch: DocumentBatch, seed: int, ends: bool) -> PrivateSettings:
-        places, snapshots = self.documents_per_snapshot, self.snapshots
-        if self.epsilon is None or self.delta is None:
-            raise InvalidSettingError(
-                "a private fit must have epsilon and delta, got "
-                f"epsilon={self.epsilon} delta={self.delta}; take a delta well below 1 / n_samples"
-            )
-        if self.documents_per_round is not None or self.memory_documents is not None:
-            raise InvalidSettingError(
-                "the rounds of a private fit must be shares of its window, got "
-                f"documents_per_round={self.documents_per_round} "
-                f"memory_documents={self.memory_documents} epsilon={self.epsilon}; leave them out"
-            )
-        if ends:
-            places = batch.n_documents
-            if self.privacy_unit == "user" or self.mode == "prefix":
-                snapshots = 1 if snapshots is None else snapshots
-        if places is None:
-            raise InvalidSettingError(
-                "partial_fit must know how many rows a private snapshot is made of, got "
-                "documents_per_snapshot=None; set it, or pass all rows to fit"
-            )
-        return PrivateSettings(
-            n_components=self.n_components,
-            n_features=batch.n_features,
-            epsilon=float(self.epsilon),
-            delta=float(self.delta),
-            documents_per_snapshot=places,
-            alpha_0=self._checked_alpha_0(),
-            neighboring_relation=self.neighboring_relation,
-            privacy_unit=self.privacy_unit,
-            documents_per_user=self.documents_per_user,
-            snapshots=snapshots,
-            mode=self.mode,
-            clipping=self.clipping,
-            oversampling=self.oversampling,
-            seed=seed,
-            noise_in_state=self.noise_in_state,
-            **self._of_solver(),
-        )
-
-    def _checked_alpha_0(self) -> float | None:
-        """Check alpha_0 and return it, None for "auto"."""
-        if self.alpha_0 != "auto" and not isinstance(self.alpha_0, Real):
-            raise InvalidSettingError(
-                f"alpha_0 must be a number or 'auto', got alpha_0={self.alpha_0!r}"
-            )
-        return None if self.alpha_0 == "auto" else float(self.alpha_0)
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int):
-            return self.random_state
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _settings(self, n_features: int) -> EngineSettings:
-        return EngineSettings(
-            n_components=self.n_components,
-            n_features=n_features,
-            alpha_0=self._checked_alpha_0(),
-            warmup_documents=self.warmup_documents,
-            oversampling=self.oversampling,
-            seed=self._seed(),
-            documents_per_round=self.documents_per_round,
-            memory_documents=self.memory_documents,
-            **self._of_solver(),
-        )
-
-    def _of_solver(self) -> dict[str, Any]:
-        """Return the settings of the solver; those left open are for the engine to choose."""
-        numbers = {"n_restarts": self.n_restarts, "n_iterations": self.n_iterations}
-        given = {name: number for name, number in numbers.items() if number is not None}
-        return {"solver": self.solver, **given}
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         return validate_data(
@@ -721,26 +585,3 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"held_out_tokens=0 n_samples={X.shape[0]}; pass more or longer documents"
             )
         return result
-
-
-def _counts(X: Any, *, sampled: bool = False) -> DocumentBatch:
-    """Return a batch of counts; fractional rows become very long documents, never `sampled`."""
-    batch = DocumentBatch.from_matrix(X, integral=False)
-    if bool(np.all(batch.counts == np.rint(batch.counts))):
-        return batch
-    if sampled:
-        raise InvalidDocumentsError(
-            "sweeps give a topic to every token, so counts must be whole numbers, got fractional "
-            "values and refinement_sweeps above 0; pass CountVectorizer output, or set it to 0"
-        )
-    warnings.warn(
-        "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
-        "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",
-        UserWarning,
-        stacklevel=3,
-    )
-    rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
-    counts = batch.counts * (PSEUDO_TOKENS / batch.lengths[rows])
-    return DocumentBatch(
-        counts, batch.word_ids, batch.row_pointers, batch.n_features, integral=False
-    )

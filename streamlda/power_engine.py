@@ -67,6 +67,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.generation import Generation, Read, generation_length, rounds_needed, topics_of
 from streamlda.model import TopicModel
 from streamlda.moments import Moments
+from streamlda.refining_engine import RefiningEngine
 from streamlda.threads import one_blas_thread
 from streamlda.topics import SpectralTopics, average_rounds, whitened_map
 from streamlda.vocabulary import Vocabulary
@@ -305,12 +306,16 @@ class PowerEngine(Engine):
 
 
 def new_engine(settings: EngineSettings) -> Engine:
-    """Return the engine for the solver that the settings name."""
+    """Return the engine that the settings ask for: one that refines, sums, or asks the stream."""
+    if settings.refines:
+        return RefiningEngine(settings)
     return Engine(settings) if settings.solver == WHITENED_TENSOR else PowerEngine(settings)
 
 
 def restored_engine(arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Engine:
-    """Return the engine whose state this is, whatever its solver."""
+    """Return the engine whose state this is, whatever its kind."""
+    if "refinement" in values:
+        return RefiningEngine.from_state(arrays, values)
     tensor = values["settings"].get("solver", WHITENED_TENSOR) == WHITENED_TENSOR
     return (Engine if tensor else PowerEngine).from_state(arrays, values)
 

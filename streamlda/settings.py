@@ -182,8 +182,12 @@ TABLE: tuple[Setting, ...] = (
          choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power")),
     _row("topics.seed", "whole", 0, "Of maps and restarts, never of noise.", least=0,
          most=2**63 - 1),
-    _row("topics.warmup", "whole", 10_000, "Documents behind the first map; not with privacy.",
+    _row("topics.warmup", "whole", None,
+         "Documents behind the first topics; default: 20000, or 10000 without a refinement.",
          "documents", least=1),
+    _row("topics.refine", "switch", None,
+         "Let likelihood refine the topics; default: where it can, not with privacy, a map file or "
+         "another solver."),
     _row("topics.map_file", "text", None,
          "Map of streamlda map, shared by daemons that are to be merged; default: its own."),
     _row("topics.documents_per_round", "whole", None,
@@ -541,6 +545,12 @@ def _clashes(values: Mapping[str, Any]) -> list[str]:
         (
             of("topics.map_file") and (private or of("topics.solver") != "whitened-tensor"),
             "topics.map_file goes with solver whitened-tensor and without privacy",
+        ),
+        (
+            of("topics.refine")
+            and (private or of("topics.map_file") or of("topics.solver") != "whitened-tensor"),
+            "topics.refine must be left out with privacy, topics.map_file or another solver than "
+            "whitened-tensor",
         ),
         (
             of("topics.map_file") and words != "hashed",

@@ -26,8 +26,9 @@ ROOMS = [
     {
         *("engine", "engine_settings", "power_engine", "generation", "coordinates", "ingest"),
         *("checkpoint", "map_file", "merge", "release", "state_file"),
+        *("refining_engine", "latest", "fit_refined"),
     },
-    {"estimator", "service", "report", "scaleout", "sites", "testing"},
+    {"estimator", "estimator_parts", "service", "report", "scaleout", "sites", "published"},
     {"__init__"},
     {"cli", "demo"},
     {"__main__"},

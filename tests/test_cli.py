@@ -70,6 +70,20 @@ def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
     assert found["matched_l1_error"] < 0.3
 
 
+def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
+    common = ("fit", folder / "a.jsonl.gz", "-k", 3, "--max-document-frequency", "1.0", "--quiet")
+    asked = {"plain": (), "other": ("--alpha0", 10), "told": ("--alpha0", 10, "--no-refine")}
+    models = {}
+    for name, options in asked.items():
+        run(*common, *options, "-o", tmp_path / name)
+        models[name] = load(tmp_path / name)
+    refined = {name: "refinement" in model.diagnostics for name, model in models.items()}
+    assert refined == {"plain": False, "other": True, "told": False}
+    assert models["other"].diagnostics["refinement"]["documents"] == 6000
+    warmups = [model.settings["warmup_documents"] for model in models.values()]
+    assert warmups == [20_000, 20_000, 10_000]
+
+
 def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
     common = ("fit", folder / "a.jsonl.gz", "-k", 3, "--max-document-frequency", "1.0", "--quiet")
     options = ("--solver", "online-power", "--documents-per-round", 600)
@@ -228,7 +242,7 @@ def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
     text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
     (tmp_path / "a.txt").write_text(text, "ascii")
     result = run("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet")
-    assert "streamlda: warning: word pairs tell" in result.stderr
+    assert "streamlda: warning: before refinement: word pairs tell" in result.stderr
     assert "of 5 topics apart" in result.stderr
     assert "documents/s" not in result.stderr
     assert "?" in run("topics", tmp_path / "m").stdout
@@ -268,6 +282,14 @@ def refused(tmp_path):
             *("--epsilon", 1, "--delta", "1e-6", "--ledger", tmp_path / "l"),
             *("--snapshot-every", 1000, "--hash-bits", 4),
         ),
+        "refine=True solver='simultaneous'": (
+            *("fit", source, "-k", 1, *output, "--solver", "simultaneous", "--refine"),
+        ),
+        "--epsilon and --refine exclude each other": (
+            *("fit", source, "-k", 1, *output, "--refine"),
+            *("--epsilon", 1, "--delta", "1e-6", "--ledger", tmp_path / "l"),
+            *("--snapshot-every", 1000, "--hash-bits", 4),
+        ),
         "alpha_0=-1.0": ("fit", source, "-k", 1, *output, "--alpha0", "-1"),
         "'x' is not a number or auto": ("fit", source, "-k", 1, *output, "--alpha0", "x"),
         "max_document_frequency=1.5": (
@@ -293,10 +315,10 @@ def refused(tmp_path):
     }
 
 
-@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("case", range(22))
 def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path, case):
     cases = refused(tmp_path)
-    assert len(cases) == 20
+    assert len(cases) == 22
     wanted, arguments = list(cases.items())[case]
     result = run(*arguments, code=2)
     assert wanted in result.stderr

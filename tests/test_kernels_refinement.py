@@ -21,6 +21,7 @@ from streamlda.kernels.refinement import (
     tally_topics,
     unit,
 )
+from streamlda.kernels.stepwise import gather_topics, take_step
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of, corpus
 
@@ -168,10 +169,10 @@ def test_sums_by_word_equal_numpy(kind):
     np.testing.assert_allclose(found, slow, rtol=1e-12)
 
     found, slow = np.ones((2, 9, 5))
-    add_tokens(entries, pointers, token_pointers(batch), topics, weights, found)
+    add_tokens(entries, pointers, token_pointers(batch), topics, 0.3, found)
     tokens = batch.counts.astype(np.int64)
     words_of_tokens = np.repeat(batch.word_ids, tokens)
-    np.add.at(slow, (words_of_tokens, topics), np.repeat(weights, tokens))
+    np.add.at(slow, (words_of_tokens, topics), 0.3)
     np.testing.assert_allclose(found, slow, rtol=1e-12)
 
 
@@ -203,6 +204,51 @@ def test_spread_topics_equals_numpy():
     )
     np.testing.assert_allclose(words.sum(axis=0), 1, rtol=1e-5)
     np.testing.assert_allclose(running, np.cumsum(words * alpha, axis=1), rtol=1e-5)
+
+
+def sums_of_words(V, K, words, seed=4):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 5, (V, K)), np.array(words), rng.uniform(0, 2, (len(words), K))
+
+
+@pytest.mark.parametrize("words", [[], [0], [29], [3, 4, 17], [*range(30)]])
+def test_gather_topics_equals_numpy(words):
+    totals, words, _ = sums_of_words(30, 7, words)
+    words = words.astype(np.int64)
+    background = np.random.default_rng(5).dirichlet(np.ones(30))
+    scale = 0.6 / (totals + 0.25).sum(axis=0)
+    topics = np.full((len(words), 7), np.nan, dtype=np.float32)
+    gather_topics(totals, words, scale, 0.25, 0.4, background, topics)
+    expected = (totals + 0.25) * scale + 0.4 * background[:, None]
+    np.testing.assert_allclose(expected.sum(axis=0), 1, rtol=1e-12)
+    np.testing.assert_allclose(topics, expected[words], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_runs", [1, 4, 50])
+@pytest.mark.parametrize("words", [[], [0], [29], [3, 4, 17], [*range(30)]])
+def test_take_step_equals_numpy_for_any_number_of_threads(words, n_runs):
+    totals, words, sums = sums_of_words(30, 7, words)
+    words = words.astype(np.int64)
+    expected = totals * 0.8
+    expected[words] += sums
+    cuts = [30 * run // n_runs for run in range(n_runs + 1)]
+    masses = [expected[a:b].sum(axis=0) for a, b in itertools.pairwise(cuts)]
+
+    def taken(threads):
+        numba.set_num_threads(threads)
+        found, mass = totals.copy(), np.full((n_runs, 7), np.nan)
+        take_step(0.8, words, sums, found, mass)
+        return found, mass
+
+    before = numba.get_num_threads()
+    try:
+        found, mass = taken(1)
+        again, same = taken(2)
+    finally:
+        numba.set_num_threads(before)
+    assert (again.tobytes(), same.tobytes()) == (found.tobytes(), mass.tobytes())
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    np.testing.assert_allclose(mass, masses, rtol=1e-14)
 
 
 def test_scramble_is_one_to_one_on_a_sample_and_within_32_bits():

@@ -209,7 +209,7 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
         ),
         (
             learned(documents, 500, settings=other_seed),
-            "equal settings to be merged, got warmup_documents=250,10000 seed=0,7; run all",
+            "equal settings to be merged, got warmup_documents=250,20000 seed=0,7; run all",
         ),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):

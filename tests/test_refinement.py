@@ -251,6 +251,42 @@ def test_statistics_of_parts_add_up_and_make_the_same_step(planted):
     assert (parts.steps, parts.documents) == (2, 200)
 
 
+def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(planted):
+    """`learn` touches the words of its documents alone; `add` takes the same steps."""
+    documents, _, _, model = planted
+    learned, whole, added = (refinement(model) for _ in range(3))
+    words = batch_of([[0, 7], [7, 7, 90]], V)
+    for part in (documents.rows(0, 100), words, documents.rows(100, 103)):
+        statistic = whole.statistic(part)
+        touched = np.unique(part.word_ids)
+        assert not np.delete(statistic, touched, axis=0).any()
+        assert statistic[touched].any(axis=1).all()
+        whole.update(statistic, part.n_documents)
+        learned.learn(part)
+        np.testing.assert_allclose(learned.components, whole.components, rtol=1e-9)
+    assert (learned.steps, learned.documents) == (whole.steps, whole.documents) == (3, 105)
+    added.add(documents.rows(0, 100))
+    alone = refinement(model)
+    alone.learn(documents.rows(0, 100))
+    assert digest(alone) == digest(added)
+
+
+def test_learning_leaves_the_waiting_documents_alone(planted):
+    documents, _, _, model = planted
+    refined = refinement(model)
+    refined.add(documents.rows(0, 30))
+    refined.learn(documents.rows(30, 80))
+    assert (refined.steps, refined.documents, refined.waiting) == (1, 50, 30)
+
+
+def test_long_documents_are_cut_into_memory_blocks_without_a_change(planted, monkeypatch):
+    documents, _, _, model = planted
+    whole = refinement(model).statistic(documents.rows(0, 50))
+    monkeypatch.setattr("streamlda.refinement.stepwise.MOST_SHARES", 40 * K)
+    cut = refinement(model).statistic(documents.rows(0, 50))
+    np.testing.assert_allclose(cut, whole, rtol=1e-12)
+
+
 def test_sums_are_the_weighted_mean_of_all_minibatches(planted):
     """After t steps the sums are ``sum_s w_s S_s / rho_t``, w_s = rho_s prod (1 - rho_later)."""
     documents, _, _, model = planted
@@ -432,7 +468,7 @@ def test_documents_of_another_vocabulary_are_refused_and_nothing_is_learned(plan
     refined = refinement(planted[3])
     before = digest(refined)
     other = batch_of([[0, 1]] * 300, V + 1)
-    for ask in (refined.add, refined.statistic):
+    for ask in (refined.add, refined.learn, refined.statistic):
         with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
             ask(other)
     assert digest(refined) == before

@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from streamlda.cli.private_fit import PrivateRun, stream_name
+from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
     from streamlda.engine_settings import EngineSettings
     from streamlda.ingest import Counts, Ingested
     from streamlda.model import TopicModel
+    from streamlda.scaleout import Reading
     from streamlda.vocabulary import Vocabulary
     from streamlda.words import WordsToLearn
 
 
+#: What only a private run in one process can do, and why.
+_NOT_PRIVATELY = {
+    "user_field": "documents of a user must be counted in one place",
+    "snapshot_seconds": "workers have no common clock",
+    "keep_snapshots": "the last snapshot alone is made here; all releases are beside the ledger",
+    "private_vocabulary": "words are chosen where the documents are: use --vocabulary or "
+    "--hash-bits",
+}
+
+
 def check_dask_usage(
     sources: tuple[str, ...],
+    options: Mapping[str, Any],
     *,
-    private: bool,
     max_documents: int | None,
     rejects: str | None,
 ) -> None:
     """Raise a usage error for what has no meaning on a cluster, before anything is read."""
     if "-" in sources:
         raise click.UsageError("standard input (-) cannot be read by workers; name files")
-    wrong = {
-        "--epsilon": private,
-        "--max-documents": max_documents is not None,
-        "--rejects": rejects is not None,
-    }
-    for option, given in wrong.items():
-        if given:
+    for option, given in {"--max-documents": max_documents, "--rejects": rejects}.items():
+        if given is not None:
             raise click.UsageError(f"--dask and {option} exclude each other")
+    for name, why in _NOT_PRIVATELY.items():
+        if options.get(name):
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"--dask and {option} exclude each other: {why}")
+    if options.get("mode") == "prefix":
+        raise click.UsageError("--dask must have --mode window: sums of a prefix stay in one place")
 
 
 def learn_on_dask(
@@ -46,6 +64,8 @@ def learn_on_dask(
     quiet: bool,
 ) -> tuple[TopicModel, Ingested]:
     """Learn topics on a cluster; nothing is returned, or written, if it fails on the way.
+
+    Refined as in one process, if the settings do not exclude it; else from sums, of three rounds.
 
     Parameters
     ----------
@@ -65,15 +85,14 @@ def learn_on_dask(
         As `streamlda.scaleout.connect`, `of_files` and `learn`.
     """
     from streamlda.ingest import Ingested
-    from streamlda.scaleout import Reading, connect, learn, of_files
+    from streamlda.scaleout import connect, learn, learn_once, of_files
 
-    stored = None if compression == "none" else compression
-    reading = Reading(format=file_format, text_field=text_field, compression=stored)
-    corpus = of_files(sources, reading)
+    corpus = of_files(sources, _reading(file_format, text_field, compression))
     progress = _Line(quiet)
     try:
         with connect(address) as client:
-            found = learn(client, corpus, settings, words, on_progress=progress.show)
+            fit = learn_once if settings.refines else learn
+            found = fit(client, corpus, settings, words, on_progress=progress.show)
     finally:
         progress.close()
     assert found.vocabulary is not None
@@ -86,6 +105,75 @@ def learn_on_dask(
         stopped=False,
     )
     return found.model(), ingested
+
+
+class DaskRun(PrivateRun):
+    """A private run whose documents are read and summed by workers; paid for here.
+
+    Terms, prices, the name of the stream and the places of the records are those of the same run
+    in this process, so that the ledger knows these documents again wherever they are read.
+    """
+
+    __slots__ = ()
+
+    def learn_on(self, address: str, file_format: str, text_field: str, compression: str) -> None:
+        """Learn on a cluster, and write the model of the last snapshot.
+
+        Parameters
+        ----------
+        address : str
+            Of the scheduler.
+        file_format, text_field, compression
+            As `learn_on_dask` takes them.
+
+        Raises
+        ------
+        BudgetExceededError, LedgerError
+            Before a document is read if the ledger does not allow the first window.
+        MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidSettingError
+            As `streamlda.scaleout.fit_privately`. What was released before is paid for.
+        """
+        from streamlda.release.releaser import Releaser
+        from streamlda.release.terms import check_first_price
+        from streamlda.scaleout import connect, fit_privately, of_files
+
+        assert self.words is not None
+        begun = perf_counter()
+        settings, _ = self._settings()
+        with ExitStack() as opened:
+            ledger = self._open_ledger(opened, settings, None)
+            stream = self.options["stream"] or stream_name(self.sources)
+            check_first_price(ledger, stream, settings, 0, None)
+            corpus = of_files(self.sources, _reading(file_format, text_field, compression))
+            client = opened.enter_context(connect(address))
+            releaser = Releaser(ledger=ledger, stream=stream)
+            model = fit_privately(client, corpus, settings, releaser, self.words)
+            model.save(self.output)
+        for message in model.diagnostics.get("warnings", []):
+            warn(message)
+        if not self.quiet:
+            self._tell(model, perf_counter() - begun)
+
+    def _tell(self, model: TopicModel, seconds: float) -> None:
+        about = model.privacy
+        say = [
+            f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",
+            f"last snapshot, of the places {about['cohort']['first']:,} to "
+            f"{about['cohort']['last'] + 1:,}; {seconds:.1f} s",
+            f"private: epsilon {about['epsilon']:g}, delta {about['delta']:g} for each "
+            f"{about['privacy_unit']} ({about['neighboring_relation']}); "
+            f"spent: streamlda budget {self.options['ledger']}",
+            "numbers of documents, rejects and tokens are private and not shown",
+            f"model: {self.output}",
+        ]
+        click.echo("\n".join(say), err=True)
+
+
+def _reading(file_format: str, text_field: str, compression: str) -> Reading:
+    from streamlda.scaleout import Reading
+
+    stored = None if compression == "none" else compression
+    return Reading(format=file_format, text_field=text_field, compression=stored)
 
 
 class _Line:

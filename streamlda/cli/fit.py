@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.dask_fit import check_dask_usage, learn_on_dask
+from streamlda.cli.dask_fit import DaskRun, check_dask_usage, learn_on_dask
 from streamlda.cli.private_fit import PrivateRun
 from streamlda.cli.private_options import check_usage, private_options
 from streamlda.cli.running import Progress, RejectsFile, StopSignals
 from streamlda.cli.sources import by_reason, check_output, open_sources, source_options, warn
+from streamlda.cli.words import public_words, text_analyzer
 
 if TYPE_CHECKING:
-    from streamlda.analysis import TextAnalyzer
     from streamlda.engine_settings import EngineSettings
     from streamlda.ingest import Counts, Ingested
     from streamlda.model import TopicModel
@@ -123,9 +123,15 @@ def _number(value: str, wanted: str) -> float:
 @click.option(
     "--warmup-documents",
     type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    help="Documents kept in memory to begin with.",
+    help="Documents kept in memory to begin with; the refinement starts from their topics. "
+    "[default: 20000, and 10000 without a refinement]",
+)
+@click.option(
+    "--refine/--no-refine",
+    default=None,
+    help="Let likelihood refine the topics: every document moves them, once there are topics to "
+    "start from. Documents that follow the model exactly are left alone. "
+    "[default: refine; not with another solver or --epsilon]",
 )
 @click.option(
     "--solver",
@@ -178,7 +184,7 @@ def _number(value: str, wanted: str) -> float:
     "--dask",
     metavar="ADDRESS",
     help="Learn on the workers of this Dask scheduler, which must see the files; no model is "
-    "written if anything fails. Not with --epsilon. [default: learn here]",
+    "written if anything fails. [default: learn here]",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
 @private_options
@@ -213,8 +219,14 @@ def fit(
     inputs = [*sources, *([settings["vocabulary"]] if settings["vocabulary"] else [])]
     private = check_usage(context, settings)
     check_output(output, inputs)
+    if settings["refine"] and private:
+        raise click.UsageError(
+            "--epsilon and --refine exclude each other: a refinement reads documents without "
+            "noise; leave --refine out"
+        )
     if dask is not None:
-        check_dask_usage(sources, private=private, max_documents=max_documents, rejects=rejects)
+        check_dask_usage(sources, settings, max_documents=max_documents, rejects=rejects)
+    if dask is not None and not private:
         words, most_words = _words(settings)
         asked = _engine_settings(settings, most_words)
         model, ingested = learn_on_dask(
@@ -232,6 +244,7 @@ def fit(
         _fit_privately(
             *(sources, file_format, text_field, compression, max_documents, output, quiet),
             settings,
+            dask,
         )
         return
     if rejects is not None:
@@ -275,22 +288,27 @@ def _fit_privately(
     output: str,
     quiet: bool,
     settings: dict[str, Any],
+    dask: str | None,
 ) -> None:
     ledger = settings["ledger"]
     check_output(ledger, [*sources, output])
     if Path(ledger).resolve() == Path(output).resolve():
         raise click.UsageError("--ledger and --output must be two files")
     user_field = settings["user_field"]
-    run = PrivateRun(
+    make = PrivateRun if dask is None else DaskRun
+    run = make(
         sources=sources,
         open_source=lambda: open_sources(sources, file_format, text_field, compression, user_field),
         output=output,
         max_documents=max_documents,
         quiet=quiet,
         options=settings,
-        words=_public_words(settings),
-        analyzer=_analyzer(settings),
+        words=public_words(settings),
+        analyzer=text_analyzer(settings),
     )
+    if dask is not None and isinstance(run, DaskRun):
+        run.learn_on(dask, file_format, text_field, compression)
+        return
     with StopSignals() as signals:
         run.learn(signals)
 
@@ -346,17 +364,21 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
             "there must be at least as many words as topics, got "
             f"topics={settings['topics']} words={n_features}; ask for fewer topics or more words"
         )
-    numbers = {"n_restarts": settings["restarts"], "n_iterations": settings["iterations"]}
+    names = {
+        "n_restarts": "restarts",
+        "n_iterations": "iterations",
+        "warmup_documents": "warmup_documents",
+    }
     return EngineSettings(
         n_components=settings["topics"],
         n_features=n_features,
         alpha_0=settings["alpha0"],
-        warmup_documents=settings["warmup_documents"],
+        refine=settings["refine"],
         seed=settings["seed"],
         solver=settings["solver"],
         documents_per_round=settings["documents_per_round"],
         memory_documents=settings["memory_documents"],
-        **{name: number for name, number in numbers.items() if number is not None},
+        **{name: settings[key] for name, key in names.items() if settings[key] is not None},
     )
 
 
@@ -370,7 +392,7 @@ def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
         raise click.UsageError(
             "--vocabulary, --vocabulary-size and --hash-bits exclude each other; choose one"
         )
-    public = _public_words(settings)
+    public = public_words(settings)
     if public is not None:
         return public, public.n_features
     size = settings["vocabulary_size"] or 8000
@@ -381,36 +403,9 @@ def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
         min_document_frequency=low,
         max_document_frequency=high,
         documents=settings["vocabulary_documents"],
-        analyzer=_analyzer(settings),
+        analyzer=text_analyzer(settings),
     )
     return to_learn, size
-
-
-def _public_words(settings: dict[str, Any]) -> Vocabulary | None:
-    """Return the words that were given, or hashed ones; None if they are to be chosen."""
-    from streamlda.vocabulary import Vocabulary
-
-    analyzer = _analyzer(settings)
-    if settings["vocabulary"] is not None:
-        return Vocabulary.from_file(settings["vocabulary"], analyzer)
-    if settings["hash_bits"] is not None:
-        return Vocabulary.hashed(settings["hash_bits"], analyzer)
-    return None
-
-
-def _analyzer(settings: dict[str, Any]) -> TextAnalyzer:
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.vocabulary import Vocabulary
-
-    stop: Any = settings["stop_words"]
-    if stop == "none":
-        stop = None
-    elif stop != "english":
-        stop = Vocabulary.from_file(stop).words
-    options: dict[str, Any] = {"stop_words": stop, "ngram_range": settings["ngrams"]}
-    if settings["token_pattern"] is not None:
-        options["token_pattern"] = settings["token_pattern"]
-    return TextAnalyzer(**options)
 
 
 def _summarize(model: TopicModel, ingested: Ingested, output: str) -> None:

@@ -342,18 +342,18 @@ def add_shares(entries: Any, word_pointers: Any, weights: Any, shares: Any, tota
                     totals[w, k] += weights[e] * shares[e, k]
 
 
-@kernel(types.void(I64_1D, I64_1D, I64_1D, _I16_1D, F64_1D, OUT_F64_2D), parallel=True)
+@kernel(types.void(I64_1D, I64_1D, I64_1D, _I16_1D, types.float64, OUT_F64_2D), parallel=True)
 def add_tokens(
     entries: Any,
     word_pointers: Any,
     token_pointers: Any,
     topics: Any,
-    weights: Any,
+    weight: float,
     totals: Any,
 ) -> None:
-    """Add the weight of each token to its word and topic.
+    """Add a weight to word and topic of each token.
 
-    Equivalent to ``np.add.at(totals, (word of t, topics[t]), weights[entry of t])``. Time
+    Equivalent to ``np.add.at(totals, (word of t, topics[t]), weight)``. Time
     O(tokens + V), parallel over words; each sum is taken in the order of the tokens.
 
     Parameters
@@ -362,8 +362,8 @@ def add_tokens(
     token_pointers : array of shape (nnz + 1,)
         As for `draw_topics`.
     topics : array of shape (n_tokens,), int16
-    weights : array of shape (nnz,)
-        Of each token of an entry; -1 takes tokens away.
+    weight : float
+        -1 takes tokens away.
     totals : array of shape (V, K), output
         Added to.
     """
@@ -372,7 +372,7 @@ def add_tokens(
             for i in range(word_pointers[w], word_pointers[w + 1]):
                 e = entries[i]
                 for t in range(token_pointers[e], token_pointers[e + 1]):
-                    totals[w, topics[t]] += weights[e]
+                    totals[w, topics[t]] += weight
 
 
 @kernel(types.void(I64_1D, I64_1D, _I16_1D, OUT_I64_2D))

@@ -77,7 +77,7 @@ class ResamplingSettings:
     ----------
     batch_documents : int, default 4000
         Documents whose topics are drawn side by side, given those of all others; never more than
-        a fiftieth of the documents.
+        a twentieth of the documents.
     smoothing : float, default 0.1
         Tokens added to every word of every topic, above 0.
     start_sweeps : int, default 5

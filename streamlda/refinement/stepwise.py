@@ -45,10 +45,15 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.inference import checked_alpha
-from streamlda.kernels.refinement import add_shares, entries_by_word, expect_topics, spread_topics
+from streamlda.kernels.refinement import add_shares, entries_by_word, expect_topics
+from streamlda.kernels.stepwise import gather_topics, take_step
+from streamlda.refinement.given import checked_background, checked_topics, proper
 from streamlda.refinement.settings import RefinementSettings
 
 Array = NDArray[np.float64]
+
+#: Runs of words in a step: their masses are added in order, whatever the number of threads.
+_RUNS = 16
 
 #: Numbers of single precision that the shares of some documents take at a time: 32 MiB.
 MOST_SHARES = 2**23
@@ -87,8 +92,9 @@ class Refinement:
 
     Notes
     -----
-    Time O(nnz * K * sweeps) for the documents and O(V K) a step. Memory 8 V K for the sums, and
-    during a step 16 V K for topics and statistic and at most 32 MiB, or 4 K nnz of one document.
+    Time O(nnz * K * sweeps) for the documents and O(V K) a step, one multiplication a number.
+    Memory 8 V K for the sums, and during a step 12 K a word of its documents and at most 32 MiB,
+    or 4 K nnz of one document.
     """
 
     def __init__(
@@ -110,6 +116,7 @@ class Refinement:
         # a step holds.
         prevalence = self.alpha / self.alpha.sum()
         self._totals = np.ascontiguousarray((prevalence[:, None] * start).T)
+        self._mass = self._take(1.0, np.empty(0, np.int64), np.empty((0, len(topics))))
 
     @property
     def waiting(self) -> int:
@@ -146,7 +153,21 @@ class Refinement:
         if self._waiting:
             batch = DocumentBatch.joined(self._waiting)
             self._waiting = []
-            self.update(self.statistic(batch), batch.n_documents)
+            self.learn(batch)
+
+    def learn(self, batch: DocumentBatch) -> None:
+        """Take one step with these documents alone, many or few; those that wait go on waiting.
+
+        Equivalent to ``update(statistic(batch), batch.n_documents)``, to rounding, without the
+        O(V K) numbers of a statistic: what the words of the documents do not touch only decays.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If they have another vocabulary size; nothing is learned then.
+        """
+        self._check(batch)
+        self._step(*self._sums(batch), batch.n_documents)
 
     def statistic(self, batch: DocumentBatch) -> Array:
         """Return what documents would add under the topics of now; nothing is changed.
@@ -165,24 +186,10 @@ class Refinement:
             If they have another vocabulary size.
         """
         self._check(batch)
-        V, K = self._totals.shape
-        words, running = np.empty((2, V, K), dtype=np.float32)
-        smooth = self._totals.sum(axis=0) + V * self._smoothing
-        flat = self.flatness
-        prior = self.alpha.astype(np.float32)
-        spread_topics(
-            *(self._totals, (1 - flat) / smooth, self._smoothing, flat, self.background, prior),
-            *(words, running),
-        )
-        totals = np.zeros((V, K))
-        for part in blocks(batch, MOST_SHARES // K):
-            shares = np.empty((len(part.counts), K), dtype=np.float32)
-            expect_topics(
-                *(part.counts, part.word_ids, part.row_pointers, words, prior),
-                *(self.settings.sweeps, shares),
-            )
-            add_shares(*by_word(part), self._weights(part), shares, totals)
-        return totals
+        statistic = np.zeros_like(self._totals)
+        words, sums = self._sums(batch)
+        statistic[words] = sums
+        return statistic
 
     def update(self, statistic: Array, documents: int) -> None:
         """Take one step with the summed statistics of its documents. Time O(V K).
@@ -199,20 +206,13 @@ class Refinement:
         InvalidSettingError
             If it has another shape, or holds a negative or non-finite number; nothing is changed.
         """
-        if statistic.shape != self._totals.shape or not _proper(statistic):
+        if statistic.shape != self._totals.shape or not proper(statistic):
             raise InvalidSettingError(
                 "a statistic must hold finite numbers >= 0 by word and topic, got "
                 f"shape={statistic.shape} expected={self._totals.shape}; "
                 "take it from Refinement.statistic under the same topics"
             )
-        tokens = float(statistic.sum())
-        if tokens > 0:
-            rho, before = self._rho(self.steps + 1), self._rho(max(self.steps, 1))
-            kept = (1 - rho) * (before / rho if self.steps else tokens / rho)
-            self._totals *= kept
-            self._totals += statistic
-            self.steps += 1
-        self.documents += documents
+        self._step(np.arange(len(statistic)), np.ascontiguousarray(statistic), documents)
 
     @property
     def flatness(self) -> float:
@@ -246,6 +246,7 @@ class Refinement:
         made._totals = np.array(arrays["totals"], dtype=np.float64)
         made.steps = int(values["counters"]["steps"])
         made.documents = int(values["counters"]["documents"])
+        made._mass = made._take(1.0, np.empty(0, np.int64), np.empty((0, len(made.alpha))))
         made._waiting = []
         if "waiting.counts" in arrays:
             batch = DocumentBatch(
@@ -258,12 +259,49 @@ class Refinement:
             made._waiting = [batch]
         return made
 
+    def _sums(self, batch: DocumentBatch) -> tuple[NDArray[np.int64], Array]:
+        """Return the words of some documents, rising, and their expected tokens by topic."""
+        V, K = self._totals.shape
+        words = np.flatnonzero(np.bincount(batch.word_ids, minlength=V))
+        places = np.empty(V, dtype=np.int32)
+        places[words] = np.arange(len(words), dtype=np.int32)
+        flat, prior = self.flatness, self.alpha.astype(np.float32)
+        scale = (1 - flat) / (self._mass + V * self._smoothing)
+        topics = np.empty((len(words), K), dtype=np.float32)
+        gather_topics(self._totals, words, scale, self._smoothing, flat, self.background, topics)
+        sums = np.zeros((len(words), K))
+        for part in blocks(batch, MOST_SHARES // K):
+            ids = places[part.word_ids]
+            shares = np.empty((len(ids), K), dtype=np.float32)
+            expect_topics(
+                *(part.counts, ids, part.row_pointers, topics, prior),
+                *(self.settings.sweeps, shares),
+            )
+            add_shares(*_by_id(ids, len(words)), self._weights(part), shares, sums)
+        return words, sums
+
+    def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:
+        tokens = float(sums.sum())
+        if tokens > 0:
+            rho, before = self._rho(self.steps + 1), self._rho(max(self.steps, 1))
+            kept = (1 - rho) * (before / rho if self.steps else tokens / rho)
+            self._mass = self._take(kept, words, sums)
+            self.steps += 1
+        self.documents += documents
+
+    def _take(self, kept: float, words: NDArray[np.int64], sums: Array) -> Array:
+        """Let the totals decay, add some words' sums, and return the mass of each topic."""
+        masses = np.empty((_RUNS, self._totals.shape[1]))
+        take_step(kept, words, sums, self._totals, masses)
+        mass: Array = masses.sum(axis=0)
+        return mass
+
     def _rho(self, step: int) -> float:
         return float((self.settings.step_offset + step) ** -self.settings.step_exponent)
 
     @property
     def _smoothing(self) -> float:
-        return self.settings.smoothing * float(self._totals.mean())
+        return self.settings.smoothing * float(self._mass.sum()) / self._totals.size
 
     def _weights(self, batch: DocumentBatch) -> Array:
         """Return what each entry counts for: its tokens, less in a document that is too long."""
@@ -295,42 +333,11 @@ def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
 
 def by_word(batch: DocumentBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the entries of a batch word by word, and where each word begins; O(nnz + V)."""
-    entries = np.empty(len(batch.counts), dtype=np.int64)
-    pointers = np.empty(batch.n_features + 1, dtype=np.int64)
-    entries_by_word(batch.word_ids, entries, pointers)
+    return _by_id(batch.word_ids, batch.n_features)
+
+
+def _by_id(ids: NDArray[np.int32], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    entries = np.empty(len(ids), dtype=np.int64)
+    pointers = np.empty(n + 1, dtype=np.int64)
+    entries_by_word(ids, entries, pointers)
     return entries, pointers
-
-
-def checked_topics(components: Any, n_topics: int) -> Array:
-    """Return topics with rows scaled to sum to 1, or raise InvalidSettingError."""
-    topics: Array = np.asarray(components, dtype=np.float64)
-    if topics.ndim != 2 or len(topics) != n_topics or not _proper(topics):
-        raise InvalidSettingError(
-            "topics must be a matrix of finite numbers >= 0 with one row for each number in "
-            f"alpha, got components={topics.shape} alpha=({n_topics},); "
-            "project them onto the simplex"
-        )
-    mass = topics.sum(axis=1, keepdims=True)
-    if not np.all((mass > 0) & np.isfinite(mass)):
-        raise InvalidSettingError(
-            "each topic must have a word above 0, got "
-            f"topic={int(np.argmin(mass))} sum={mass.min()}; leave the topic out"
-        )
-    scaled: Array = topics / mass
-    return scaled
-
-
-def checked_background(background: Any, n_words: int) -> Array:
-    """Return word frequencies scaled to sum to 1, or raise InvalidSettingError."""
-    frequencies: Array = np.asarray(background, dtype=np.float64)
-    if frequencies.shape != (n_words,) or not _proper(frequencies) or not frequencies.any():
-        raise InvalidSettingError(
-            "the background must hold a finite number >= 0 for each word, one of them above 0, got "
-            f"background={frequencies.shape} n_features={n_words}; pass word frequencies"
-        )
-    scaled: Array = frequencies / frequencies.sum()
-    return scaled
-
-
-def _proper(array: Array) -> bool:
-    return bool(np.all(np.isfinite(array) & (array >= 0)))

@@ -9,11 +9,16 @@ that. Sets are joined in a tree; the last one is the state of an `Engine` with a
     sums        all shards, through that map: the state of one engine over all documents
     topics      at the driver
 
+That is `learn`, whose sums can be merged with others. `learn_once` is for topics alone: workers
+read the documents once and keep them, the rounds are those of one process, and then the topics
+are refined by likelihood (`lanes`). ``StreamLDA.fit`` of a Dask collection and ``streamlda fit
+--dask`` go this way.
+
 Tasks are pure: no noise, no output, no state. A task that a lost worker had done is done again,
 and counts once, for sums name their shards and are never added to sums of the same shard. Private
 releases (`fit_privately`) pay and draw noise once, at the driver.
 
-`connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`,
+`connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`, `learn_once`,
 `fit_files`, `fit_partitions` and `fit_privately` learn from it.
 
 The connections of a cluster carry raw documents and raw sums: keep it on a network of its own, or
@@ -21,7 +26,7 @@ use TLS (Dask's configuration ``distributed.comm``).
 """
 
 from streamlda.scaleout.cluster import ClusterError, connect
-from streamlda.scaleout.fit import Learned, fit_files, fit_partitions, learn
+from streamlda.scaleout.fit import Learned, fit_files, fit_partitions, learn, learn_once
 from streamlda.scaleout.private import fit_privately
 from streamlda.scaleout.shards import Corpus, Reading, of_files, of_partitions
 
@@ -35,6 +40,7 @@ __all__ = [
     "fit_partitions",
     "fit_privately",
     "learn",
+    "learn_once",
     "of_files",
     "of_partitions",
 ]

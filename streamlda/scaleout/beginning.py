@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.engine import Engine, first_map
+from streamlda.engine import WARMUP_MAX_ENTRIES, Engine, first_map
 from streamlda.engine_settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, VocabularyError
 from streamlda.ingest import Counts
@@ -22,6 +22,9 @@ from streamlda.words import VOCABULARY_CHARACTERS, WordsToLearn
 
 Words = Vocabulary | WordsToLearn | None
 
+#: The first rows of a corpus, and the shard that they are of.
+First = list[tuple[Shard, Rows]]
+
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
@@ -32,10 +35,13 @@ class Beginning:
     plan : Plan
     vocabulary_documents : int
         Documents that the words were learned from; 0 for given ones.
+    behind_map : int
+        Documents of at least 3 tokens that the map was made of; 0 for a given one.
     """
 
     plan: Plan
     vocabulary_documents: int
+    behind_map: int
 
 
 def begin(
@@ -71,7 +77,7 @@ def begin(
     """
     learning = words.documents if isinstance(words, WordsToLearn) else 0
     wanted = max(learning, settings.warmup_documents if shared_map is None else 0)
-    first = _first_rows(run, corpus, wanted)
+    first = first_rows(run, corpus, wanted)
     learned_from = 0
     if isinstance(words, WordsToLearn):
         texts = _beginning_of(first, words.documents)
@@ -89,19 +95,20 @@ def begin(
             f"words={n_features} n_components={settings.n_components}; ask for fewer topics"
         )
     settings = replace(settings, n_features=n_features)
+    behind_map = 0
     if shared_map is None:
-        shared_map = _map_of(first, settings, words)
+        shared_map, behind_map = _map_of(first, settings, words)
     # Raises if it does not fit the settings.
     Engine(settings, shared_map=shared_map)
     plan = Plan(settings, shared_map, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from)
+    return Beginning(plan, learned_from, behind_map)
 
 
-def _beginning_of(first: list[Rows], documents: int) -> list[str]:
+def _beginning_of(first: First, documents: int) -> list[str]:
     """Return the texts that words are learned from: those that one process takes."""
     texts: list[str] = []
     characters = 0
-    for text in (text for rows in first for text in rows.texts or ()):
+    for text in (text for _, rows in first for text in rows.texts or ()):
         if len(texts) >= documents or characters >= VOCABULARY_CHARACTERS:
             break
         texts.append(text)
@@ -110,18 +117,19 @@ def _beginning_of(first: list[Rows], documents: int) -> list[str]:
 
 
 def _map_of(
-    first: list[Rows], settings: EngineSettings, words: Vocabulary | None
-) -> NDArray[np.float64]:
+    first: First, settings: EngineSettings, words: Vocabulary | None
+) -> tuple[NDArray[np.float64], int]:
     counts, batches = Counts(), []
-    for rows in first:
-        batches.append(rows.encoded(words, counts))
-        columns = batches[-1].n_features
-        if columns != settings.n_features:
-            raise InvalidDocumentsError(
-                "documents must have a column for each word of the vocabulary, got "
-                f"n_features={columns} expected={settings.n_features}; give all shards the same "
-                "columns, and EngineSettings their number"
-            )
+    for shard, rows in first:
+        with told(shard):
+            batches.append(rows.encoded(words, counts))
+            columns = batches[-1].n_features
+            if columns != settings.n_features:
+                raise InvalidDocumentsError(
+                    "documents must have a column for each word of the vocabulary, got "
+                    f"n_features={columns} expected={settings.n_features}; give all shards the "
+                    "same columns, and the settings their number"
+                )
     usable = sum(int(batch.usable.sum()) for batch in batches)
     if usable < 2:
         raise InsufficientDataError(
@@ -129,21 +137,24 @@ def _map_of(
             f"usable={usable} documents={counts.documents} short={counts.short}; check the text "
             "field, the token pattern and the vocabulary"
         )
-    warmup = DocumentBatch.joined(batches).rows(0, settings.warmup_documents)
+    whole = DocumentBatch.joined(batches)
+    # As in one process, a warm-up of long documents ends before it has as many as it may have.
+    full = int(np.searchsorted(whole.row_pointers, WARMUP_MAX_ENTRIES))
+    warmup = whole.rows(0, min(settings.warmup_documents, full))
     with one_blas_thread():
-        return first_map([warmup], settings)
+        return first_map([warmup], settings), int(warmup.usable.sum())
 
 
-def _first_rows(run: Run, corpus: Corpus, wanted: int) -> list[Rows]:
+def first_rows(run: Run, corpus: Corpus, wanted: int) -> First:
     """Return the first rows of the corpus, read on workers; nobody else needs to see the files."""
-    first: list[Rows] = []
+    first: First = []
     rows = characters = 0
     for shard, value in zip(corpus.shards, corpus.values, strict=True):
         if rows >= wanted or characters >= VOCABULARY_CHARACTERS:
             break
         task = run.task("first", _head, shard, run.given(value), wanted - rows)
         found: list[Rows] = run.compute(task)
-        first += found
+        first += [(shard, part) for part in found]
         rows += sum(map(len, found))
         characters += sum(len(text) for part in found for text in part.texts or ())
     return first

@@ -97,10 +97,22 @@ async def _answers(address: str, timeout_seconds: float) -> None:
 
 
 def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> None:
-    """Raise `ClusterError` if there is no worker, or versions differ.
+    """Raise `ClusterError` if the scheduler is gone, there is no worker, or versions differ.
 
     Time: one message to every worker.
     """
+    try:
+        _check_workers(client, timeout_seconds)
+    except ClusterError:
+        raise
+    except OSError as error:
+        raise ClusterError(
+            "a Dask scheduler must answer, got a lost connection "
+            f"({type(error).__name__}); start the cluster, and connect again"
+        ) from error
+
+
+def _check_workers(client: Client, timeout_seconds: float) -> None:
     from distributed import TimeoutError as DaskTimeoutError
 
     if not client.nthreads():  # type: ignore[no-untyped-call]
@@ -195,6 +207,24 @@ class Run:
             groups = [level[start : start + FAN_IN] for start in starts]
             level = [self.task(kind, join, *own) if own[1:] else own[0] for own in groups]
         return level[0]
+
+    def start(self, tasks: Sequence[Delayed]) -> list[Any]:
+        """Begin to compute tasks whose results stay on the workers, until `release`.
+
+        Returns
+        -------
+        list of Future
+            To be arguments of other tasks. A result that a lost worker had is computed again.
+        """
+        import dask
+
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            return list(self._client.compute(list(tasks)))
+
+    def release(self, futures: Sequence[Any]) -> None:
+        """Want results of `start` only as long as what is being made of them needs them."""
+        for future in futures:
+            future.release()
 
     def compute(
         self,

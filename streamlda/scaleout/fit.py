@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from streamlda.documents import MIN_TOKENS
 from streamlda.engine import Engine
 from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidSettingError,
-)
+from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.fit_refined import START_DOCUMENTS
 from streamlda.ingest import Counts
 from streamlda.model import TopicModel
+from streamlda.refinement.settings import at_least
+from streamlda.refining_engine import needed_passes
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Run, check_cluster
+from streamlda.scaleout.kept import keep
+from streamlda.scaleout.lanes import refined_on
+from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import (
     SHARDS,
     Corpus,
@@ -53,7 +56,8 @@ class Learned:
     Attributes
     ----------
     engine : Engine
-        With the documents of all shards and a shared map; to be merged with others, or asked.
+        Of `learn`: with the documents of all shards and a shared map; to be merged with others, or
+        asked. Of `learn_once`: as of one process, or what a refinement began from.
     vocabulary : Vocabulary or None
         None if the shards are counts and none was given.
     counts : Counts
@@ -62,6 +66,8 @@ class Learned:
         Documents that the words were learned from; 0 for given ones.
     seconds : float
         Wall-clock time.
+    refined : TopicModel or None
+        After a refinement.
     """
 
     engine: Engine
@@ -69,11 +75,16 @@ class Learned:
     counts: Counts
     vocabulary_documents: int
     seconds: float
+    refined: TopicModel | None = None
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
         learned = {"vocabulary_documents": self.vocabulary_documents}
-        return self.engine.snapshot(self.vocabulary, {**learned, **(settings or {})})
+        recorded = {**learned, **(settings or {})}
+        if self.refined is None:
+            return self.engine.snapshot(self.vocabulary, recorded)
+        recorded = {**self.refined.settings, **recorded}
+        return replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
 
 
 def fit_files(
@@ -165,20 +176,107 @@ def learn(
     for number in range(1, rounds):
         report = _labelled(on_progress, f"round {number} of {rounds}")
         sketch = _round(client, replace(plan, triple_columns=0), corpus, before, report)
-        _check_enough(sketch, settings)
+        _check_enough(sketch.documents, sketch.counts, settings)
         usable = [sketch.usable[shard.name] for shard in corpus.shards]
         before = np.cumsum([0, *usable[:-1]]).tolist()
         better = sketch.engine(plan).better_map()
         plan = replace(plan, whitening=better)
     report = _labelled(on_progress, f"round {rounds} of {rounds}")
     sums = _round(client, plan, corpus, before, report)
-    _check_enough(sums, settings)
+    _check_enough(sums.documents, sums.counts, settings)
     return Learned(
         sums.engine(plan),
         plan.vocabulary,
         sums.counts,
         beginning.vocabulary_documents,
         perf_counter() - begun,
+    )
+
+
+def learn_once(
+    client: Client,
+    corpus: Corpus,
+    settings: EngineSettings,
+    vocabulary: Words = None,
+    *,
+    refinement_passes: int | None = None,
+    most_bytes: float | None = None,
+    on_progress: Callable[[str, Counts], None] | None = None,
+) -> Learned:
+    """Learn from all shards as one process does, each read once and kept with the workers.
+
+    Without a refinement the topics are those of one `Engine` over all documents in order, to
+    XX
+    Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. Memory of a
+    worker: its documents as counts (12 bytes for each distinct word of each), if all of them fit
+    into `most_bytes`; two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.
+
+    Parameters
+    ----------
+    client, corpus, settings, vocabulary
+        As `learn`.
+    refinement_passes : int, optional
+        How often the documents are gone over again, 0 for none. If it is left out, 0 where the
+        settings say ``refine=False``, else what one process decides for such topics and so many
+        documents (`streamlda.refining_engine.needed_passes`).
+    most_bytes : float, optional
+        What documents may take on all workers together: 0.4 of the workers' memory limits by
+        default. If they take more, none is kept, and they are read again in every round.
+    on_progress : callable of (str, Counts), optional
+        As `learn`.
+
+    Raises
+    ------
+    ClusterError, InsufficientDataError, InvalidDocumentsError, InvalidSettingError, SourceError,
+    VocabularyError
+        As `learn`.
+    """
+    begun = perf_counter()
+    _check(settings, 1, None)
+    if refinement_passes is not None:
+        at_least("refinement_passes", refinement_passes, 0)
+    check_cluster(client)
+    passes = refinement_passes if settings.refines or refinement_passes else 0
+    # The sums of a start are taken by an engine that does not refine.
+    settings = replace(settings, refine=None if settings.refines else settings.refine)
+    beginning = begin(Run(client), corpus, settings, vocabulary, None)
+    plan = beginning.plan
+    with keep(
+        client,
+        corpus,
+        plan.vocabulary,
+        plan.settings.n_features,
+        most_bytes=most_bytes,
+        on_progress=on_progress,
+    ) as kept:
+        found = kept.found
+        _check_enough(kept.documents, found.counts, settings)
+        # What documents are read by is in what was kept of them.
+        beginning = replace(beginning, plan=replace(plan, vocabulary=kept.vocabulary))
+        last = min(START_DOCUMENTS, kept.documents)
+        engine, refined = None, None
+        if passes != 0:
+            engine = one_engine(kept, beginning, last)
+            start = engine.snapshot()
+            passes = needed_passes(start, kept.documents) if passes is None else passes
+            if passes:
+                start = replace(
+                    start,
+                    background=found.frequencies / found.frequencies.sum(),
+                    diagnostics={**start.diagnostics, "documents_skipped": found.skipped},
+                    documents_seen=kept.documents,
+                    tokens_seen=found.tokens,
+                )
+                refined = refined_on(kept, start, passes, on_progress)
+        if engine is None or (refined is None and last < kept.documents):
+            engine = one_engine(kept, beginning, kept.documents)
+    return Learned(
+        engine,
+        plan.vocabulary,
+        found.counts,
+        beginning.vocabulary_documents,
+        perf_counter() - begun,
+        refined,
     )
 
 
@@ -196,13 +294,12 @@ def _check(settings: EngineSettings, rounds: int, shared_map: NDArray[np.float64
         )
 
 
-def _check_enough(sums: Sums, settings: EngineSettings) -> None:
-    if sums.documents < max(2, settings.n_components):
-        counts = sums.counts
+def _check_enough(documents: int, counts: Counts, settings: EngineSettings) -> None:
+    if documents < max(2, settings.n_components):
         rejects = "".join(f" {reason}={n}" for reason, n in sorted(counts.rejects.items()))
         raise InsufficientDataError(
             f"there must be at least as many documents of {MIN_TOKENS} known words as topics, got "
-            f"usable={sums.documents} topics={settings.n_components} documents={counts.documents} "
+            f"usable={documents} topics={settings.n_components} documents={counts.documents} "
             f"short={counts.short}{rejects}; ask for fewer topics, or check the text field, the "
             "token pattern and the vocabulary"
         )

@@ -13,12 +13,16 @@ from typing import Any
 
 import fsspec
 import numpy as np
+from scipy.sparse import sparray, spmatrix
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
 from streamlda.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
 from streamlda.source import Poll, open_source
 from streamlda.vocabulary import Vocabulary
+
+#: What a partition may list besides texts.
+COUNTS = (DocumentBatch, spmatrix, sparray)
 
 #: Tasks that files are cut into if nothing else is said: as many whatever the cluster, so that
 #: models do not depend on it.
@@ -140,8 +144,9 @@ def of_partitions(partitions: Any) -> Corpus:
     partitions : dask.bag.Bag, dask.array.Array or sequence
         A bag of texts; an array of counts in blocks of whole rows; or a list of what is, or what
         Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of counts
-        with equal columns, or `DocumentBatch`. What is delayed is made anew, where it is used, in
-        each round, and must come out the same; what lies here is sent with the tasks of each.
+        with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed is
+        made anew, where it is used, in each round, and must come out the same; what lies here is
+        sent with the tasks of each.
 
     Raises
     ------
@@ -251,14 +256,36 @@ def rows_of(shard: Shard, value: Any, *, blanks: bool = False) -> Iterator[Rows]
     else:
         # A text is an iterable of texts, too.
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        texts = iter(value if listed else [value])
-        while block := list(islice(texts, BLOCK_DOCUMENTS)):
-            if not listed or not all(isinstance(text, str) for text in block):
+        parts = iter(value if listed else [value])
+        while block := list(islice(parts, BLOCK_DOCUMENTS)):
+            if listed and all(isinstance(part, str) for part in block):
+                yield Rows(block, None, Counter())
+            elif listed and all(isinstance(part, COUNTS) for part in block):
+                yield Rows(None, _stacked(block), Counter())
+            else:
                 raise InvalidDocumentsError(
-                    "a partition must be a list of texts or a matrix of counts, got "
-                    f"type={type(value).__name__}; convert it first"
+                    "a partition must be a list of texts or a matrix of counts, or a list of "
+                    f"sparse ones, got type={type(value).__name__}; convert it first"
                 )
-            yield Rows(block, None, Counter())
+
+
+def _stacked(parts: list[Any]) -> DocumentBatch:
+    """Return matrices of counts, or rows of one, as one batch."""
+    batches = [
+        part if isinstance(part, DocumentBatch) else DocumentBatch.from_matrix(_matrix(part))
+        for part in parts
+    ]
+    columns = {batch.n_features for batch in batches}
+    if len(columns) > 1:
+        raise InvalidDocumentsError(
+            "matrices of a partition must have equal columns, got "
+            f"n_features={','.join(map(str, sorted(columns)[:5]))}; encode all by one vocabulary"
+        )
+    return DocumentBatch.joined(batches)
+
+
+def _matrix(part: Any) -> Any:
+    return part.reshape(1, -1) if part.ndim == 1 else part
 
 
 def _polled(shard: Shard, blanks: bool) -> Iterator[Rows]:

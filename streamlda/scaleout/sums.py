@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.documents import DocumentBatch
 from streamlda.engine import Engine, map_digest
 from streamlda.engine_settings import EngineSettings
 from streamlda.errors import (
@@ -127,17 +128,25 @@ def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
     InvalidDocumentsError
         If documents have other columns than the map, or counts cannot be used.
     """
+    counts = Counts()
+    with told(shard):
+        batches = (rows.encoded(plan.vocabulary, counts) for rows in rows_of(shard, value))
+        return summed(plan, shard.name, batches, before, counts)
+
+
+def summed(
+    plan: Plan, name: str, batches: Iterable[DocumentBatch], before: int, counts: Counts
+) -> Sums:
+    """Sum batches under a name; `before` as in `accumulate`. `counts` is filled as they come."""
     moments = Moments(plan.whitening, plan.triple_columns)
     moments.documents = before
-    counts, tokens = Counts(), 0
-    with single_threaded(), told(shard):
-        for rows in rows_of(shard, value):
-            batch = rows.encoded(plan.vocabulary, counts)
+    tokens = 0
+    with single_threaded():
+        for batch in batches:
             moments.add(batch)
             tokens += int(batch.lengths.sum())
     moments.documents -= before
-    usable = {shard.name: moments.documents}
-    return Sums(moments.state(), usable, counts, tokens, plan.about)
+    return Sums(moments.state(), {name: moments.documents}, counts, tokens, plan.about)
 
 
 def merged(one: Sums, *others: Sums) -> Sums:

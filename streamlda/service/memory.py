@@ -31,6 +31,9 @@ LEFT_FREE = 16
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
 SOURCE_BYTES = 32 * MIB
 
+#: What a step of a refinement takes beside the topics: shares of some documents.
+REFINING_BYTES = 32 * MIB
+
 #: A word with its places in the tables of words.
 WORD_BYTES = 300
 
@@ -51,19 +54,23 @@ def engine_settings(settings: Settings, n_features: int) -> EngineSettings:
         n_components=settings["topics.count"],
         n_features=n_features,
         alpha_0=settings["topics.alpha_0"] or None,
-        warmup_documents=settings["topics.warmup"],
+        refine=False if settings["topics.map_file"] else settings["topics.refine"],
         oversampling=settings["topics.oversampling"],
         seed=settings["topics.seed"],
         solver=settings["topics.solver"],
         documents_per_round=settings["topics.documents_per_round"],
         memory_documents=settings["topics.memory_documents"],
+        **_given(settings, warmup_documents="topics.warmup"),
         **_power(settings),
     )
 
 
 def _power(settings: Settings) -> dict[str, Any]:
     """Return the settings of power methods that were given."""
-    named = {"n_restarts": "topics.restarts", "n_iterations": "topics.iterations"}
+    return _given(settings, n_restarts="topics.restarts", n_iterations="topics.iterations")
+
+
+def _given(settings: Settings, **named: str) -> dict[str, Any]:
     return {name: settings[key] for name, key in named.items() if settings[key] is not None}
 
 
@@ -185,13 +192,19 @@ def _public(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
     warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES
     maps = 8 * V * m
     block = 8 * BLOCK_DOCUMENTS * 3 * m
-    works = {
+    works: dict[str, int] = {
         # The map, its sums, and what an orthonormal basis of them is made from.
         "the first map": 6 * maps + warmup + block,
         "a new map": 4 * maps + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    return asked.state_bytes, max(asked.state_bytes, warmup), works
+    state = asked.state_bytes
+    if asked.refines:
+        # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
+        state += warmup
+        works["a snapshot"] += 8 * 4 * V * K + warmup + REFINING_BYTES
+        works["the start of the refinement"] = works.pop("a snapshot")
+    return state, max(state, warmup), works
 
 
 def _private(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:

@@ -81,8 +81,13 @@ def assert_same_releases(mine, theirs):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"solver": "simultaneous", "n_iterations": 3}, {"documents_per_snapshot": 19_000}],
-    ids=["tensor", "power", "two windows, and a rest"],
+    [
+        {},
+        {"solver": "simultaneous", "n_iterations": 3},
+        {"documents_per_snapshot": 19_000},
+        {"refinement_rounds": 2},
+    ],
+    ids=["tensor", "power", "two windows, and a rest", "refinement"],
 )
 def test_releases_are_those_of_one_process(client, rows, changes):
     settings = settings_of(**changes)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.memory import check_memory, memory_plan
+from streamlda.service.memory import check_memory, engine_settings, memory_plan
 from streamlda.settings import MIB, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +95,21 @@ def test_the_plan_of_the_largest_work_counts_once():
     assert small["words"] == 0
     names = [what for what, _ in memory_plan(settings_for(), 50_000)]
     assert sum(name.startswith("the largest work") for name in names) == 1
+
+
+def test_a_refinement_keeps_documents_and_a_map_file_leaves_it_out():
+    plans = [
+        dict(memory_plan(settings_for(**flags), 20_000))
+        for flags in ({}, {"topics__refine": False}, {"topics__map_file": "m"})
+    ]
+    sums = [plan["sums of the engine"] for plan in plans]
+    assert sums[0] - sums[1] == 12 * 4_000_000
+    assert sums[1] == sums[2]
+    asked = engine_settings(settings_for(topics__refine=False), 100)
+    assert (asked.refines, asked.warmup_documents) == (False, 10_000)
+    asked = engine_settings(settings_for(), 100)
+    assert (asked.refines, asked.warmup_documents) == (True, 20_000)
+    assert engine_settings(settings_for(topics__warmup=7), 100).warmup_documents == 7
 
 
 def test_a_plan_grows_with_words_topics_and_the_horizon():

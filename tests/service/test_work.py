@@ -41,7 +41,8 @@ def new_work(kind: str, **changes: Any) -> PublicWork:
         "warmup_documents": 100,
     }
     if kind == "hashed":
-        values["n_features"] = 128
+        # Documents do not follow this model, so that likelihood refines its topics.
+        values |= {"n_features": 128, "alpha_0": 10.0}
     more = {"every": 200, "most": None, "about": {"stream": "s"}, **changes}
     return PublicWork(EngineSettings(**values), WORDS[kind], **more)
 
@@ -112,6 +113,18 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     assert (work.places, work.places_left) == (700, 100)
 
 
+@pytest.mark.parametrize(("kind", "refined"), [("given", False), ("hashed", True)])
+def test_topics_are_refined_unless_documents_follow_the_model(
+    kind: str, refined: bool, tmp_path: Path
+) -> None:
+    found, work = run(kind, tmp_path / "c", [], set())
+    assert work.fresh
+    released = work.release()
+    assert released.model is not None
+    assert ("refinement" in released.model.diagnostics) == refined
+    assert all((b"start_documents" in snapshot) == refined for snapshot in found)
+
+
 def test_counts_are_of_documents(tmp_path: Path) -> None:
     work = new_work("given")
     # The third needs three words in the list: shorter ones have no triples.
@@ -167,7 +180,8 @@ def test_other_settings_than_the_saved_ones_are_refused(
     assert saved is not None
     new_work("hashed").restore(saved)
     kind = other.pop("kind", "hashed")
-    values = {"n_components": 3, "n_features": 128, "oversampling": 5, "warmup_documents": 100}
+    values: dict[str, Any] = {"n_components": 3, "n_features": 128, "oversampling": 5}
+    values |= {"warmup_documents": 100, "alpha_0": 10.0}
     asked = EngineSettings(**{**values, **other})
     changed = PublicWork(asked, WORDS[kind], every=200, most=None, about={})
     with pytest.raises(InvalidSettingError, match=named):

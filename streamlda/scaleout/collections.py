@@ -1,0 +1,247 @@
+"""``StreamLDA.fit`` of a Dask collection: bags, arrays and delayed matrices, on the current client.
+
+::
+
+    client = distributed.Client("tcp://scheduler:8786")    # or Client(), for this machine
+    StreamLDA(n_components=50).fit(bag_of_texts)
+
+Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
+most frequent without English stop words. They become `feature_names_in_`, so that `to_model` gives
+a model that reads texts. Counts must be whole numbers, with equal columns in all partitions.
+
+Nothing is computed here but the beginning, the merges and the topics, and no part of a collection
+comes here but its first documents (`streamlda.scaleout.beginning`). A private fit draws its noise
+once, here, after the ledger was paid.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamlda.engine_settings import EngineSettings
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    MissingExtraError,
+)
+from streamlda.model import TopicModel
+from streamlda.refining_engine import RefiningEngine
+from streamlda.scaleout.beginning import first_rows
+from streamlda.scaleout.cluster import ClusterError, Run
+from streamlda.scaleout.fit import learn_once
+from streamlda.scaleout.private import count_places, fit_privately
+from streamlda.scaleout.shards import Corpus, of_partitions
+from streamlda.words import WordsToLearn
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def is_collection(X: Any) -> bool:
+    """Return whether `X` is a Dask collection or a list of them; Dask is never imported for it."""
+    if "dask.base" not in sys.modules:
+        return False
+    from dask.base import is_dask_collection
+
+    if isinstance(X, list | tuple):
+        return bool(X) and all(map(_is_one, X))
+    return bool(is_dask_collection(X))
+
+
+def _is_one(part: Any) -> bool:
+    from dask.base import is_dask_collection
+
+    distributed = sys.modules.get("distributed")
+    return bool(
+        is_dask_collection(part)
+        or (distributed is not None and isinstance(part, distributed.Future))
+    )
+
+
+def of_collection(X: Any) -> Corpus:
+    """Return the shards of a collection: its partitions, in order.
+
+    Parameters
+    ----------
+    X : dask.bag.Bag, dask.array.Array, Delayed, or list of Delayed or Future
+        Bags of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
+        sparse or dense; delayed lists of texts or matrices of counts.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If it is none of these, or blocks are no whole rows.
+    """
+    from dask.delayed import Delayed
+
+    if isinstance(X, Delayed):
+        return of_partitions([X])
+    if isinstance(X, list | tuple):
+        wrong = [type(part).__name__ for part in X if not isinstance(part, Delayed | _futures())]
+        if wrong:
+            raise InvalidDocumentsError(
+                "a list must hold what Dask makes one partition of each, got "
+                f"type={wrong[0]}; pass the bag or array itself, or its to_delayed()"
+            )
+        return of_partitions(list(X))
+    return of_partitions(X)
+
+
+def _futures() -> Any:
+    from distributed import Future
+
+    return Future
+
+
+def current_client() -> Client:
+    """Return the client that Dask was last given.
+
+    Raises
+    ------
+    MissingExtraError
+        If distributed is not installed.
+    ClusterError
+        If there is no client, or its scheduler is gone.
+    """
+    if find_spec("distributed") is None:
+        raise MissingExtraError("distributed", "dask", "learning from Dask collections")
+    from distributed import default_client
+
+    try:
+        client: Any = default_client()  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise ClusterError(
+            "a Dask collection must be learned from on a cluster, got no current client; make one "
+            'first: distributed.Client("tcp://host:8786"), or distributed.Client() for the cores '
+            "of this machine"
+        ) from error
+    if client.status != "running":
+        raise ClusterError(
+            "a Dask scheduler must answer, got "
+            f"client status={client.status!r}; start the scheduler, and make a new client"
+        )
+    return client  # type: ignore[no-any-return]
+
+
+def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
+    """Fit a `StreamLDA` to a collection on the current client.
+
+    Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
+    one they are as good (`streamlda.scaleout.lanes`). With `epsilon`, releases are number for
+    number those of one process (`streamlda.scaleout.private`).
+
+    Parameters
+    ----------
+    estimator : StreamLDA
+    X : collection
+        As `of_collection` takes it.
+    users : optional
+        Must be None: users are counted in one place.
+
+    Raises
+    ------
+    ClusterError
+        If there is no client, or its cluster cannot be used.
+    InvalidSettingError
+        If sweeps, users or another solver are asked for, or texts come with `epsilon`.
+    InsufficientDataError, InvalidDocumentsError, SourceError, VocabularyError
+        As `streamlda.scaleout.learn_once`.
+    BudgetExceededError, LedgerError
+        As `streamlda.scaleout.fit_privately`.
+    """
+    private = estimator._asks_for_privacy(users)
+    if users is not None:
+        raise InvalidSettingError(
+            "users must be counted in one place, got users with a Dask collection; fit a matrix"
+        )
+    client, corpus = current_client(), of_collection(X)
+    n_features = _columns(client, corpus)
+    if private:
+        _fit_privately(estimator, client, corpus, n_features)
+        return
+    asked = estimator._refinement()
+    if asked.sweeps:
+        raise InvalidSettingError(
+            "sweeps must have the topics of all tokens in one process, got "
+            f"refinement_sweeps={asked.sweeps} with a Dask collection; set it to 0"
+        )
+    words = WordsToLearn() if n_features is None else None
+    settings: EngineSettings = estimator._settings(n_features or WordsToLearn().size)
+    found = learn_once(client, corpus, settings, words, refinement_passes=asked.passes)
+    model = found.model()
+    engine = found.engine
+    if found.refined is not None:
+        # As after a fit in one process, further rows go on from here.
+        engine = RefiningEngine.of_model(engine.settings, model)
+    _set(estimator, model, _engine=engine)
+
+
+def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: int | None) -> None:
+    from streamlda.release.releaser import Releaser, open_ledger
+
+    if n_features is None:
+        raise InvalidSettingError(
+            "words learned from documents reveal them, got texts and "
+            f"epsilon={estimator.epsilon}; encode them by public words first, as in "
+            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])"
+        )
+    run = Run(client)
+    ends = estimator.documents_per_snapshot is None
+    places = 0
+    if ends:
+        counts = [
+            run.task("places", count_places, shard, run.given(value))
+            for shard, value in zip(corpus.shards, corpus.values, strict=True)
+        ]
+        places = run.compute(run.tree("merge", _sum, counts))
+    shape = SimpleNamespace(n_documents=places, n_features=n_features)
+    settings = estimator._private_settings(shape, estimator._seed(), ends)
+    path = estimator.ledger
+    with nullcontext() if path is None else open_ledger(path, settings) as ledger:
+        releaser = Releaser(estimator._new_noise(), ledger, estimator.stream)
+        model = fit_privately(client, corpus, settings, releaser)
+    model = replace(model, settings={**model.settings, "solver": estimator.solver})
+    _set(estimator, model, _private=None)
+    if model.n_components < estimator.n_components:
+        warnings.warn(
+            f"{model.n_components} of {estimator.n_components} topics stand above the noise and "
+            "are published; take more documents per snapshot, or a larger epsilon",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _set(estimator: Any, model: TopicModel, **learned: Any) -> None:
+    """Replace all that an estimator has learned."""
+    for name in ("_engine", "_private", "feature_names_in_"):
+        estimator.__dict__.pop(name, None)
+    if model.vocabulary is not None and model.vocabulary.words is not None:
+        estimator.feature_names_in_ = np.array(model.vocabulary.words, dtype=object)
+    estimator.n_features_in_ = model.n_features
+    estimator._model = model
+    for name, value in learned.items():
+        setattr(estimator, name, value)
+
+
+def _columns(client: Client, corpus: Corpus) -> int | None:
+    """Return the columns of the first counts; None for texts."""
+    for _, rows in first_rows(Run(client), corpus, 1):
+        if len(rows):
+            return None if rows.batch is None else rows.batch.n_features
+    raise InsufficientDataError(
+        "there must be a document in some partition, got "
+        f"documents=0 partitions={len(corpus.shards)}; check where they come from"
+    )
+
+
+def _sum(*numbers: int) -> int:
+    return sum(numbers)

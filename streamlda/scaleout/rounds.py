@@ -1,0 +1,104 @@
+"""The rounds of one engine, each summed on all workers: its topics, to rounding.
+
+An `Engine` reads each document once, and takes a better map whenever a round has seen so many times
+the documents behind its own. Where documents are numbered, what belongs to which round is known,
+and a round is a sum like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine import Engine
+from streamlda.ingest import Counts
+from streamlda.moments import Moments
+from streamlda.scaleout.beginning import Beginning
+from streamlda.scaleout.kept import Kept
+from streamlda.scaleout.shards import SHARDS
+from streamlda.scaleout.sums import Plan, Sums, merged, summed
+
+#: Fewest documents of a task.
+LEAST_DOCUMENTS = 500
+
+
+def one_engine(kept: Kept, beginning: Beginning, last: int) -> Engine:
+    """Return an engine as if it had been given documents 0 to `last` in order.
+
+    Sums differ from those of one process by rounding alone, and so do maps and topics. It can go
+    on with further documents. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
+
+    Parameters
+    ----------
+    kept : Kept
+    beginning : Beginning
+        With the map of the warm-up documents.
+    last : int
+        Documents to learn from, at most those that are kept.
+    """
+    plan, behind = beginning.plan, beginning.behind_map
+    arrays: dict[str, Any] = {}
+    begin = rounds = 0
+    while True:
+        target = int(plan.settings.round_growth * behind)
+        end = min(begin + target, last)
+        sums = _round(kept, plan, begin, end)
+        ended = end - begin == target
+        arrays |= _named("finished" if ended else "current", sums, plan)
+        if not ended:
+            break
+        # The round is full, and the next one begins, if only with its map.
+        rounds, behind, begin = rounds + 1, end - begin, end
+        plan = replace(plan, whitening=sums.engine(plan).better_map())
+    found = kept.found
+    counters = {
+        "documents_seen": last,
+        "documents_skipped": found.skipped if last == kept.documents else 0,
+        "tokens_seen": found.tokens,
+        "rounds_finished": rounds,
+        "behind_map": behind,
+    }
+    values = {"settings": asdict(plan.settings), "counters": counters}
+    return Engine.from_state(arrays, values)
+
+
+def _named(name: str, sums: Sums, plan: Plan) -> dict[str, Any]:
+    arrays = {f"{name}.{key}": array for key, array in sums.arrays.items()}
+    return arrays | {f"{name}.whitening": plan.whitening}
+
+
+def _round(kept: Kept, plan: Plan, first: int, last: int) -> Sums:
+    """Sum documents `first` to `last` through the map of a plan, in one graph."""
+    if first == last:
+        empty = Moments(plan.whitening, plan.triple_columns)
+        return Sums(empty.state(), {}, Counts(), 0, plan.about)
+    run = kept.run
+    shared = run.given(plan)
+    leaves = []
+    for begin, end in _cuts(kept, first, last):
+        batch, name = kept.task("rows", begin, end), f"documents {begin}-{end}"
+        leaves.append(run.task("sums", sum_documents, shared, name, batch, begin - first))
+    found: Sums = run.compute(run.tree("merge", merged, leaves))
+    return found
+
+
+def _cuts(kept: Kept, first: int, last: int) -> list[tuple[int, int]]:
+    """Cut a run of documents at the ends of shards if it can be, since a shard lies on one worker.
+
+    Small shards are taken together and large ones cut, whatever the number of workers.
+    """
+    step = max(LEAST_DOCUMENTS, -(-(last - first) // SHARDS))
+    ends = [first]
+    for end in [*(s for s in kept.starts if first < s < last), last]:
+        parts = (end - ends[-1]) // step
+        if parts or end == last:
+            begin, parts = ends[-1], max(parts, 1)
+            ends += [begin + (end - begin) * part // parts for part in range(1, parts + 1)]
+    return list(pairwise(ends))
+
+
+def sum_documents(plan: Plan, name: str, batch: DocumentBatch, before: int) -> Sums:
+    """Sum a batch that has so many documents before it in the round. A task; pure."""
+    return summed(plan, name, [batch], before, Counts())

@@ -1,0 +1,288 @@
+"""`StreamLDA.fit` of Dask collections: what a fit to the whole matrix gives, or one clear error."""
+
+import itertools
+import subprocess
+import sys
+import time
+
+import dask
+import dask.array
+import dask.bag
+import numpy as np
+import pytest
+import scipy.sparse
+from distributed import Client
+
+from streamlda import StreamLDA, load
+from streamlda.analysis import TextAnalyzer
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    LedgerError,
+    MissingExtraError,
+    VocabularyError,
+)
+from streamlda.privacy.noise import SeededNoise
+from streamlda.privacy.statement import check_statement
+from streamlda.scaleout import collections as collections_module
+from streamlda.scaleout.cluster import ClusterError
+from streamlda.scaleout.collections import current_client, is_collection, of_collection
+from streamlda.simulate import PlantedLDA
+from streamlda.vocabulary import Vocabulary
+from streamlda.words import WordsToLearn
+from tests.scaleout.conftest import D, cluster_of
+
+ENDS = [0, 900, 900, 901, 2300, 4000]
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+
+
+@pytest.fixture
+def current(cluster):
+    """A client that Dask hands out, as users have one."""
+    with Client(cluster) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return PlantedLDA(3, D, seed=4, mean_length=12, topic_concentration=0.1)
+
+
+@pytest.fixture(scope="module")
+def X(planted):
+    planted.seek(0)
+    counts = planted.documents(ENDS[-1]).to_csr()
+    kept = scipy.sparse.diags_array((np.arange(ENDS[-1]) % 40 > 0).astype(float))
+    return scipy.sparse.csr_matrix(kept @ counts)
+
+
+@pytest.fixture(scope="module")
+def texts(planted):
+    planted.seek(0)
+    return [text.translate(LETTERS) for text in planted.texts(ENDS[-1])]
+
+
+@pytest.fixture(scope="module")
+def parts(X):
+    return [X[a:b] for a, b in itertools.pairwise(ENDS)]
+
+
+def new(**parameters):
+    given = {"random_state": 0, "oversampling": 8, "refinement_passes": 0}
+    return StreamLDA(3, **given | parameters)
+
+
+def collections_of(X, parts, client):
+    array = dask.array.from_array(X.toarray(), chunks=(1100, D))
+    return {
+        "delayed": [dask.delayed(part) for part in parts],
+        "one delayed": dask.delayed(X),
+        "futures": client.scatter(parts),
+        "array": array,
+        "array of csr_matrix": array.map_blocks(scipy.sparse.csr_matrix),
+        "array of csr_array": array.map_blocks(scipy.sparse.csr_array),
+        "bag of matrices": dask.bag.from_sequence(parts, npartitions=2),
+        "bag of rows": dask.bag.from_sequence([X[i] for i in range(X.shape[0])], npartitions=3),
+        "bag of flat rows": dask.bag.from_sequence(
+            [scipy.sparse.coo_array(row) for row in X.toarray()], npartitions=3
+        ),
+    }
+
+
+@pytest.mark.parametrize("warmup", [None, 500], ids=["one round", "two rounds"])
+def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmup):
+    whole = new(warmup_documents=warmup).fit(X)
+    assert whole.diagnostics_["rounds_finished"] == (warmup is not None)
+    for name, collection in collections_of(X, parts, current).items():
+        found = new(warmup_documents=warmup).fit(collection)
+        for attribute in ("components_", "alpha_", "background_"):
+            mine, wanted = getattr(found, attribute), getattr(whole, attribute)
+            np.testing.assert_allclose(mine, wanted, 1e-10, 1e-14, err_msg=name)
+        np.testing.assert_allclose(found.transform(X[:9]), whole.transform(X[:9]), 1e-8, 1e-10)
+        assert found.n_features_in_ == D
+        assert not hasattr(found, "feature_names_in_")
+        assert found.alpha_0_ == pytest.approx(whole.alpha_0_, rel=1e-10)
+        for attribute in ("documents_seen_", "n_components_"):
+            assert getattr(found, attribute) == getattr(whole, attribute), name
+        for of in ("documents_skipped", "rounds_finished"):
+            assert found.diagnostics_[of] == whole.diagnostics_[of], name
+    # The bound is not empty.
+    fewer = new(warmup_documents=warmup).fit([dask.delayed(part) for part in parts[:-1]])
+    assert np.abs(fewer.components_ - whole.components_).max() > 1e-6
+
+
+def test_a_fit_may_go_on_with_further_rows(current, X):
+    found = new().fit([dask.delayed(X[:3000])]).partial_fit(X[3000:])
+    assert found.documents_seen_ == 3900
+    whole = new(warmup_documents=3000).fit(X)
+    np.testing.assert_allclose(found.components_, whole.components_, atol=0.02)
+
+
+def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
+    bag = dask.bag.from_sequence(texts, npartitions=3)
+    found = new().fit(bag)
+    words = WordsToLearn().learn(texts)
+    assert found.feature_names_in_.tolist() == list(words.words)
+    counts = words.encode(texts).batch.to_csr()
+    whole = new().fit(counts)
+    np.testing.assert_allclose(found.components_, whole.components_, 1e-10, 1e-14)
+    found.save(tmp_path / "model")
+    model = load(tmp_path / "model")
+    np.testing.assert_allclose(model.transform(texts[:5]), whole.transform(counts[:5]), atol=1e-6)
+    delayed = new().fit([dask.delayed(list)(texts[a:b]) for a, b in itertools.pairwise(ENDS)])
+    np.testing.assert_allclose(delayed.components_, whole.components_, 1e-10, 1e-14)
+    # A fit to counts forgets the names.
+    assert not hasattr(found.fit([dask.delayed(counts)]), "feature_names_in_")
+
+
+def test_a_refinement_takes_all_documents_and_can_go_on(current, X, parts):
+    delayed = [dask.delayed(part) for part in parts]
+    found = new(refinement_passes=3).fit(delayed)
+    done = found.diagnostics_["refinement"]
+    assert (done["passes"], done["documents"]) == (3, 3900)
+    assert (found.documents_seen_, found.diagnostics_["documents_skipped"]) == (3900, 100)
+    np.testing.assert_array_equal(
+        found.components_, new(refinement_passes=3).fit(delayed).components_
+    )
+    before = found.components_
+    found.set_params(refinement_passes="auto").partial_fit(X[:200])
+    assert found.documents_seen_ == 4095
+    assert 0 < np.abs(found.components_ - before).max() < 0.05
+
+
+def private(**changes):
+    given = {"epsilon": 8.0, "delta": 1e-6, "refinement_passes": "auto"}
+    return new(**given | changes)
+
+
+def test_a_private_fit_draws_the_noise_of_one_process(current, X, parts, monkeypatch):
+    for documents in (None, 1900):
+        models = []
+        for rows in (X, [dask.delayed(part) for part in parts]):
+            monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(5)))
+            fitted = private(documents_per_snapshot=documents).fit(rows)
+            models.append(fitted)
+        one, other = models
+        np.testing.assert_array_equal(other.components_, one.components_)
+        assert other.privacy_ == one.privacy_
+        assert other.documents_seen_ == one.documents_seen_
+        assert other.to_model().settings == one.to_model().settings
+
+
+def test_a_private_fit_is_paid_for_once(current, parts, tmp_path):
+    delayed = [dask.delayed(part) for part in parts]
+    asked = private(ledger=tmp_path / "ledger")
+    check_statement(asked.fit(delayed).privacy_)
+    spent = (tmp_path / "ledger").read_bytes()
+    with pytest.raises(LedgerError, match="documents must not be in two releases"):
+        private(ledger=tmp_path / "ledger").fit(delayed)
+    assert (tmp_path / "ledger").read_bytes() == spent
+    with pytest.raises(InvalidSettingError, match="must not go on"):
+        asked.set_params(documents_per_snapshot=4000).partial_fit(parts[0])
+
+
+def test_private_texts_need_public_words(current, texts):
+    bag = dask.bag.from_sequence(texts, npartitions=2)
+    with pytest.raises(InvalidSettingError, match="got texts and epsilon=8") as caught:
+        private().fit(bag)
+    assert texts[0] not in str(caught.value)
+    words = Vocabulary.given([f"w{i:05}".translate(LETTERS) for i in range(D)], TextAnalyzer())
+    # What the message says to do.
+    counts = bag.map_partitions(lambda texts: [words.encode(list(texts)).batch])
+    assert private().fit(counts).privacy_["statement"] == "private"
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "wanted"),
+    [
+        (lambda X: [dask.delayed(X[1:3])], InsufficientDataError, "usable=2 topics=3"),
+        (lambda X: [dask.delayed(X[:0])], InsufficientDataError, "documents=0 partitions=1"),
+        (
+            lambda X: [dask.delayed(X), dask.delayed(X[:9, :50])],
+            InvalidDocumentsError,
+            r"n_features=50 expected=60.*partition 1",
+        ),
+        (lambda X: dask.bag.from_sequence([X[0], X[1, :5]]), InvalidDocumentsError, "n_features"),
+        (
+            lambda X: dask.array.from_array(X.toarray(), chunks=(900, 30)),
+            InvalidDocumentsError,
+            "whole rows",
+        ),
+        (lambda X: [dask.delayed(X / 2)], InvalidDocumentsError, "whole numbers"),
+        (lambda X: [dask.delayed(-X)], InvalidDocumentsError, "count=-"),
+        (lambda X: dask.bag.from_sequence([1, 2]), InvalidDocumentsError, "list of texts"),
+        (lambda X: dask.delayed(X[:, :2]), VocabularyError, "words=2 n_components=3"),
+        (
+            lambda X: [dask.bag.from_sequence(["a"]), dask.bag.from_sequence(["a"])],
+            InvalidDocumentsError,
+            "got type=Bag",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(current, X, made, error, wanted):
+    with pytest.raises(error, match=wanted):
+        new().fit(made(X))
+
+
+def test_settings_that_need_one_process_are_refused(current, X):
+    rows = [dask.delayed(X)]
+    for parameters, wanted in (
+        ({"refinement_sweeps": 2}, "refinement_sweeps=2"),
+        ({"solver": "online-power"}, "solver='online-power'"),
+        ({"delta": 1e-6}, "must come with epsilon"),
+    ):
+        with pytest.raises(InvalidSettingError, match=wanted):
+            new(**parameters).fit(rows)
+    users = ["a"] * X.shape[0]
+    asked = private(privacy_unit="user", documents_per_user=1, refinement_passes=0)
+    with pytest.raises(InvalidSettingError, match="users must be counted in one place"):
+        asked.fit(rows, users=users)
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was(current, X):
+    found = new().fit([dask.delayed(X)])
+    before = found.components_
+    with pytest.raises(InvalidDocumentsError):
+        found.fit([dask.delayed(X / 2)])
+    np.testing.assert_array_equal(found.components_, before)
+
+
+def test_without_a_client_it_says_how_to_make_one(X):
+    with pytest.raises(ClusterError, match=r"no current client; make one first: distributed\.Cl"):
+        new().fit([dask.delayed(X)])
+
+
+def test_a_scheduler_that_is_gone_is_told(X):
+    with cluster_of(1) as own:
+        client = Client(own)
+    with client:
+        deadline = time.monotonic() + 30
+        while client.status == "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(ClusterError, match="a Dask scheduler must answer"):
+            new().fit([dask.delayed(X)])
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(collections_module, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"streamlda\[dask\]"):
+        current_client()
+
+
+def test_other_things_are_no_collections(X):
+    for thing in (X, X.toarray(), [[1, 2]], [], [dask.delayed(X), X], ["text"], None):
+        assert not is_collection(thing)
+    assert is_collection(dask.delayed(X))
+    assert len(of_collection(dask.delayed(X)).shards) == 1
+
+
+def test_dask_is_not_imported_for_a_matrix():
+    code = (
+        "import sys, numpy as np\n"
+        "from streamlda import StreamLDA\n"
+        "StreamLDA(2).fit(np.ones((9, 5)))\n"
+        "assert not {'dask', 'distributed'} & {*sys.modules}, 'imported'\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

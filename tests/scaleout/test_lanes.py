@@ -1,0 +1,219 @@
+"""Refinement in lanes: the steps of one process, shared out, averaged, and each counted once."""
+
+import os
+import signal
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from streamlda.engine import Engine
+from streamlda.engine_settings import EngineSettings
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.evaluation import document_completion
+from streamlda.refinement.refined import refined
+from streamlda.refinement.settings import RefinementSettings
+from streamlda.refinement.stepwise import Refinement
+from streamlda.scaleout import connect, learn_once, of_partitions
+from streamlda.scaleout import lanes as lanes_module
+from streamlda.scaleout.kept import keep
+from streamlda.scaleout.lanes import LANE_STEPS, Schedule, refined_on, summed, walked
+from streamlda.simulate import PlantedLDA
+from tests.scaleout.conftest import cluster_of
+
+K, V = 4, 120
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Documents, others held out, and a spectral model of the former."""
+    planted = PlantedLDA(K, V, seed=7, mean_length=25, topic_concentration=0.05)
+    documents, held_out = planted.documents(6000), planted.documents(800)
+    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=8))
+    engine.add(documents.rows(0, 300))
+    return documents, held_out, engine.snapshot()
+
+
+def cut(documents, parts=5):
+    step = -(-len(documents) // parts)
+    return [documents.rows(a, a + step) for a in range(0, len(documents), step)]
+
+
+@pytest.mark.parametrize("documents", [1, 29, 100, 6000, 50_000, 195_000, 10_000_000, 10**9])
+@pytest.mark.parametrize("passes", [1, 2, 10])
+def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
+    plan = Schedule.of(documents, passes)
+    own = documents // plan.lanes
+    assert 1 <= plan.lanes <= 64
+    assert plan.rounds * plan.steps <= max(1, own)
+    steps = passes * plan.rounds * plan.steps
+    assert plan.settings.annealing_steps <= max(1, steps / 2)
+    if passes * documents >= 50_000 and documents >= 6000:
+        assert steps >= 0.9 * LANE_STEPS
+        assert plan.rounds == (4 if passes == 1 else 2)
+
+
+def test_lanes_grow_with_the_documents():
+    found = [Schedule.of(n, 1).lanes for n in (50_000, 195_000, 400_000, 10**7)]
+    assert found == [2, 4, 8, 64]
+
+
+def test_one_lane_is_a_refinement_in_one_process(corpus):
+    documents, _, model = corpus
+    settings = RefinementSettings(batch_documents=100, annealing_steps=10)
+    wanted = Refinement(model.components, model.alpha, model.background, settings)
+    state = wanted.state()
+    wanted.add(documents.rows(1000, 3000))
+    found = walked(state, documents, 1000, 3000, 20)
+    np.testing.assert_array_equal(found.totals, wanted.state()[0]["totals"])
+    assert (found.lanes, found.documents, wanted.steps) == (1, 2000, 20)
+    # Pure: the state that was handed over did not move, and comes out the same again.
+    again = walked(state, documents, 1000, 3000, 20)
+    np.testing.assert_array_equal(found.totals, again.totals)
+
+
+def test_lanes_add_up_and_none_is_changed(corpus):
+    documents, _, model = corpus
+    start = Refinement(model.components, model.alpha, model.background).state()
+    one, other = (walked(start, documents, a, a + 500, 5) for a in (0, 500))
+    before = one.totals.copy()
+    both = summed(one, other)
+    np.testing.assert_array_equal(both.totals, one.totals + other.totals)
+    np.testing.assert_array_equal(one.totals, before)
+    assert (both.lanes, both.documents) == (2, 1000)
+
+
+def test_a_step_without_documents_is_noticed(corpus):
+    documents, _, model = corpus
+    start = Refinement(model.components, model.alpha, model.background).state()
+    with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
+        walked(start, documents, 0, 3, 5)
+
+
+def test_a_lane_that_counts_twice_is_noticed(client, corpus, monkeypatch):
+    documents, _, model = corpus
+
+    class Twice(lanes_module.Kept):
+        def lanes(self, number):
+            return super().lanes(number)
+
+    def doubled(one, *others):
+        return lanes_module.Walked(one.totals, 2 * one.lanes + len(others), one.documents)
+
+    monkeypatch.setattr(lanes_module, "summed", doubled)
+    wanted = pytest.raises(InvalidDocumentsError, match="each lane must be counted once")
+    with keep(client, of_partitions(cut(documents)), None, V) as kept, wanted:
+        refined_on(kept, model, 1)
+
+
+def test_topics_are_as_good_as_those_of_one_process(client, corpus):
+    """Held-out perplexity within 1 % of a refinement in one process, and better than before."""
+    documents, held_out, model = corpus
+    with keep(client, of_partitions(cut(documents)), None, V) as kept:
+        found = refined_on(kept, model, 4)
+    one = refined(model, documents, passes=4)
+
+    def perplexity(of):
+        result = document_completion(held_out, of.components, of.alpha, of.background)
+        return result.perplexity
+
+    assert perplexity(found) < 1.01 * perplexity(one)
+    # The bounds are not empty: the model to begin with is beyond one, a flatter one beyond both.
+    assert perplexity(found) < perplexity(model)
+    flat = replace(model, components=0.8 * model.components + 0.2 * model.background)
+    assert perplexity(flat) > 1.01 * perplexity(one)
+    done = found.diagnostics["refinement"]
+    assert (done["lanes"], done["passes"], done["documents"]) == (2, 4, 6000)
+    assert done["steps"] >= 0.9 * LANE_STEPS
+    assert found.settings["refinement_passes"] == 4
+    np.testing.assert_array_equal(found.alpha, model.alpha)
+    assert all(text.startswith("before refinement: ") for text in found.diagnostics["warnings"])
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_neither_cut_nor_memory_changes_a_bit(client, corpus, parts):
+    documents, _, model = corpus
+    found = []
+    for cuts, most_bytes in ((5, None), (parts, None), (parts, 0)):
+        corpus_of = of_partitions(cut(documents, cuts))
+        with keep(client, corpus_of, None, V, most_bytes=most_bytes) as kept:
+            found.append(refined_on(kept, model, 2).components)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus):
+    documents, _, model = corpus
+    killed = []
+
+    def kill(label, counts):
+        if label.startswith("refinement 3 of") and not killed:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with cluster_of(2) as own, connect(own.scheduler_address) as client:
+        parts = of_partitions(cut(documents))
+        with keep(client, parts, None, V) as kept:
+            undisturbed = refined_on(kept, model, 2)
+        with keep(client, parts, None, V) as kept:
+            found = refined_on(kept, model, 2, kill)
+        assert killed
+        assert killed[0] not in client.run(os.getpid).values()
+    with (
+        cluster_of(1) as own,
+        connect(own.scheduler_address) as client,
+        keep(client, parts, None, V) as kept,
+    ):
+        alone = refined_on(kept, model, 2)
+    np.testing.assert_array_equal(found.components, undisturbed.components)
+    np.testing.assert_array_equal(alone.components, undisturbed.components)
+    assert found.diagnostics == undisturbed.diagnostics
+
+
+def test_no_passes_leave_the_model_and_fewer_are_refused(client, corpus):
+    documents, _, model = corpus
+    with keep(client, of_partitions(cut(documents)), None, V) as kept:
+        assert refined_on(kept, model, 0) is model
+        with pytest.raises(InvalidSettingError, match="passes=-1"):
+            refined_on(kept, model, -1)
+    with pytest.raises(InvalidSettingError, match="refinement_passes=-1"):
+        learn_once(client, of_partitions([documents]), settings_of(), refinement_passes=-1)
+
+
+def test_too_few_steps_are_told(client, corpus):
+    documents, _, model = corpus
+    with keep(client, of_partitions([documents.rows(0, 200)]), None, V) as kept:
+        found = refined_on(kept, model, 1)
+    assert "a refinement must take some 200 steps" in found.diagnostics["warnings"][-1]
+
+
+def settings_of(**changes):
+    return EngineSettings(**{"n_components": K, "n_features": V, "oversampling": 8} | changes)
+
+
+def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
+    """Documents that follow the model keep their spectral topics, unless passes are asked for."""
+    documents, _, _ = corpus
+    parts = of_partitions(cut(documents))
+    plain = learn_once(client, parts, settings_of(warmup_documents=3000))
+    one = Engine(settings_of(warmup_documents=3000))
+    one.add(documents)
+    assert plain.refined is None
+    np.testing.assert_allclose(plain.model().components, one.snapshot().components, 1e-10, 1e-14)
+    asked = learn_once(client, parts, settings_of(warmup_documents=3000), refinement_passes=2)
+    model = asked.model({"corpus": "planted"})
+    assert model.diagnostics["refinement"]["passes"] == 2
+    assert (model.documents_seen, model.settings["corpus"]) == (6000, "planted")
+    assert model.tokens_seen == documents.lengths.sum()
+    refuse = settings_of(warmup_documents=3000, refine=False)
+    assert learn_once(client, parts, refuse).refined is None
+
+
+def test_text_like_documents_are_refined_by_themselves(client):
+    """Two sorts of documents that no one alpha fits."""
+    planted = [PlantedLDA(K, V, seed=s, mean_length=25, topic_concentration=0.05) for s in (1, 2)]
+    parts = [lda.documents(1500) for lda in planted]
+    found = learn_once(client, of_partitions(parts), settings_of(n_components=3))
+    assert found.refined is not None
+    assert found.model().diagnostics["refinement"]["documents"] == 3000
+    assert asdict(found.engine.settings)["n_components"] == 3
