@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import tables
+from bench.compare import comparison, held_out_every
 from bench.contenders import CONTENDERS
-from bench.measure import ROOT, Harness
+from bench.entrants import ENTRANTS, NOT_INSTALLABLE, missing
+from bench.measure import ROOT, Harness, describe_corpus
 from bench.scenarios import ALL, BY_ID
+from bench.sittings import add_measurements
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +29,19 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--repeats", type=int, help="instead of the scenario's own number")
     run.add_argument("--contender", action="append", choices=CONTENDERS, help="instead of usual")
     run.add_argument("--quick", action="store_true", help="small sizes; nothing is stored here")
+    compared = commands.add_parser("compare", help="measure others beside this, in any sittings")
+    compared.add_argument("corpus", type=Path, help="JSON Lines, gzip")
+    compared.add_argument("--topics", type=int, required=True)
+    compared.add_argument("--text-field", default="text")
+    compared.add_argument("--contender", action="append", choices=[*ENTRANTS, *NOT_INSTALLABLE])
+    compared.add_argument("--seeds", type=int, help="of each contender, stored ones included")
+    compared.add_argument(
+        "--fresh", action="store_true", help="forget the runs of these contenders"
+    )
+    compared.add_argument("--budget-minutes", type=float, help="begin no measurement after these")
+    compared.add_argument(
+        "--quick", action="store_true", help="2000 documents; stores nothing here"
+    )
     made = commands.add_parser("tables", help="write tables and plots from the stored results")
     made.add_argument("--check", action="store_true", help="only say whether the tables are stale")
     return top
@@ -36,10 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.command == "list":
         for scenario in ALL:
             mark = "  (needs --corpus)" if scenario.needs_corpus else ""
+            if scenario.command == "compare":
+                mark = "  (python -m bench compare)"
             print(f"{scenario.id:23} {scenario.question}{mark}")
         return 0
     if asked.command == "run":
         return run(asked)
+    if asked.command == "compare":
+        return compare(asked)
     stale = tables.stale_pages(tables.read_results(), write=not asked.check)
     for page in stale:
         print(f"{page.relative_to(ROOT)}: {'stale' if asked.check else 'written'}")
@@ -52,26 +73,72 @@ def run(asked: argparse.Namespace) -> int:
     unknown = sorted(set(asked.scenario) - set(BY_ID))
     if unknown:
         raise SystemExit(f"unknown scenarios: {', '.join(unknown)}; see: python -m bench list")
-    if asked.corpus and not asked.corpus.is_file():
-        raise SystemExit(f"a corpus must be a file, got corpus={asked.corpus}")
+    compared = [name for name in asked.scenario if BY_ID[name].command == "compare"]
+    if compared:
+        raise SystemExit(f"{compared[0]} is measured by: python -m bench compare CORPUS --topics K")
+    check_corpus(asked.corpus)
     if asked.repeats is not None and asked.repeats < 1:
         raise SystemExit(f"there must be at least 1 repeat, got repeats={asked.repeats}")
     chosen = [BY_ID[name] for name in asked.scenario] or [
-        scenario for scenario in ALL if asked.corpus or not scenario.needs_corpus
+        scenario
+        for scenario in ALL
+        if scenario.command == "run" and (asked.corpus or not scenario.needs_corpus)
     ]
-    # Small sizes say nothing, so that their results never take the place of real ones.
-    quick = tempfile.mkdtemp(prefix="streamlda-bench-") if asked.quick else None
-    folder = Path(quick) if quick else tables.RESULTS
+    folder = result_folder(asked.quick)
     harness = Harness(asked.corpus, asked.text_field, asked.quick)
     for scenario in chosen:
         print(f"{scenario.id}: {scenario.question}", file=sys.stderr, flush=True)
         result = harness.run(scenario, asked.repeats, asked.contender or ())
         print(f"stored {tables.write_result(result, folder)}", file=sys.stderr)
         print(tables.scenario_block(scenario.id, tables.read_results(folder)), flush=True)
-    if not quick:
+    if not asked.quick:
         tables.stale_pages(tables.read_results(), write=True)
         tables.plot(tables.read_results())
     return 0
+
+
+def compare(asked: argparse.Namespace) -> int:
+    """Add to a comparison what it lacks, and make its tables."""
+    check_corpus(asked.corpus)
+    for name, value in (("topics", asked.topics), ("seeds", asked.seeds)):
+        if value is not None and value < 1:
+            raise SystemExit(f"there must be at least 1 of {name}, got {name}={value}")
+    name = asked.corpus.name.removesuffix(".gz").removesuffix(".jsonl")
+    documents = describe_corpus(asked.corpus)["documents"]
+    scenario, every = comparison(name, asked.topics, documents), held_out_every(documents)
+    labels = asked.contender or scenario.contenders
+    why = {label: reason for label in labels if (reason := missing(label))}
+    for label, reason in why.items():
+        print(f"{label}: {reason}", file=sys.stderr)
+    folder = result_folder(asked.quick)
+    path = folder / f"{scenario.id}.json"
+    result = add_measurements(
+        Harness(asked.corpus, asked.text_field, asked.quick, every),
+        scenario,
+        json.loads(path.read_text("utf-8")) if path.exists() else None,
+        labels,
+        {label: asked.seeds or entrant.seeds for label, entrant in ENTRANTS.items()},
+        lambda result: tables.write_result(result, folder),
+        missing=why,
+        fresh=asked.fresh,
+        minutes=asked.budget_minutes,
+    )
+    print(f"stored {path}", file=sys.stderr)
+    print(tables.shown(scenario, result), flush=True)
+    if not asked.quick:
+        tables.stale_pages(tables.read_results(), write=True)
+        tables.plot(tables.read_results())
+    return 0
+
+
+def check_corpus(path: Path | None) -> None:
+    if path is not None and not path.is_file():
+        raise SystemExit(f"a corpus must be a file, got corpus={path}")
+
+
+def result_folder(quick: bool) -> Path:
+    """Return where results go: small sizes say nothing, and take the place of no real ones."""
+    return Path(tempfile.mkdtemp(prefix="streamlda-bench-")) if quick else tables.RESULTS
 
 
 if __name__ == "__main__":

@@ -1,28 +1,59 @@
-"""Who is compared: each imports what it needs, then returns a function that fits one pass."""
+"""Who is compared: each imports what it needs, and says how it is given counts and how it fits.
+
+A contender has no part in how its topics are judged: that is done by the same code for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from streamlda.documents import DocumentBatch
-
-#: (documents, K, seed) -> topics of shape (K, V) with rows summing to 1, and alpha of shape (K,).
-Fit = Callable[["DocumentBatch", int, int], tuple[Any, Any]]
+#: Topics of shape (K, V) with rows summing to 1, and alpha of shape (K,).
+Topics = tuple[Any, Any]
 
 #: Documents handed over at a time; gensim's default.
 BATCH_DOCUMENTS = 2000
 
+#: Vowpal Wabbit's defaults for both priors of LDA; and the minibatch and steps of its tutorial for
+#: LDA, for its defaults of these are made for regression.
+VW_PRIOR = 0.1
+VW_STEPS = ("--minibatch", "256", "--power_t", "0.5", "--initial_t", "1")
 
-def streamlda() -> Fit:
-    """The engine of this project, default settings; finding the topics at the end is included."""
+
+class Counts(Protocol):
+    """Documents in compressed sparse rows, as a `DocumentBatch` has them."""
+
+    @property
+    def counts(self) -> Any: ...
+    @property
+    def word_ids(self) -> Any: ...
+    @property
+    def row_pointers(self) -> Any: ...
+    @property
+    def n_features(self) -> int: ...
+
+
+class Contender(NamedTuple):
+    """A library that fits K topics to counts; K and seed are given when it is made."""
+
+    #: Counts to the leanest form that the library reads; it may share their arrays.
+    load: Callable[[Any], Any]
+    #: What `load` returned to topics.
+    fit: Callable[[Any], Topics]
+
+
+def engine(n_components: int, seed: int) -> Contender:
+    """The spectral engine of this project, fed with batches, finding the topics at the end."""
     from streamlda.engine import Engine
     from streamlda.engine_settings import EngineSettings
 
-    def fit(documents: DocumentBatch, n_components: int, seed: int) -> tuple[Any, Any]:
+    def fit(documents: Any) -> Topics:
         n_features = documents.n_features
         engine = Engine(EngineSettings(n_components=n_components, n_features=n_features, seed=seed))
         for start in range(0, len(documents), BATCH_DOCUMENTS):
@@ -30,46 +61,156 @@ def streamlda() -> Fit:
         model = engine.snapshot()
         return model.components, model.alpha
 
-    return fit
+    return Contender(lambda documents: documents, fit)
 
 
-def gensim() -> Fit:
-    """Online variational Bayes of gensim (LdaModel), one pass, all else at its defaults."""
-    from gensim.matutils import Sparse2Corpus
-    from gensim.models import LdaModel
+def estimator(n_components: int, seed: int, **parameters: Any) -> Contender:
+    """The scikit-learn face of this project; all that is not named is at its default."""
+    from streamlda.estimator import StreamLDA
 
-    def fit(documents: DocumentBatch, n_components: int, seed: int) -> tuple[Any, Any]:
-        words = {i: str(i) for i in range(documents.n_features)}
+    def fit(X: Any) -> Topics:
+        lda = StreamLDA(n_components, random_state=seed, **parameters).fit(X)
+        return lda.components_, lda.alpha_
+
+    return Contender(sparse_rows, fit)
+
+
+def gensim(n_components: int, seed: int, passes: int = 1, dtype: str | None = None) -> Contender:
+    """Online variational Bayes of gensim (LdaModel), all else at its defaults."""
+    from gensim.matutils import Sparse2Corpus  # type: ignore[import-untyped]
+    from gensim.models import LdaModel  # type: ignore[import-untyped]
+
+    def fit(X: Any) -> Topics:
+        words = {i: str(i) for i in range(X.shape[1])}
         model = LdaModel(
-            Sparse2Corpus(documents.to_csr(), documents_columns=False),
+            Sparse2Corpus(X, documents_columns=False),
             num_topics=n_components,
             id2word=words,
-            passes=1,
+            passes=passes,
             chunksize=BATCH_DOCUMENTS,
             random_state=seed,
         )
-        topics = model.get_topics().astype(np.float64)
-        return topics / topics.sum(axis=1, keepdims=True), model.alpha.astype(np.float64)
+        return normalised(model.get_topics()), model.alpha.astype(np.float64)
 
-    return fit
+    return Contender(lambda documents: sparse_rows(documents, dtype), fit)
 
 
-def scikit_learn() -> Fit:
-    """Online variational Bayes of scikit-learn, one pass, all else at its defaults."""
+def scikit_learn(
+    n_components: int, seed: int, passes: int = 1, dtype: str | None = None
+) -> Contender:
+    """Online variational Bayes of scikit-learn, all else at its defaults."""
     from sklearn.decomposition import LatentDirichletAllocation
 
-    def fit(documents: DocumentBatch, n_components: int, seed: int) -> tuple[Any, Any]:
+    def fit(X: Any) -> Topics:
         model = LatentDirichletAllocation(
             n_components,
             learning_method="online",
-            max_iter=1,
+            max_iter=passes,
             batch_size=BATCH_DOCUMENTS,
             random_state=seed,
-        ).fit(documents.to_csr())
-        topics = model.components_ / model.components_.sum(axis=1, keepdims=True)
-        return topics, np.full(n_components, model.doc_topic_prior_)
+        ).fit(X)
+        return normalised(model.components_), np.full(n_components, model.doc_topic_prior_)
 
-    return fit
+    return Contender(lambda documents: sparse_rows(documents, dtype), fit)
 
 
-CONTENDERS = {"streamlda": streamlda, "gensim": gensim, "scikit-learn": scikit_learn}
+def tomotopy(n_components: int, seed: int, sweeps: int) -> Contender:
+    """Gibbs sampling of tomotopy on all cores, all else at its defaults.
+
+    It keeps documents inside the model; they go in as lists of words.
+    """
+    with warnings.catch_warnings():
+        # Its compiled types have no module: Python says so of any library that was made this way.
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+        import tomotopy as tp  # type: ignore[import-untyped]
+
+    def load(documents: Counts) -> Any:
+        names = np.array([str(i) for i in range(documents.n_features)], dtype=object)
+        model = tp.LDAModel(k=n_components, seed=seed)
+        for words, times in occurrences(documents):
+            model.add_doc(np.repeat(names[words], times).tolist())
+        return model, documents.n_features
+
+    def fit(held: Any) -> Topics:
+        model, n_features = held
+        with warnings.catch_warnings():
+            # Several workers do not give the same topics twice; that is asked of nobody here.
+            warnings.filterwarnings("ignore", "The training result may differ", RuntimeWarning)
+            model.train(sweeps, workers=0)
+        # Words that no document uses are not in the model.
+        used = [int(name) for name in model.used_vocabs]
+        topics = np.zeros((n_components, n_features))
+        for k in range(n_components):
+            topics[k, used] = model.get_topic_word_dist(k)
+        return normalised(topics), np.asarray(model.alpha, dtype=np.float64)
+
+    return Contender(load, fit)
+
+
+def vowpal_wabbit(n_components: int, seed: int, passes: int = 1) -> Contender:
+    """Online variational Bayes of Vowpal Wabbit; it reads a file, and further passes its cache.
+
+    Its weights are the parameters of the topics less their prior. They start from fixed random
+    numbers: no option changes these, so that every seed gives the same topics.
+    """
+    import vowpalwabbit  # type: ignore[import-untyped]
+
+    def load(documents: Counts) -> Any:
+        folder = tempfile.TemporaryDirectory(prefix="streamlda-bench-")
+        n_documents = 0
+        with (Path(folder.name) / "counts").open("w", encoding="ascii") as file:
+            for words, times in occurrences(documents):
+                pairs = zip(words.tolist(), times.tolist(), strict=True)
+                file.write("| " + " ".join(f"{w}:{n}" for w, n in pairs) + "\n")
+                n_documents += 1
+        return folder, n_documents, documents.n_features
+
+    def fit(held: Any) -> Topics:
+        folder, n_documents, n_features = held
+        path = str(Path(folder.name) / "counts")
+        arguments = ["--quiet", "--lda", str(n_components), "--lda_D", str(n_documents), *VW_STEPS]
+        arguments += ["--lda_alpha", str(VW_PRIOR), "--lda_rho", str(VW_PRIOR)]
+        # A word made of digits is its own place among 2^bits.
+        arguments += ["-b", str(max(1, (n_features - 1).bit_length()))]
+        arguments += ["--random_seed", str(seed), "--holdout_off", "--data", path]
+        if passes > 1:
+            arguments += ["--passes", str(passes), "--cache_file", f"{path}.cache", "--kill_cache"]
+        # Making it reads the file as often as asked.
+        model = vowpalwabbit.Workspace(arg_list=arguments)
+        topics = np.array(
+            [[model.get_weight(w, k) for w in range(n_features)] for k in range(n_components)]
+        )
+        model.finish()
+        folder.cleanup()
+        return normalised(topics + VW_PRIOR), np.full(n_components, VW_PRIOR)
+
+    return Contender(load, fit)
+
+
+#: Contenders of `corpus-counts` and `planted-*`; those of `bench.compare` are listed there.
+CONTENDERS: dict[str, Callable[[int, int], Contender]] = {
+    "streamlda": engine,
+    "gensim": gensim,
+    "scikit-learn": scikit_learn,
+}
+
+
+def sparse_rows(documents: Counts, dtype: str | None = None) -> Any:
+    """Return counts as a CSR matrix that shares their arrays, but for counts of another dtype."""
+    import scipy.sparse
+
+    counts = documents.counts if dtype is None else documents.counts.astype(dtype)
+    shape = (len(documents.row_pointers) - 1, documents.n_features)
+    return scipy.sparse.csr_matrix((counts, documents.word_ids, documents.row_pointers), shape)
+
+
+def occurrences(documents: Counts) -> Iterator[tuple[Any, Any]]:
+    """Yield words and how often they occur, for each document that has any."""
+    for start, stop in pairwise(documents.row_pointers):
+        if stop > start:
+            yield documents.word_ids[start:stop], documents.counts[start:stop].astype(np.int64)
+
+
+def normalised(topics: Any) -> Any:
+    topics = np.asarray(topics, dtype=np.float64)
+    return topics / topics.sum(axis=1, keepdims=True)

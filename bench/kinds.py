@@ -39,6 +39,8 @@ class Scenario:
     takes_corpus: bool = False
     #: What else its page shows: Markdown from a result, without the line of its origin.
     details: Callable[[Json], str] | None = None
+    #: What it is measured by: `python -m bench COMMAND`.
+    command: str = "run"
 
 
 def series(result: Json, case: str, key: str) -> list[float]:

@@ -20,7 +20,14 @@ from typing import Any
 from bench.kinds import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("streamlda", "numpy", "numba", "scipy", "scikit-learn", "gensim")
+PACKAGES = (
+    *("streamlda", "numpy", "numba", "scipy", "scikit-learn"),
+    *("gensim", "tomotopy", "vowpalwabbit"),
+)
+#: Which documents of a corpus are held out: every fortieth.
+HELD_OUT_EVERY = 40
+#: Words of a corpus that count.
+VOCABULARY_SIZE = 8000
 #: Settings of the environment that change timings a lot; those that are set are recorded.
 THREAD_SETTINGS = (
     *("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_WAIT_POLICY"),
@@ -51,11 +58,29 @@ def run_child(task: str, parameters: Mapping[str, Any], inputs: Json, seed: int)
 
 
 class Harness:
-    """Runs scenarios; equal cases are measured once and shared between them."""
+    """Runs scenarios; equal cases are measured once and shared between them.
 
-    def __init__(self, corpus: Path | None, text_field: str = "text", quick: bool = False) -> None:
+    Parameters
+    ----------
+    corpus : Path or None
+        JSON Lines, gzip; for the scenarios that need it.
+    text_field : str
+    quick : bool
+        Cut sizes.
+    held_out_every : int
+        Which documents of the corpus are held out: the last of each so many.
+    """
+
+    def __init__(
+        self,
+        corpus: Path | None,
+        text_field: str = "text",
+        quick: bool = False,
+        held_out_every: int = HELD_OUT_EVERY,
+    ) -> None:
         self._path = None if corpus is None else corpus.resolve()
-        self._text_field, self._quick = text_field, quick
+        self._text_field, self.quick = text_field, quick
+        self._held_out_every = held_out_every
         self._corpus: Json | None = None
         self._inputs: Json = {}
         self._measured: dict[str, Json] = {}
@@ -64,46 +89,55 @@ class Harness:
         self, scenario: Scenario, repeats: int | None = None, contenders: Sequence[str] = ()
     ) -> Json:
         """Measure a scenario and return its result; contenders take turns in every repeat."""
+        cases = scenario.cases(self.quick, tuple(contenders) or scenario.contenders)
+        header = self.header(scenario)
+        rounds = repeats or scenario.repeats
+        runs = [
+            {"case": case.label, "repeat": repeat, "measured": self.measure(case, repeat, scenario)}
+            for repeat in range(rounds)
+            for case in cases
+        ]
+        listed = {c.label: {"task": c.task, "parameters": c.parameters} for c in cases}
+        return {**header, "cases": listed, "runs": runs}
+
+    def header(self, scenario: Scenario) -> Json:
+        """Return what is known of a result before anything is measured; prepare the corpus."""
         if scenario.needs_corpus and self._path is None:
             raise SystemExit("this scenario needs documents; name them: --corpus FILE.jsonl.gz")
         if not self._measured:
             run_child("warm_up", {}, {}, 0)
-        given = scenario.needs_corpus or (scenario.takes_corpus and self._path is not None)
+        given = self._takes_corpus(scenario)
         if given and self._corpus is None:
             self._prepare()
-        cases = scenario.cases(self._quick, tuple(contenders) or scenario.contenders)
-        rounds = repeats or scenario.repeats
-        runs = [
-            {"case": case.label, "repeat": repeat, "measured": self._measure(case, repeat, given)}
-            for repeat in range(rounds)
-            for case in cases
-        ]
         return {
             "scenario": scenario.id,
-            "quick": self._quick,
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "quick": self.quick,
+            "date": today(),
             "machine": machine(),
             "versions": versions(),
             "corpus": self._corpus if given else None,
-            "cases": {c.label: {"task": c.task, "parameters": c.parameters} for c in cases},
-            "runs": runs,
         }
 
-    def _measure(self, case: Case, repeat: int, given: bool) -> Json:
+    def measure(self, case: Case, repeat: int, scenario: Scenario) -> Json:
+        """Return what a case of a scenario measured in its own process, after its `header`."""
         key = json.dumps([case.task, case.parameters, repeat], sort_keys=True)
         if key not in self._measured:
             print(f"  {case.label}, repeat {repeat} ...", file=sys.stderr, flush=True)
-            self._measured[key] = run_child(
-                case.task, case.parameters, self._inputs if given else {}, repeat
-            )
+            inputs = self._inputs if self._takes_corpus(scenario) else {}
+            self._measured[key] = run_child(case.task, case.parameters, inputs, repeat)
         return self._measured[key]
+
+    def _takes_corpus(self, scenario: Scenario) -> bool:
+        return scenario.needs_corpus or (scenario.takes_corpus and self._path is not None)
 
     def _prepare(self) -> None:
         """Describe the corpus; where its counts will lie depends on its content and their maker."""
         assert self._path is not None
         print(f"  reading {self._path.name} ...", file=sys.stderr, flush=True)
         self._corpus = describe_corpus(self._path)
-        name = f"{self._corpus['sha256'][:16]}-{self._text_field}-{version('streamlda')}.npz"
+        every = self._held_out_every
+        digest, package = self._corpus["sha256"][:16], version("streamlda")
+        name = f"{digest}-{self._text_field}-{every}-{package}.npz"
         folder = Path(tempfile.gettempdir()) / f"streamlda-bench-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._inputs = {
@@ -113,7 +147,12 @@ class Harness:
         }
         if not (folder / name).exists():
             print("  counting words, once ...", file=sys.stderr, flush=True)
-            run_child("prepare", {"vocabulary_size": 8000}, self._inputs, 0)
+            sizes = {"vocabulary_size": VOCABULARY_SIZE, "held_out_every": every}
+            run_child("prepare", sizes, self._inputs, 0)
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def describe_corpus(path: Path) -> Json:

@@ -10,7 +10,10 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
+from bench.cape import CAPE
+from bench.compare import COMPARE
 from bench.daemon import DAEMON
+from bench.dplda import DPLDA
 from bench.kinds import (
     Case,
     Figure,
@@ -23,6 +26,7 @@ from bench.kinds import (
     within,
 )
 from bench.private import PRIVATE
+from bench.roofline import ROOFLINE
 from bench.scaleout import SCALEOUT
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
@@ -281,10 +285,14 @@ ALL = [
     ),
     *DAEMON,
     *SCALEOUT,
+    *COMPARE,
+    *ROOFLINE,
     *PRIVATE,
     *WA16_FIGURE_1,
     *WA16_ONLINE,
     *WA16_PRIVATE,
     *WA16_SOLVERS,
+    *CAPE,
+    *DPLDA,
 ]
 BY_ID = {scenario.id: scenario for scenario in ALL}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import wa16_figure1, wa16_private
+from bench import cape_plots, compare_plot, dplda, wa16_figure1, wa16_private
+from bench.compare import COMPARE, compare_block
 from bench.kinds import Figure, Scenario, documents_per_second, series
 from bench.measure import ROOT
 from bench.private import PRIVATE, how_much_noise
+from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, checkpoint_rates, fit_cost, rate_points
 
 Json = dict[str, Any]
@@ -27,7 +30,8 @@ PAGES = (
     ROOT / "streamlda" / "privacy" / "README.md",
 )
 
-PLAIN = [scenario for scenario in ALL if scenario not in PRIVATE]
+#: Scenarios of the first summary; the others have blocks of their own.
+PLAIN = [scenario for scenario in ALL if scenario not in (*PRIVATE, *COMPARE, *ROOFLINE)]
 
 BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 MARKER = re.compile(r"^<!-- /?bench:[\w-]+ -->$", re.MULTILINE)
@@ -44,7 +48,10 @@ def read_results(folder: Path = RESULTS) -> dict[str, Json]:
 def write_result(result: Json, folder: Path = RESULTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result['scenario']}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    # Whole or not at all: a comparison that is stopped must not take hours of others with it.
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    unfinished.replace(path)
     return path
 
 
@@ -61,12 +68,16 @@ def cells(figure: Figure) -> tuple[str, str, str]:
 def scenario_block(name: str, results: dict[str, Json]) -> str:
     if name not in results:
         return "Not measured yet.\n"
-    scenario, result = BY_ID[name], results[name]
+    return shown(BY_ID[name], results[name])
+
+
+def shown(scenario: Scenario, result: Json) -> str:
+    """Return the figures of a result, its details, and where it was measured."""
     rows = [cells(figure) for figure in scenario.figures(result)]
-    shown = table(("figure", "measured", "asked for"), rows) + "\n"
+    page = table(("figure", "measured", "asked for"), rows) + "\n"
     if scenario.details is not None:
-        shown += scenario.details(result) + "\n"
-    return shown + origin(result)
+        page += scenario.details(result) + "\n"
+    return page + origin(result)
 
 
 def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAIN) -> str:
@@ -129,7 +140,9 @@ def origin(result: Json) -> str:
     parts = [f"{machine['cpu']}, {machine['cores']} cores, {memory}, {machine['system']}"]
     settings = machine["thread_settings"]
     parts += [f"{name}={value}" for name, value in sorted(settings.items())]
-    named = ("streamlda", "python", "numpy", "numba", *(["gensim"] if corpus else []))
+    named = ["streamlda", "python", "numpy", "numba", *(["gensim"] if corpus else [])]
+    if result["scenario"].startswith("compare-"):
+        named += ["scikit-learn", "tomotopy", "vowpalwabbit"]
     parts.append(", ".join(f"{name} {versions[name]}" for name in named))
     if corpus:
         size = f"{corpus['documents']:,} documents, sha256 {corpus['sha256'][:12]}"
@@ -144,6 +157,7 @@ def block(name: str, results: dict[str, Json]) -> str:
         "summary": summary_block,
         "summary-private": private_block,
         "contenders": contenders_block,
+        "compare": lambda results: compare_block(results, origin),
         "how-much-noise": noise_block,
     }
     if name in special:
@@ -181,7 +195,7 @@ def stale_pages(results: dict[str, Json], write: bool) -> list[Path]:
 
 
 def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
-    """Draw time-linear.png, flat.png and private-error.png from what is there."""
+    """Draw time-linear.png, flat.png, private-error.png and others from what is there."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -230,10 +244,13 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
             axis.remove()
         figure.savefig(folder / "private-error.png", dpi=100)
         pyplot.close(figure)
+    compare_plot.plot(results, folder)
     if "wa16-figure-1" in results:
         wa16_figure1.plot(results["wa16-figure-1"], folder)
     if "wa16-theorem-4-2" in results:
         wa16_private.plot(results["wa16-theorem-4-2"], folder)
+    cape_plots.plot_all(results, folder)
+    dplda.plot(results, folder)
 
 
 def draw_errors(axis: Any, result: Json) -> None:

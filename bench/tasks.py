@@ -19,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from bench.cape_tasks import CAPE_TASKS
 from bench.contenders import CONTENDERS
 from bench.daemon import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
+from bench.dplda_tasks import DPLDA_TASKS
+from bench.entrants import COMPARE_TASKS
 from bench.private_tasks import PRIVATE_TASKS
+from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
@@ -30,9 +34,6 @@ from bench.wa16_private import WA16_PRIVATE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
 
 Json = dict[str, Any]
-
-#: Every fortieth document of a corpus is held out.
-HELD_OUT_EVERY = 40
 
 #: Documents of one block inside the engine, so that `rate` times whole blocks.
 RATE_BATCH = 4096
@@ -46,8 +47,9 @@ class Meter:
         self.values: Json = {}
 
     def started(self) -> None:
-        """Note that interpreter, imports and compiled code are ready."""
+        """Note how long interpreter, imports and compiled code took, and their memory."""
         self.values["start_seconds"] = time.monotonic() - self._spawned
+        self.values["start_rss_bytes"] = memory_bytes("VmRSS")
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
@@ -90,7 +92,8 @@ def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """One pass of a contender over counts that lie in memory, then how good its topics are."""
-    contender = CONTENDERS[parameters["contender"]]()
+    n_components = parameters["n_components"]
+    contender = CONTENDERS[parameters["contender"]](n_components, seed)
     meter.started()
     truth = None
     if "documents" in parameters:
@@ -98,7 +101,7 @@ def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     else:
         train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
     with meter.timed():
-        components, alpha = contender(train, parameters["n_components"], seed)
+        components, alpha = contender.fit(contender.load(train))
     return {"documents": len(train), **quality(train, held_out, components, alpha, truth)}
 
 
@@ -126,7 +129,8 @@ def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
         analyzer=TextAnalyzer(stop_words="english"),
     )
     X = scipy.sparse.vstack([vocabulary.encode(texts).batch.to_csr() for texts in polls()], "csr")
-    out = np.arange(X.shape[0]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    every = parameters["held_out_every"]
+    out = np.arange(X.shape[0]) % every == every - 1
     arrays: Json = {"n_features": np.array(X.shape[1])}
     for part, rows in (("train", X[~out]), ("held_out", X[out])):
         arrays |= {f"{part}.counts": rows.data, f"{part}.word_ids": rows.indices}
@@ -244,11 +248,15 @@ TASKS = {
         rate,
         *DAEMON_TASKS,
         *SCALEOUT_TASKS,
+        *COMPARE_TASKS,
+        *ROOFLINE_TASKS,
         *PRIVATE_TASKS,
         *WA16_FIGURE_1_TASKS,
         *WA16_ONLINE_TASKS,
         *WA16_PRIVATE_TASKS,
         *WA16_SOLVERS_TASKS,
+        *DPLDA_TASKS,
+        *CAPE_TASKS,
     )
 }
 

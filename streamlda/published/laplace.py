@@ -1,0 +1,192 @@
+"""Laplace noise on a grid, from the bits of `streamlda.privacy.noise`.
+
+`streamlda.privacy.noise` draws discrete Gaussians only. Papers ask for Laplace noise too, for pure
+epsilon. It is made here by exact integer sampling [1]_ from uniform bits, and those are the low 32
+bits of discrete Gaussians with sigma = 2^40: over so many residues a discrete Gaussian is uniform
+up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
+
+References
+----------
+.. [1] Canonne, Kamath, Steinke (2020), "The discrete Gaussian for differential privacy", NeurIPS,
+   algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.events import LaplaceRelease, number
+from streamlda.privacy.noise import Noise
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+#: Bound on the total variation distance between one value and the discrete Laplace distribution:
+#: an acceptance is rounded by 2^-53, a geometric draw by 2^-53 in all and cut at e^-42; the rest is
+#: below 2^-55, and half of all attempts or more are accepted.
+TV_DISTANCE_BOUND = 2.0**-50
+
+#: Range of the scale, in steps of the grid.
+MAX_SCALE = 2**40
+
+#: Steps of the grid in the scale of a release, at least; and how much of the sensitivity rounding
+#: may cost.
+_SCALE_STEPS = 2.0**30
+_MAX_INCREASE = 0.01
+
+_UNIT_ROUNDOFF = 2.0**-53
+_SIGMA, _LOW_BITS = 2.0**40, 2**32 - 1
+_WORD = 2**62
+
+#: P(V >= j) 2^62 for a geometric V with ratio 1/e, from j = 42 down to 1.
+_TAILS = np.array([int(math.exp(-j) * _WORD) for j in range(42, 0, -1)], dtype=np.int64)
+
+
+class LaplaceAnswer(NamedTuple):
+    """Values with Laplace noise.
+
+    Attributes
+    ----------
+    values : ndarray of float64
+        Whole steps of the grid.
+    scale : float
+        Of the noise, in the units of the values; its standard deviation is sqrt(2) times that.
+    event : LaplaceRelease
+        What it costs.
+    tv_distance_bound : float
+        Of all values from exact noise; an epsilon release has delta ``(1 + e^epsilon)`` times this.
+    """
+
+    values: Array
+    scale: float
+    event: LaplaceRelease
+    tv_distance_bound: float
+
+
+def release_laplace(
+    values: Array,
+    l1_sensitivity: float,
+    epsilon: float,
+    noise: Noise,
+    *,
+    magnitude: float,
+    roundings: int,
+) -> LaplaceAnswer:
+    """Add Laplace noise of scale l1_sensitivity / epsilon to values on a grid.
+
+    Unit and relation are those of `l1_sensitivity`, the largest l1 distance between the exact
+    values of two neighbours. What is added to the noise is the computed values rounded to the grid:
+    each neighbour errs by at most half a step a cell, and by ``gamma_R magnitude`` in l1 from R
+    roundings; both are added to the sensitivity, and more than 1 % is refused. Public: shape,
+    sensitivity, epsilon, magnitude, roundings.
+
+    Time about 3 microseconds and memory 200 bytes a value.
+
+    Parameters
+    ----------
+    values : ndarray
+        Not private; not changed.
+    l1_sensitivity : float
+        Above 0.
+    epsilon : float
+        In nats.
+    noise : Noise
+        `SecureNoise`; `SeededNoise` in tests and simulations.
+    magnitude : float
+        Public bound on the l1 norm of all absolute terms behind the values.
+    roundings : int
+        Public bound on the roundings behind one term.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range, or rounding would cost more than 1 % of the sensitivity.
+    """
+    event = LaplaceRelease(epsilon)
+    exact = number("l1_sensitivity", l1_sensitivity, 1e-100, 1e100)
+    number("magnitude", magnitude, 0.0, 1e100)
+    step = math.ldexp(0.5, math.frexp(exact / event.epsilon / _SCALE_STEPS)[1])
+    error = roundings * _UNIT_ROUNDOFF
+    moved = exact + values.size * step + 2 * error / (1 - error) * magnitude if error < 0.5 else 1e9
+    if not moved <= exact * (1 + _MAX_INCREASE):
+        raise InvalidSettingError(
+            "rounding must cost at most 1 % of the sensitivity, got "
+            f"cells={values.size} roundings={roundings} epsilon={event.epsilon}; "
+            "use fewer cells or documents, or a larger epsilon"
+        )
+    scale = math.ceil(moved / event.epsilon / step * (1 + 2.0**-40))
+    if not magnitude <= 2.0**61 * step:
+        raise InvalidSettingError(
+            f"values must have fewer than 2^61 steps of the grid, got magnitude={magnitude} "
+            f"epsilon={event.epsilon}; take a smaller epsilon"
+        )
+    # Exact: the step is a power of two.
+    drawn = np.rint(values / step).astype(np.int64) + discrete_laplace(noise, scale, values.shape)
+    distance = TV_DISTANCE_BOUND * values.size
+    return LaplaceAnswer(drawn.astype(np.float64) * step, scale * step, event, distance)
+
+
+def discrete_laplace(noise: Noise, scale: int, shape: int | tuple[int, ...] = ()) -> Counts:
+    """Draw integers y with mass proportional to exp(-|y| / scale).
+
+    A magnitude is u + scale v, with u uniform below the scale and accepted with probability
+    exp(-u / scale), and v geometric with ratio 1/e; then a sign, where -0 is drawn again.
+
+    Parameters
+    ----------
+    noise : Noise
+    scale : int
+        Whole steps, from 1 to `MAX_SCALE`.
+    shape : int or tuple of int, default ()
+
+    Returns
+    -------
+    ndarray of int64
+        Independent values, all within 43 scales of zero.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the scale is no whole number in that range.
+    """
+    if not isinstance(scale, int) or not 1 <= scale <= MAX_SCALE:
+        raise InvalidSettingError(
+            f"a scale must be a whole number of steps from 1 to 2^40, got scale={scale!r}; "
+            "choose another grid step"
+        )
+    out = np.empty(shape, dtype=np.int64)
+    flat, filled = out.reshape(-1), 0
+    while filled < len(flat):
+        attempts = min(2**16, 2 * (len(flat) - filled) + 16)
+        found = _attempts(noise, scale, attempts)[: len(flat) - filled]
+        flat[filled : filled + len(found)] = found
+        filled += len(found)
+    return out
+
+
+def _attempts(noise: Noise, scale: int, n: int) -> Counts:
+    """Return the values that n attempts yield, in order."""
+    first, second, third = (_words(noise, n) for _ in range(3))
+    even = first < _WORD - _WORD % scale
+    place = first % scale
+    # 53 of its bits, against a probability that is right to 2^-53.
+    accepted = (second >> 9) < np.ceil(np.exp(-place / scale) * 2.0**53).astype(np.int64)
+    # The largest tail that the word is below says how many scales it goes on.
+    blocks = len(_TAILS) - np.searchsorted(_TAILS, third, side="right")
+    magnitude = place + scale * blocks
+    negative = (second & 1).astype(bool)
+    kept = even & accepted & ~(negative & (magnitude == 0))
+    values: Counts = np.where(negative, -magnitude, magnitude)[kept]
+    return values
+
+
+def _words(noise: Noise, n: int) -> Counts:
+    """Return n uniform numbers of 62 bits."""
+    halves = noise.discrete_gaussian(_SIGMA, (2, n)) & _LOW_BITS
+    words: Counts = (halves[0] << 30) | (halves[1] & (2**30 - 1))
+    return words
