@@ -28,7 +28,8 @@ def commands() -> dict[str, click.Command]:
 
 
 def options(command: click.Command) -> set[str]:
-    return {"--help", *(name for p in command.params for name in (*p.opts, *p.secondary_opts))}
+    own = {"--help", *(name for p in command.params for name in (*p.opts, *p.secondary_opts))}
+    return own | set().union(*(options(c) for c in getattr(command, "commands", {}).values()))
 
 
 @pytest.mark.parametrize("name", sorted(commands()))

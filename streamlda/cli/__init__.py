@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from streamlda.cli.aggregate import aggregate
 from streamlda.cli.budget import budget
 from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
@@ -23,6 +24,7 @@ from streamlda.cli.merge import merge
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
+from streamlda.cli.site import site
 from streamlda.cli.topics import topics
 from streamlda.errors import InvalidSettingError, StreamLDAError
 
@@ -94,6 +96,9 @@ def commands(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-COMMANDS = (fit, run, topics, report, infer, evaluate, merge, map_command, budget, simulate, demo)
+COMMANDS = (
+    *(fit, run, topics, report, infer, evaluate, merge, map_command, budget, site, aggregate),
+    *(simulate, demo),
+)
 for command in COMMANDS:
     commands.add_command(command)

@@ -1,0 +1,71 @@
+"""What a site promises its samples, and the noise that each stage needs for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy import accounting
+from streamlda.privacy.events import number
+
+Calibration = Literal["exact", "paper"]
+CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a site promises its samples, over all stages of an algorithm.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, above 0.
+    delta : float
+        Above 0, below 1.
+    calibration : {"exact", "paper"}
+        - "exact": a stage with a part p of the budget gets the noise multiplier z / sqrt(p), z from
+          `streamlda.privacy.accounting`; all stages together cost exactly (epsilon, delta).
+        - "paper": such a stage has p epsilon and p delta for itself, and the textbook multiplier
+          sqrt(2 ln(1.25 / (p delta))) / (p epsilon). Basic composition adds the stages up. The
+          textbook formula is proven for p epsilon < 1 only.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range.
+    """
+
+    epsilon: float
+    delta: float
+    calibration: Calibration = "exact"
+
+    def __post_init__(self) -> None:
+        number("epsilon", self.epsilon, 1e-9, accounting.MAX_EPSILON)
+        number("delta", self.delta, accounting.MIN_DELTA, math.nextafter(1.0, 0.0))
+        if self.calibration not in CALIBRATIONS:
+            raise InvalidSettingError(
+                f"the calibration must be one of {', '.join(CALIBRATIONS)}, got "
+                f"calibration={self.calibration!r}; take exact"
+            )
+
+    def noise_multiplier(self, part: float = 1.0) -> float:
+        """Return standard deviation / l2_sensitivity of a stage with this part of the budget."""
+        part = number("part", part, 1e-6, 1.0)
+        if self.calibration == "exact":
+            return _least_multiplier(self.epsilon, self.delta) / math.sqrt(part)
+        return math.sqrt(2 * math.log(1.25 / (part * self.delta))) / (part * self.epsilon)
+
+    def exact_epsilon(self, parts: Sequence[float]) -> float:
+        """Return the epsilon that stages with these parts really cost, at the same delta."""
+        squared = sum(self.noise_multiplier(part) ** -2 for part in parts)
+        return accounting.epsilon_of(math.sqrt(squared), self.delta)
+
+
+@lru_cache(maxsize=64)
+def _least_multiplier(epsilon: float, delta: float) -> float:
+    """Return the accounting's answer, which takes milliseconds and is asked for at every site."""
+    return accounting.noise_multiplier(epsilon, delta)

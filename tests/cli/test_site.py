@@ -1,0 +1,250 @@
+"""``streamlda site`` and ``streamlda aggregate``: three sites in three processes, and refusals."""
+
+import json
+import shutil
+import stat
+from itertools import count
+
+import click
+import pytest
+
+from streamlda.cli.site import site as site_command
+from streamlda.evaluation import matched_l1_error
+from streamlda.model import load
+from streamlda.privacy.statement import check_statement
+from streamlda.release.settings import PrivateSettings
+from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
+from tests.cli.sites import (
+    EVERY,
+    SITES,
+    aggregate_command,
+    in_processes,
+    make_roster,
+    share_command,
+)
+from tests.test_cli import run
+
+
+@pytest.fixture(scope="module")
+def learned(folder):
+    """Three sites and an aggregator, in processes, until there is a model: folder, rounds, told."""
+    make_roster(folder)
+    to = folder / "run"
+    to.mkdir()
+    round_file, told = None, []
+    for number in count(1):
+        told += in_processes([share_command(folder, to, site, round_file) for site in SITES])
+        shares = [to / f"{site}.share" for site in SITES]
+        kept = to / f"shares{number}"
+        kept.mkdir()
+        for share in shares:
+            shutil.copy(share, kept)
+        following = f"round{number + 1}"
+        command = aggregate_command(folder, to, shares, round_file, following=following)
+        told.append(run(*command).stderr)
+        if (to / "model").exists():
+            return to, number, told
+        round_file = to / following
+
+
+def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, learned):
+    to, rounds, _ = learned
+    pooled = PrivateSettings(
+        n_components=3,
+        n_features=60,
+        epsilon=4.0,
+        delta=1e-6,
+        documents_per_snapshot=EVERY,
+    )
+    assert rounds == len(pooled.stages)
+    model = load(to / "model")
+    truth = load(folder / "truth").components
+    # Topics that are drawn anew from their prior are at about 1.
+    assert matched_l1_error(truth, model.components).mean < 0.3
+    check_statement(model.privacy)
+    assert (model.privacy["epsilon"], model.privacy["delta"]) == (4.0, 1e-6)
+    assert model.privacy["sites"]["n_sites"] == 3
+    assert model.privacy["noise_multiplier"] == pytest.approx(pooled.noise_multiplier, rel=1e-3)
+    assert "sites" in run("topics", to / "model", "--json").stdout
+
+
+def test_each_site_has_paid_once_for_each_of_its_documents(learned):
+    to, rounds, _ = learned
+    for site, weight in SITES.items():
+        report = json.loads(run("budget", to / f"{site}.ledger", "--json").stdout)
+        assert [shot["state"] for shot in report["snapshots"]] == ["committed"] * rounds
+        places = [shot["documents"][0] for shot in report["snapshots"]]
+        assert [place[1] for place in places] == [0, *(place[2] for place in places[:-1])]
+        assert abs(places[-1][2] - weight * EVERY) <= rounds
+        assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-4)
+
+
+def test_nothing_is_told_of_the_documents(folder, learned):
+    _, _, told = learned
+    words = (folder / "words").read_text("ascii").split()
+    for text in told:
+        assert not set(text.split()) & set(words)
+        assert "not-json" not in text
+
+
+def test_keys_and_ledgers_are_for_their_owner(folder, learned):
+    to, _, _ = learned
+    for path in (folder / "east.key", to / "east.ledger", to / "east.ledger.shares"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077
+    before = (folder / "east.key").read_bytes()
+    told = run("site", "keygen", "east", "-o", folder / "east.key", code=2)
+    assert "keys are never replaced" in told.stderr
+    assert (folder / "east.key").read_bytes() == before
+
+
+def test_the_roster_says_what_colluders_could_learn(folder):
+    told = make_roster(folder, "told", colluders=1).stderr
+    assert "helped by 0, 1, ... other sites: 4, 4, 5" in told
+
+
+def test_a_second_call_writes_the_same_share_and_reads_nothing(folder, learned, tmp_path):
+    to, _, _ = learned
+    for path in to.glob("north.ledger*"):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+    source = folder / "north.jsonl"
+    source.rename(folder / "away")
+    try:
+        run(*share_command(folder, tmp_path, "north"))
+    finally:
+        (folder / "away").rename(source)
+    found = (tmp_path / "north.share").read_bytes()
+    assert found == (to / "shares1" / "north.share").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def begun(folder, learned):
+    """Return the shares of the first round and of the second, and what belongs to them."""
+    to, _, _ = learned
+    first = {site: to / "shares1" / f"{site}.share" for site in SITES}
+    return to, first, to / "shares2"
+
+
+def refused(folder, to, shares, told, code=2, **options):
+    """Check that shares are refused by name, and that nothing is written."""
+    (to / "refused").mkdir(exist_ok=True)
+    result = run(*aggregate_command(folder, to / "refused", shares, **options), code=code)
+    assert told in result.stderr
+    assert not list((to / "refused").iterdir())
+
+
+def test_shares_that_do_not_fit_are_refused_by_name(folder, begun, tmp_path):
+    to, first, second = begun
+    east, north, south = first.values()
+    refused(folder, to, [east, north], "got none of site=south round=1")
+    refused(folder, to, [east, north, south, north], "got two of site='north'")
+    wrong = [east, second / "north.share", south]
+    refused(folder, to, wrong, "got site='north' round=2 expected=1")
+    refused(folder, to, first.values(), "round=1 expected=2", round_file=to / "round2")
+    data = bytearray(north.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(bytes(data))
+    refused(folder, to, [east, tmp_path / "damaged", south], "whole and unaltered", code=1)
+    share = Share.load(north)
+    share.arrays["pair_norms"][3] += 1
+    share.save(tmp_path / "altered")
+    told = "as its site has signed it, got another: site='north'"
+    refused(folder, to, [east, tmp_path / "altered", south], told, code=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"epsilon": 3}, "got site='east' settings="),
+        ({"vocabulary": None, "hash-bits": 6}, "got site='east' vocabulary="),
+        ({"label": "another"}, "got site='east' roster="),
+        ({"weights": "0.3,0.2,0.5"}, "got site='east' roster="),
+    ],
+)
+def test_shares_of_another_roster_are_refused_by_name(folder, begun, tmp_path, changes, told):
+    make_roster(folder, "other", **changes)
+    run(*share_command(folder, tmp_path, "east", roster="other"))
+    to, first, _ = begun
+    refused(folder, to, [tmp_path / "east.share", first["north"], first["south"]], told)
+
+
+def test_a_stranger_is_refused_by_name(folder, begun, tmp_path):
+    run("site", "keygen", "west", "-o", folder / "west.key")
+    keys = [folder / f"{site}.key.pub" for site in (*SITES, "west")]
+    given = ("-k", 3, "--epsilon", 4, "--delta", "1e-6", "--snapshot-every", EVERY)
+    words = ("--vocabulary", folder / "words")
+    run("site", "roster", *keys, "-o", folder / "four", *given, *words)
+    shutil.copy(folder / "east.jsonl", folder / "west.jsonl")
+    result = run(*share_command(folder, tmp_path, "west"), code=2)
+    assert "on the roster, got site='west'" in result.stderr
+    run(*share_command(folder, tmp_path, "west", roster="four"))
+    to, first, _ = begun
+    refused(folder, to, [*first.values(), tmp_path / "west.share"], "got site='west'")
+
+
+def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
+    make_roster(folder)
+    lines = (folder / "south.jsonl").read_text("ascii").splitlines(keepends=True)
+    command = share_command(folder, tmp_path, "south")
+    command[2] = str(tmp_path / "few.jsonl")
+    (tmp_path / "few.jsonl").write_text("".join(lines[:20]), "ascii")
+    result = run(*command, code=1)
+    assert "got site='south' places=20 expected=" in result.stderr
+    assert json.loads(run("budget", tmp_path / "south.ledger", "--json").stdout)["generation"] == 0
+    assert not (tmp_path / "south.share").exists()
+    assert not (tmp_path / "south.ledger.shares").exists()
+
+
+def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
+    make_roster(folder)
+    run(*share_command(folder, tmp_path, "east"))
+    shutil.rmtree(tmp_path / "east.ledger.shares")
+    result = run(*share_command(folder, tmp_path, "east"), code=1)
+    assert "lost and is paid for: site='east' round=1 attempt=1" in result.stderr
+    run("site", "redo", "--roster", folder / "roster", "-o", tmp_path / "again")
+    assert Round.load(tmp_path / "again").attempt == 2
+    run(*share_command(folder, tmp_path, "east", tmp_path / "again"))
+    assert Share.load(tmp_path / "east.share").attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"weights": "0.5,0.3,0.3"}, "weights of all sites must sum to 1"),
+        ({"weights": "0.5,0.5"}, "every site must have a weight"),
+        ({"weights": "much"}, "is not a list of numbers"),
+        ({"colluders": 3}, "colluders=3 sites=3"),
+        ({"vocabulary": None}, "words must be public"),
+        ({"hash-bits": 6}, "words must be public"),
+        ({"snapshot-every": 100, "weights": "0.98,0.01,0.01"}, "got none for site="),
+    ],
+)
+def test_bad_rosters_are_refused(folder, tmp_path, changes, told):
+    result = make_roster(folder, "bad", code=2, **changes)
+    assert told in result.stderr
+    assert not (folder / "bad").exists()
+
+
+def test_outputs_that_would_replace_inputs_are_refused(folder, begun):
+    to, first, _ = begun
+    shares = list(first.values())
+    command = ["aggregate", *shares, "--roster", folder / "roster"]
+    for outputs, told in (
+        (("--next-round", to / "same", "-o", to / "same"), "must be two files"),
+        (("--next-round", folder / "roster", "-o", to / "m"), "must not replace what is read"),
+    ):
+        assert told in run(*command, *outputs, code=2).stderr
+
+
+def test_a_share_is_not_written_over_the_ledger(folder, tmp_path):
+    command = share_command(folder, tmp_path, "east")
+    command[-1] = str(tmp_path / "east.ledger")
+    assert "must be two files" in run(*command, code=2).stderr
+
+
+def test_every_command_and_option_has_help():
+    assert list(site_command.commands) == ["keygen", "roster", "share", "redo"]
+    for command in (site_command, *site_command.commands.values()):
+        assert command.help
+        for parameter in command.params:
+            assert not isinstance(parameter, click.Option) or parameter.help, parameter.opts

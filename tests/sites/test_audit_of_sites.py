@@ -1,0 +1,234 @@
+"""Sites against the strongest adversary: the aggregator, helped by all sites but two, and more.
+
+The adversary knows all documents but one, the *canary*, which is at an honest site, and the keys,
+documents and noise of the sites that help it; it sees the shares of all. Its test is an inner
+product of what it sees with how far the canary moves it (`tests.release.audit` for the bound).
+Shares are drawn again and again by the code that draws them once.
+
+False alarms: a sound protocol is refuted with probability 1e-6 a test. That it gives away at least
+0.6 of its claim, and that a planted bug is found, fail by chance with probability below 1e-5 a
+test, as the numbers of draws are chosen. Noise and keys are the operating system's, so no seed was
+picked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.privacy.accounting import epsilon_of
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.release import contributions
+from streamlda.sites import site as site_module
+from streamlda.sites.keys import SiteKeys, Words
+from streamlda.sites.rounds import Round
+from streamlda.sites.site import Site, Summing
+from tests.release.audit import LIKELY, SURE, Array, Finding, mu_below, one_word
+from tests.sites.protocol import D, Sites, added, counts_of, keys_of, roster_of, settings_of
+
+pytestmark = pytest.mark.statistical
+
+Patch = pytest.MonkeyPatch
+Sums = dict[str, Any]
+
+#: Five sites, of which two are honest.
+S, HONEST = 5, 2
+
+
+class Scene:
+    """Honest sites with their raw sums, without the canary and with it, and colluders' keys."""
+
+    def __init__(self, sites: Sites, this: Round, word: int, honest: int = HONEST) -> None:
+        self.round, self.roster = this, sites.roster
+        _, self.stage = this.open(sites.roster)
+        self.honest = list(sites.sites.values())[:honest]
+        self.colluders = sites.keys[honest:]
+        base = counts_of(sites.documents["site0"])
+        first, _ = self.honest[0].places_wanted(this)
+        base[first + 3] = 0
+        self.absent = [self._sums(site, sites.documents[site.name]) for site in self.honest]
+        base[first + 3] = one_word(D, word)
+        canary = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
+        base[first + 3] = 0
+        blank = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
+        self.absent[0] = blank
+        self.present = [canary, *self.absent[1:]]
+        # How far the canary moves each block, in units of the noise of a whole release.
+        stage = self.stage.mechanism
+        sigma = {name: stage.stddevs[name] / stage.steps[name] for name in canary}
+        self.direction = {
+            name: (canary[name] - blank[name]).reshape(-1) / sigma[name] ** 2 for name in canary
+        }
+        self._known: dict[bytes, Sums] = {}
+        self._attempts = 1
+
+    def _sums(self, site: Site, batch: DocumentBatch) -> Sums:
+        summing = Summing(self.round, self.roster, site.name, *site.places_wanted(self.round))
+        summing.add(batch)
+        return summing.sums()
+
+    def shares(self, sums: Sequence[Sums], this: Round | None = None) -> list[dict[str, Words]]:
+        """Draw a share of each honest site, as it would be sent; blocks are flat."""
+        this = self.round if this is None else this
+        made = [
+            site._masked(this, self.stage.name, self.stage.mechanism, own).arrays
+            for site, own in zip(self.honest[: len(sums)], sums, strict=True)
+        ]
+        return [{name: part.reshape(-1) for name, part in own.items()} for own in made]
+
+    def fresh(self) -> Round:
+        """Return another attempt: a draw of the masks, which the adversary does not know."""
+        self._attempts += 1
+        return replace(self.round, attempt=self._attempts)
+
+    def unmasked(self, shares: Sequence[dict[str, Words]], this: Round) -> Sums:
+        """Add up the honest shares, and take off what the colluders know of their masks."""
+        if this.context not in self._known:
+            shapes = {name: part.shape for name, part in shares[0].items()}
+            members = [member.keys for member in self.roster.members]
+            masks = [keys.mask(members, this.context, shapes) for keys in self.colluders]
+            self._known[this.context] = {name: added(m[name] for m in masks) for name in shapes}
+        known = self._known[this.context]
+        return {name: added(own[name] for own in shares) + known[name] for name in known}
+
+    def score(self, seen: Sums) -> float:
+        return float(sum(np.vdot(self.direction[name], seen[name]) for name in seen))
+
+
+def of_the_sum(scene: Scene, sums: Sequence[Sums]) -> float:
+    """What the aggregator and the colluders have of one round."""
+    return scene.score(scene.unmasked(scene.shares(sums), scene.round))
+
+
+def of_one_share(scene: Scene, sums: Sequence[Sums]) -> float:
+    """What anybody has who sees the share with the canary alone."""
+    seen = scene.shares(sums[:1], scene.fresh())[0]
+    return scene.score({name: part.view(np.int64) for name, part in seen.items()})
+
+
+def of_two_attempts(scene: Scene, sums: Sequence[Sums]) -> float:
+    """What is left of the canary's share when its site's second attempt is taken off.
+
+    The canary is in the first attempt only. Were the masks the same, they would be gone, and only
+    the noise of one site would be left, twice.
+    """
+    first = scene.shares(sums[:1], scene.fresh())[0]
+    again = scene.shares(scene.absent[:1], scene.fresh())[0]
+    return scene.score({name: (first[name] - again[name]).view(np.int64) for name in first})
+
+
+def audit(
+    scene: Scene, look: Callable[[Scene, Sequence[Sums]], float], draws: int, claim: float
+) -> Finding:
+    scores: list[Array] = [
+        np.array([look(scene, sums) for _ in range(draws)])
+        for sums in (scene.absent, scene.present)
+    ]
+    likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
+    delta = scene.roster.settings.delta
+    return Finding(claim, epsilon_of(likely, delta), epsilon_of(sure, delta))
+
+
+def at_work(tmp_path: Any, colluders: int, **changes: Any) -> Sites:
+    keys = keys_of(S)
+    return Sites(roster_of(keys, settings_of(**changes), colluders=colluders), keys, tmp_path)
+
+
+def tight(finding: Finding) -> bool:
+    return finding.sound and finding.likely >= 0.6 * finding.claim
+
+
+def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
+    with at_work(tmp_path, S - 2) as sites:
+        scene = Scene(sites, Round.first(sites.roster), word=3)
+        finding = audit(scene, of_the_sum, 1000, sites.roster.settings.epsilon)
+    assert tight(finding), finding
+
+
+def test_so_it_is_in_the_last_stage(tmp_path):
+    with at_work(tmp_path, S - 2) as sites:
+        this = sites.answer(Round.first(sites.roster)).next_round
+        rows = np.linalg.norm(this.arrays["map"], axis=1)
+        scene = Scene(sites, this, word=int(rows.argmax()))
+        assert scene.stage.name == "triples"
+        finding = audit(scene, of_the_sum, 1000, sites.roster.settings.epsilon)
+    assert tight(finding), finding
+
+
+def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
+    with at_work(tmp_path, 0) as sites:
+        scene = Scene(sites, Round.first(sites.roster), word=3)
+        said = sites.roster.epsilon_against(S - HONEST)
+        finding = audit(scene, of_the_sum, 1000, said)
+    assert tight(finding), finding
+    assert finding.sure > sites.roster.settings.epsilon
+
+
+@pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
+def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
+    with at_work(tmp_path, 0) as sites:
+        scene = Scene(sites, Round.first(sites.roster), word=3)
+        finding = audit(scene, look, 1000, sites.roster.settings.epsilon)
+    # Where there is nothing to find, a bound is above this with probability below 1e-6.
+    assert finding.likely < 0.6
+
+
+# Planted bugs.
+
+
+def masks_of_one_round(patch: Patch) -> None:
+    patch.setattr(Round, "context", property(lambda self: b"always the same"))
+
+
+def no_masks(patch: Patch) -> None:
+    def mask(self: SiteKeys, members: Any, context: bytes, shapes: Any) -> Any:
+        return {name: np.zeros(shape, dtype=np.uint64) for name, shape in shapes.items()}
+
+    patch.setattr(SiteKeys, "mask", mask)
+
+
+def one_site_without_noise(patch: Patch) -> None:
+    original, calls = site_module.local_noise, [0]
+
+    def local_noise(mechanism: Any, noise: Any, share: float) -> Any:
+        calls[0] += 1
+        drawn = original(mechanism, noise, share)
+        return {name: 0 * y for name, y in drawn.items()} if calls[0] % HONEST else drawn
+
+    patch.setattr(site_module, "local_noise", local_noise)
+
+
+def noise_of_all_sites_counted(patch: Patch) -> None:
+    """Forget the colluders: noise as if all S sites were honest."""
+    original = site_module.local_noise
+
+    def local_noise(mechanism: Any, noise: Any, share: float) -> Any:
+        return original(mechanism, noise, share * HONEST / S)
+
+    patch.setattr(site_module, "local_noise", local_noise)
+
+
+def no_clip(patch: Patch) -> None:
+    patch.setattr(contributions, "clip_factors", lambda norms, bound: np.ones(len(norms)))
+
+
+@pytest.mark.parametrize(
+    ("bug", "look", "colluders", "draws"),
+    [
+        (one_site_without_noise, of_the_sum, S - HONEST, 2000),
+        (noise_of_all_sites_counted, of_the_sum, S - HONEST, 1000),
+        (no_clip, of_the_sum, S - HONEST, 500),
+        (masks_of_one_round, of_two_attempts, 0, 1000),
+        (no_masks, of_one_share, 0, 500),
+    ],
+)
+def test_planted_bug_is_found(tmp_path, monkeypatch, bug, look, colluders, draws):
+    bounds = ClipBounds(0.5, 0.4, 1.0, "fixed")
+    with at_work(tmp_path, colluders, clipping=bounds) as sites:
+        bug(monkeypatch)
+        scene = Scene(sites, Round.first(sites.roster), word=3)
+        finding = audit(scene, look, draws, sites.roster.settings.epsilon)
+    assert not finding.sound, finding

@@ -1,0 +1,182 @@
+"""Which records of a topic are the shares of a round, and which are refused by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from connectors.kafka import Record
+from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.sites.aggregate import aggregate
+from streamlda.sites.exchange import OTHERS, key_of, publish_share, read_shares
+from streamlda.sites.rounds import Round
+from tests.sites.protocol import Sites, keys_of, roster_of
+
+
+@pytest.fixture(scope="module")
+def at_work(tmp_path_factory):
+    keys = keys_of(3)
+    with Sites(roster_of(keys), keys, tmp_path_factory.mktemp("sites")) as sites:
+        yield sites
+
+
+@pytest.fixture(scope="module")
+def this(at_work):
+    return Round.first(at_work.roster)
+
+
+@pytest.fixture(scope="module")
+def shares(at_work, this):
+    return {name: at_work.share(name, this) for name in at_work.sites}
+
+
+class Log(list):
+    """A topic of one partition, as a list; what a broker does with it, the Kafka tests see."""
+
+    def publish(self, key, value, headers):
+        self.add(key, value)
+
+    def add(self, key, value):
+        encoded = None if key is None else key.encode()
+        self.append(Record("shares", 0, len(self), -1, encoded, value, ()))
+
+
+@pytest.fixture
+def file_of(tmp_path):
+    def save(share):
+        share.save(tmp_path / "share")
+        return (tmp_path / "share").read_bytes()
+
+    return save
+
+
+@pytest.fixture
+def log(shares, tmp_path):
+    """All shares of the round, as `publish_share` writes them."""
+    made = Log()
+    for share in shares.values():
+        share.save(tmp_path / "published")
+        publish_share(made, tmp_path / "published")
+    return made
+
+
+def names(found):
+    return sorted(share.site for share in found.shares)
+
+
+def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, log):
+    found = read_shares(log, at_work.roster, this)
+    assert not found.passed_over
+    released = aggregate(at_work.roster, this, found.shares).released
+    expected = aggregate(at_work.roster, this, list(shares.values())).released
+    assert all(np.array_equal(released[name], expected[name]) for name in expected)
+    assert [record.key.decode() for record in log] == [key_of(s, this.digest) for s in shares]
+
+
+def test_what_is_under_other_keys_is_passed_over_and_counted(at_work, this, log):
+    value = log[0].value
+    for key in (
+        key_of("site1", this.again().digest),
+        key_of("site1", "0" * 64),
+        key_of("west", "0" * 64),
+        key_of("", this.digest),
+        key_of("a/b", this.digest),
+        key_of("site1", this.digest.upper()),
+        f"{key_of('site1', this.digest)}\n",
+        "",
+        None,
+    ):
+        log.add(key, value)
+    log.add(key_of("site1", "0" * 64), None)
+    log.add(None, None)
+    found = read_shares(log, at_work.roster, this)
+    assert names(found) == ["site0", "site1", "site2"]
+    assert found.passed_over == {"site1": 2, OTHERS: 7}
+
+
+def test_the_same_bytes_twice_are_one_share(at_work, this, log):
+    log.extend(list(log))
+    assert len(read_shares(log, at_work.roster, this).shares) == 3
+
+
+def test_a_site_without_a_share_is_left_to_the_aggregator(at_work, this, log):
+    found = read_shares(log[:2], at_work.roster, this)
+    with pytest.raises(InvalidSettingError, match="got none of site=site2 round=1"):
+        aggregate(at_work.roster, this, found.shares)
+
+
+def other(at_work, share):
+    """Return another share of the same site and round, signed by it as a site that cheats would."""
+    made = replace(share, arrays={name: a + np.uint64(1) for name, a in share.arrays.items()})
+    keys = {k.public.name: k for k in at_work.keys}[share.site]
+    return replace(made, signature=keys.sign(made.content))
+
+
+REFUSED = {
+    "two that differ": (other, InvalidSettingError, "got two of site='site1' round=1 that differ"),
+    "altered numbers": (
+        lambda s, share: replace(other(s, share), signature=share.signature),
+        ModelFileError,
+        "as its site has signed it, got another: site='site1'",
+    ),
+    "an altered label": (
+        lambda s, share: replace(share, secure=not share.secure),
+        ModelFileError,
+        "as its site has signed it, got another: site='site1'",
+    ),
+    "another site's name": (
+        lambda s, share: replace(share, site="site2"),
+        ModelFileError,
+        "under the key of its site and round, got site='site2'",
+    ),
+    "another round": (
+        lambda s, share: replace(share, round_digest="0" * 64),
+        ModelFileError,
+        "under the key of its site and round, got site='site1'",
+    ),
+}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["behind", "before"])
+@pytest.mark.parametrize(("change", "error", "told"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_share_is_refused_wherever_it_stands_until_it_is_withdrawn(
+    at_work, this, shares, log, file_of, change, error, told, first
+):
+    key = key_of("site1", this.digest)
+    wrong = file_of(change(at_work, shares["site1"]))
+    right = log[1].value
+    if first:
+        log[1] = log[1]._replace(value=wrong)
+        log.add(key, right)
+    else:
+        log.add(key, wrong)
+    with pytest.raises(error, match=told) as caught:
+        read_shares(log, at_work.roster, this)
+    where = 3 if told.startswith("got two") or not first else 1
+    assert f"partition=0 offset={where}" in str(caught.value)
+    assert f"write a record without value under key={key!r}" in str(caught.value)
+    log.add(key, None)
+    assert names(read_shares(log, at_work.roster, this)) == ["site0", "site2"]
+    log.add(key, right)
+    assert names(read_shares(log, at_work.roster, this)) == ["site0", "site1", "site2"]
+
+
+@pytest.mark.parametrize("damage", [lambda v: v[:-1], lambda v: v[:-1] + b"?", lambda v: b""])
+def test_a_damaged_share_is_refused_by_the_name_of_its_site(at_work, this, log, damage):
+    log[1] = log[1]._replace(value=damage(log[1].value))
+    with pytest.raises(ModelFileError, match=r"whole and unaltered.* offset=1 .*site='site1'"):
+        read_shares(log, at_work.roster, this)
+
+
+def test_a_stranger_is_refused_by_name_before_a_look_at_the_value(at_work, this, log):
+    log.add(key_of("west", this.digest), b"no share")
+    with pytest.raises(InvalidSettingError, match="on the roster, got site='west'"):
+        read_shares(log, at_work.roster, this)
+
+
+def test_only_whole_shares_are_published(tmp_path, log, this):
+    (tmp_path / "damaged").write_bytes(log[0].value[:-1])
+    topic = Log()
+    with pytest.raises(ModelFileError, match="whole and unaltered"):
+        publish_share(topic, tmp_path / "damaged")
+    assert topic == []
