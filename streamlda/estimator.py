@@ -75,8 +75,9 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes as many as make some
         200 steps, and lets every row of a `partial_fit` move the topics; but none where rows
-        follow the model exactly, or are fewer than 200, with another solver, and with `epsilon`.
-        0 leaves spectral topics. A number is for `fit` alone.
+        follow the model exactly, or are fewer than 200, and with another solver. With `epsilon` it
+        refines by rounds of rows of their own where that helps (`streamlda.release.refinement`).
+        0 leaves spectral topics. A number is for `fit` alone, without `epsilon`.
     refinement_sweeps : int or "auto", default "auto"
         How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last
         third of the sweeps is averaged, and `alpha_` is fitted to them. ``"auto"`` takes 20 for

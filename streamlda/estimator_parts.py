@@ -158,6 +158,7 @@ class Asked:
             oversampling=self.oversampling,
             seed=seed,
             noise_in_state=self.noise_in_state,
+            refinement_rounds=0 if self.refinement_passes == 0 else None,
             **self._of_solver(),
         )
 

@@ -217,6 +217,8 @@ TABLE: tuple[Setting, ...] = (
          choices=("window", "prefix")),
     _row("privacy.clipping", "text", "quantile", "Bounds of a document's share.",
          choices=("quantile", "worst-case")),
+    _row("privacy.refinement_rounds", "whole", None, "Of a window; default: where they help.",
+         least=0),
     _row("privacy.noise_in_state", "switch", False, "Begin sums with noise, against theft."),
     _row("privacy.ledger", "text", None, "File that remembers what was spent."),
     _row("memory.limit", "bytes", None, "Resident memory, at most; default: no limit.", "bytes",

@@ -406,6 +406,7 @@ def wrong(folder, to):
     return {
         "only private runs have --delta, --unit": (*base, "--delta", "0.1", "--unit", "user"),
         "only private runs have --user-field": (*base, "--user-field", "by"),
+        "only private runs have --refinement-rounds": (*base, "--refinement-rounds", 0),
         "must have --delta (the part": (*base, "--epsilon", 1),
         "--ledger (the file that remembers": (*base, "--epsilon", 1, "--delta", "1e-6"),
         "--snapshot-every (the places": (*base, "--epsilon", 1),
@@ -435,10 +436,10 @@ def wrong(folder, to):
     }
 
 
-@pytest.mark.parametrize("case", range(25))
+@pytest.mark.parametrize("case", range(26))
 def test_wrong_usage_is_one_line_and_touches_nothing(folder, tmp_path, case):
     cases = wrong(folder, tmp_path)
-    assert len(cases) == 25
+    assert len(cases) == 26
     wanted, arguments = list(cases.items())[case]
     result = run(*arguments, code=2)
     assert wanted in result.stderr
@@ -466,3 +467,12 @@ def test_private_power_methods_from_the_command_line(folder, tmp_path, solver):
     rounds = [stage["name"] for stage in statement["stages"] if stage["name"].startswith("power")]
     # Three topics: two starts and an eigenvalue round each, or all at once.
     assert len(rounds) == (3 if solver == "simultaneous" else 3 * (3 + 1))
+
+
+def test_private_refinement_from_the_command_line(folder, tmp_path):
+    run("fit", folder / "a.jsonl", *options(folder, tmp_path), "--refinement-rounds", 2)
+    check_files(tmp_path)
+    model = load(tmp_path / "m")
+    names = [stage["name"] for stage in model.privacy["stages"]]
+    assert names[-2:] == ["refine 1", "refine 2"]
+    assert model.settings["refinement_rounds"] == 2

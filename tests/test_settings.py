@@ -154,6 +154,9 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "privacy.documents_per_user": 2}, "privacy.unit user"),
         ({**PRIVATE, "privacy.mode": "prefix"}, "snapshots.most must be set"),
         ({**PRIVATE, "topics.solver": "online-power"}, "noisy-power is its private form"),
+        ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
+        ({"topics.refine": True, "topics.map_file": "m"}, "topics.refine must be left out"),
+        ({"topics.refine": True, "topics.solver": "simultaneous"}, "topics.refine must be left"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from streamlda.ingest import Counts, Ingested
     from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
-    from streamlda.release.engine import PrivateSnapshot
     from streamlda.release.releaser import PrivateLearner, Releaser
     from streamlda.release.settings import PrivateSettings
+    from streamlda.release.snapshot import PrivateSnapshot
     from streamlda.source import Source
     from streamlda.vocabulary import Vocabulary
     from streamlda.words import WordsToSelect
@@ -171,6 +171,7 @@ class PrivateRun:
             seed=options["seed"],
             solver=options["solver"],
             n_iterations=options["iterations"],
+            refinement_rounds=options["refinement_rounds"],
             **({} if options["restarts"] is None else {"n_restarts": options["restarts"]}),
         )
         return settings, selection

@@ -110,6 +110,13 @@ OPTIONS = (
         "must always have the same name. [default: the SOURCEs as absolute paths]",
     ),
     click.option(
+        "--refinement-rounds",
+        type=click.IntRange(min=0),
+        metavar="ROUNDS",
+        help="Rounds of fresh documents, half of a window together, that refine the topics; 0 for "
+        "none. [default: 3 in windows of over 1024 words where noise is small, or 0]",
+    ),
+    click.option(
         "--private-vocabulary",
         type=click.IntRange(min=1),
         metavar="SIZE",
@@ -131,6 +138,7 @@ NAMES = (
         "unit",
     ),
     *("user_field", "documents_per_user", "relation", "clipping", "stream", "private_vocabulary"),
+    "refinement_rounds",
 )
 
 
@@ -144,7 +152,10 @@ def private_options(command: Command) -> Command:
 
 def check_usage(context: click.Context, options: dict[str, Any]) -> bool:
     """Tell whether the run is to be private; options that do not go together are refused."""
-    given = [_option(name) for name in NAMES if options[name]]
+    # No rounds of refinement are 0, which is something else than not to say.
+    given = [
+        _option(name) for name in NAMES if not (options[name] is None or options[name] is False)
+    ]
     if options["epsilon"] is None:
         if given:
             raise click.UsageError(

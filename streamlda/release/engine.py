@@ -10,7 +10,9 @@ noisy sums. A window of N places is cut into stages at fixed places::
     triples        12 %   sum of P3(W, W, W)                      topics
 
 With a power method as solver, "triples" is replaced by rounds ``power 1``, ``power 2``, ..., which
-answer its questions (`streamlda.release.solvers`): 30 % or 50 % together, and pairs get less.
+answer its questions (`streamlda.release.solvers`): 30 % or 50 % together, and pairs get less. With
+refinement, all these share the first part of the window, and rounds ``refine 1``, ``refine 2``, ...
+move the topics through the rest of it (`streamlda.release.refinement`).
 With public bounds the stages of norms are left out. Every place is in one stage, so each stage may
 spend the whole budget of its documents (parallel composition); maps and bounds come from stages
 before. In ``prefix`` mode the first window is followed by rounds of N places, each adding its sums
@@ -24,7 +26,7 @@ nothing but its own contribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -32,8 +34,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import Stage as Released
@@ -45,15 +46,15 @@ from streamlda.release.contributions import (
     Part,
     TripleNorms,
     TriplePart,
-    unpack_pairs,
-    unpack_triples,
 )
-from streamlda.release.settings import WHITENED_TENSOR, PrivateSettings, clip_quantile_for
+from streamlda.release.readings import pair_view, quantile_bound, triple_topics
+from streamlda.release.refinement import RefinementRounds, is_round
+from streamlda.release.settings import WHITENED_TENSOR, PrivateSettings
+from streamlda.release.snapshot import Due, PrivateSnapshot
 from streamlda.release.solvers import PowerRounds
 from streamlda.release.stage import (
     PrefixStage,
     Stage,
-    groups_touched,
     joint_mechanism,
     prefix_mechanism,
     restored_prefix,
@@ -66,10 +67,12 @@ from streamlda.release.state import (
     to_arrays,
     with_prefix,
 )
-from streamlda.release.topics import PairView, PrivateTopics, private_topics
+from streamlda.release.topics import PairView, PrivateTopics
 from streamlda.threads import one_blas_thread
 from streamlda.topics import SpectralTopics
 from streamlda.whitening import random_map
+
+__all__ = ["PREFIX", "Due", "PrivateEngine", "PrivateSnapshot"]
 
 Array = NDArray[np.float64]
 Sums = dict[str, Array]
@@ -77,72 +80,7 @@ Sums = dict[str, Array]
 #: Weights of the statistics where they are in one release.
 FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
 
-#: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
-#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words). For users it is as
-#: many times larger as their contributions may touch groups.
-LEAST_BOUND = 2.0**-16
-
 PREFIX = "prefix"
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A release that is due: what to charge, and how to draw its noise.
-
-    Attributes
-    ----------
-    stage : str
-    first, last : int
-        Places of its documents, `last` not included.
-    event : GaussianRelease
-        What each unit in it pays.
-    stddevs : dict of str to float
-        Of the noise in each value of a block.
-    """
-
-    stage: str
-    first: int
-    last: int
-    event: GaussianRelease
-    stddevs: dict[str, float]
-    _sums: Stage = field(repr=False)
-
-    def release(self, noise: Noise) -> Sums:
-        """Draw the noise and return the noisy sums, after the price is paid.
-
-        Raises
-        ------
-        InvalidSettingError
-            At the second call: fresh noise on the same documents is another release.
-        """
-        if self._sums.drawn:
-            raise InvalidSettingError(
-                "noise must be drawn once for a release, got a second draw for "
-                f"stage={self.stage!r}; accept what the first returned"
-            )
-        self._sums.drawn = True
-        with one_blas_thread():
-            return self._sums.release(noise)
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateSnapshot:
-    """Topics of one snapshot and where they come from; all of it may be published.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    topics : PrivateTopics
-    stages : tuple of privacy.statement.Stage
-        The releases behind it, for the privacy statement.
-    bounds : ClipBounds
-    """
-
-    number: int
-    topics: PrivateTopics
-    stages: tuple[Released, ...]
-    bounds: ClipBounds
 
 
 class PrivateEngine:
@@ -169,7 +107,8 @@ class PrivateEngine:
     Notes
     -----
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a map), 16 t^3 / 3 for the
-    triples, one block of documents, and their projections. In prefix mode 2 b + 3 times as much
+    triples, one block of documents, and their projections; in rounds of refinement, when those are
+    gone, at most 100 d K bytes and 32 MiB. In prefix mode 2 b + 3 times as much
     for b buffers.
     """
 
@@ -306,7 +245,8 @@ class PrivateEngine:
         self._records.append(Released(stage.name, stage.first, stage.last - 1, self._multiplier))
         try:
             with one_blas_thread():
-                kind = "power" if stage.name.startswith("power ") else stage.name
+                # Rounds are numbered: "power 1", "refine 2".
+                kind = stage.name.rstrip("0123456789").rstrip()
                 getattr(self, "_after_" + kind.replace(" ", "_"))(released, stage.stddevs())
         except InsufficientDataError:
             self._begin_window() if self._prefix is None else self._begin_round()
@@ -319,7 +259,8 @@ class PrivateEngine:
 
         Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
         running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:
-        ``view/``, ``map``, ``power/``, ``prefix.private/``, ``snapshot/`` and the values.
+        ``view/``, ``map``, ``power/``, ``refinement/``, ``prefix.private/``, ``snapshot/`` and the
+        values.
 
         The running group of documents ends here (`Stage.flush`), so that engines that were saved
         at different places may differ by roundings of the grid. Where a state is taken must not
@@ -361,6 +302,8 @@ class PrivateEngine:
             arrays |= to_arrays(self._view, "view/", but=("probes",))
         if self._power is not None:
             arrays |= with_prefix(self._power.state(), "power/")
+        if self._refinement is not None:
+            arrays |= with_prefix(self._refinement.state(), "refinement/")
         if snapshot is not None:
             arrays |= to_arrays(snapshot.topics, "snapshot/", but=("spectral",))
             arrays |= to_arrays(snapshot.topics.spectral, "snapshot/spectral/")
@@ -407,6 +350,7 @@ class PrivateEngine:
         self._source: Any = "private-quantile"
         self._whitening: Array | None = None
         self._power: PowerRounds | None = None
+        self._refinement: RefinementRounds | None = None
 
     def _begin_window(self) -> None:
         settings = self.settings
@@ -449,6 +393,8 @@ class PrivateEngine:
             assert self._view is not None
             assert self._whitening is not None
             self._power = PowerRounds.restored(power, self.settings, self._view, self._whitening)
+        if refinement := named(arrays, "refinement/"):
+            self._refinement = RefinementRounds.restored(refinement, self.settings)
         if stage is not None:
             self._stage = self._new_stage(stage["name"], int(stage["first"]))
             sums, noisy = named(arrays, "sums/"), self._state_noise is not None
@@ -463,16 +409,15 @@ class PrivateEngine:
             )
 
     def _after_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
-        self._first_bound = self._quantile(
-            self._first_part().largest_norm, "first_norms", released, stddevs
-        )
-        self._pair_bound = self._quantile(
-            self._pair_part().largest_norm, "pair_norms", released, stddevs
-        )
+        first, pair = self._first_part().largest_norm, self._pair_part().largest_norm
+        counts = released["first_norms"], released["pair_norms"]
+        asked = self.settings
+        self._first_bound = quantile_bound(asked, first, counts[0], stddevs["first_norms"])
+        self._pair_bound = quantile_bound(asked, pair, counts[1], stddevs["pair_norms"])
         self._begin_stage("pairs")
 
     def _after_pairs(self, released: Sums, stddevs: dict[str, float]) -> None:
-        self._view = self._pair_view(released, stddevs)
+        self._view = pair_view(self.settings, self._probes, released, stddevs)
         self._whitening = self._view.whitening
         if self.settings.clipping == "quantile":
             self._begin_stage("triple norms")
@@ -484,7 +429,9 @@ class PrivateEngine:
     def _after_triple_norms(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._whitening is not None
         largest = TripleNorms(self._whitening).largest_norm
-        self._triple_bound = self._quantile(largest, "triple_norms", released, stddevs)
+        self._triple_bound = quantile_bound(
+            self.settings, largest, released["triple_norms"], stddevs["triple_norms"]
+        )
         self._begin_last()
 
     def _begin_last(self) -> None:
@@ -505,19 +452,39 @@ class PrivateEngine:
             self._begin_stage(f"power {done + 1}")
             return
         rng = np.random.default_rng(self.settings.seed)
-        self._publish(self._power.topics(self.places - self._records[0].first, rng))
-        self._begin_window()
+        self._publish_or_refine(self._power.topics(self._places_of_window, rng))
 
     def _after_triples(self, released: Sums, stddevs: dict[str, float]) -> None:
         assert self._view is not None
-        self._finish(self._view, released, stddevs)
+        topics = self._triple_topics(self._view, released, stddevs)
         if self.settings.mode == "window":
-            self._begin_window()
+            self._publish_or_refine(topics)
             return
+        self._publish(topics)
         self._prefix = prefix_mechanism(
             self._parts(PREFIX), self._prefix_places, self.settings, self._multiplier
         )
         self._begin_round()
+
+    def _publish_or_refine(self, topics: PrivateTopics) -> None:
+        if self.settings.n_refinement_rounds:
+            self._refinement = RefinementRounds(self.settings, topics)
+            # Topics are all that rounds know of the moments, which take more memory.
+            self._view = self._power = None
+            self._begin_stage("refine 1")
+            return
+        self._publish(topics)
+        self._begin_window()
+
+    def _after_refine(self, released: Sums, stddevs: dict[str, float]) -> None:
+        refinement = self._refinement
+        assert refinement is not None
+        refinement.answer(released, stddevs)
+        if refinement.done < self.settings.n_refinement_rounds:
+            self._begin_stage(f"refine {refinement.done + 1}")
+            return
+        self._publish(refinement.topics())
+        self._begin_window()
 
     def _begin_round(self) -> None:
         assert self._prefix is not None
@@ -528,7 +495,8 @@ class PrivateEngine:
         self._stage = self._new_stage(PREFIX, self.places)
 
     def _after_prefix(self, released: Sums, stddevs: dict[str, float]) -> None:
-        self._finish(self._pair_view(released, stddevs), released, stddevs)
+        view = pair_view(self.settings, self._probes, released, stddevs)
+        self._publish(self._triple_topics(view, released, stddevs))
         self._begin_round()
 
     # Parts of stages, made from what earlier stages gave.
@@ -556,6 +524,8 @@ class PrivateEngine:
             return [self._triple_part()]
         if stage == PREFIX:
             return [self._first_part(), self._pair_part(), self._triple_part()]
+        if is_round(stage) and self._refinement is not None:
+            return [self._refinement.part()]
         if self._power is not None:
             return [self._power.part(self._triple_bound)]
         raise KeyError(stage)
@@ -594,58 +564,18 @@ class PrivateEngine:
             )
         return self._stage
 
-    # Post-processing.
+    # Publishing.
 
-    def _quantile(
-        self, largest: float, name: str, released: Sums, stddevs: dict[str, float]
-    ) -> float:
-        q = self.settings.clip_quantile
-        if q is None:
-            places = {name: last - first for name, first, last in self.settings.stage_places()}
-            q = clip_quantile_for(self.settings.n_features, places["pairs"], self._multiplier)
-        edges = NormHistogram(largest).edges
-        bound = private_quantile(released[name], edges, q, stddevs[name])
-        return max(bound, LEAST_BOUND * groups_touched(self.settings) * largest)
+    @property
+    def _places_of_window(self) -> int:
+        return self.places - self._records[0].first
 
-    def _pair_view(self, released: Sums, stddevs: dict[str, float]) -> PairView:
-        settings, pair = self.settings, released["pair"]
-        stddev = stddevs["pair"]
-        if self._probes is None:
-            # Off the diagonal the packed entries stand for sqrt(2) times their value.
-            pair, stddev = unpack_pairs(pair, settings.n_features), stddev / np.sqrt(2)
-        return PairView.of(
-            released["first"],
-            stddevs["first"],
-            pair,
-            float(released["pair_kept"]),
-            stddev,
-            self._probes,
-            min(settings.n_components, settings.n_features),
-            1.0 if settings.alpha_0 is None else settings.alpha_0,
-        )
-
-    def _finish(self, view: PairView, released: Sums, stddevs: dict[str, float]) -> None:
+    def _triple_topics(
+        self, view: PairView, released: Sums, stddevs: dict[str, float]
+    ) -> PrivateTopics:
         assert self._whitening is not None
-        kept = float(released["triple_kept"])
-        if kept <= 0:
-            raise InsufficientDataError(
-                "a private release must hold more documents than its noise hides, got "
-                f"noisy number of documents={kept:.0f}; take more documents per snapshot, or a "
-                "larger epsilon"
-            )
-        t = self._whitening.shape[1]
-        topics = private_topics(
-            view,
-            unpack_triples(released["triple"], t) / kept,
-            stddevs["triple"] / np.sqrt(6) / kept,
-            self._whitening,
-            released["triple_first"] / kept,
-            unpack_pairs(released["triple_pair"], t) / kept,
-            self.settings.alpha_0,
-            self.places - self._records[0].first,
-            np.random.default_rng(self.settings.seed),
-        )
-        self._publish(topics)
+        settings, places = self.settings, self._places_of_window
+        return triple_topics(settings, view, self._whitening, released, stddevs, places)
 
     def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1

@@ -16,9 +16,9 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.release.engine import PrivateSnapshot
 from streamlda.release.releaser import PrivateLearner, Releaser, open_ledger
 from streamlda.release.settings import PrivateSettings
+from streamlda.release.snapshot import PrivateSnapshot
 
 Users = Sequence[str | bytes | None]
 

@@ -28,8 +28,10 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.privacy.statement import private_statement, seeded
-from streamlda.release.engine import PREFIX, PrivateEngine, PrivateSnapshot
+from streamlda.release.engine import PREFIX, PrivateEngine
+from streamlda.release.refinement import REFINED_NORM
 from streamlda.release.settings import PrivateSettings
+from streamlda.release.snapshot import PrivateSnapshot
 from streamlda.topics import diagnostics
 from streamlda.vocabulary import Vocabulary
 
@@ -421,14 +423,17 @@ class PrivateLearner:
         if not self.releaser.noise.secure:
             return seeded()
         settings, bounds = self.settings, snapshot.bounds
+        clip_bounds = {
+            name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+        }
+        if settings.n_refinement_rounds:
+            clip_bounds["shares"] = REFINED_NORM, "fixed"
         horizon = ledger_terms(settings).horizon
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
             stages=snapshot.stages,
-            clip_bounds={
-                name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
-            },
+            clip_bounds=clip_bounds,
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,

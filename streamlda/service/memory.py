@@ -109,6 +109,7 @@ def private_settings(
         seed=settings["topics.seed"],
         noise_in_state=settings["privacy.noise_in_state"],
         solver=settings["topics.solver"],
+        refinement_rounds=settings["privacy.refinement_rounds"],
         **_power(settings),
     )
 
@@ -220,7 +221,7 @@ def _private(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
     width = V if m is None else m
     works: dict[str, Any] = {
         "a release": 8 * 6 * cells,
-        "a block": 8 * BLOCK_DOCUMENTS * 3 * width,
+        "a block": max(8 * BLOCK_DOCUMENTS * 3 * width, REFINING_BYTES),
         "topics": 8 * (6 * V * width + 4 * K**3),
     }
     return sums * copies, 8 * cells * copies, works

@@ -15,9 +15,9 @@ from streamlda.checkpoint import Captured, Checkpoint, Checkpoints
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent
-from streamlda.release.engine import PrivateSnapshot
 from streamlda.release.releaser import PrivateLearner, Releaser
 from streamlda.release.settings import PrivateSettings
+from streamlda.release.snapshot import PrivateSnapshot
 from streamlda.release.terms import STATEMENTS, for_fewer_words
 from streamlda.service.batch import Batch
 from streamlda.service.work import Learned, Released, check_words

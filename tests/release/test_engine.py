@@ -15,7 +15,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
-from streamlda.release.engine import LEAST_BOUND, PrivateEngine
+from streamlda.release.engine import PrivateEngine
+from streamlda.release.readings import LEAST_BOUND
 from streamlda.release.settings import PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
 from tests.release.streams import batch_of_counts

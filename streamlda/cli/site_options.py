@@ -1,0 +1,31 @@
+"""What ``streamlda site`` and ``streamlda aggregate`` share: the roster and the round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from streamlda.sites.roster import Roster
+    from streamlda.sites.rounds import Round
+
+#: What the terminal shows of a digest: enough to compare by telephone.
+SHOWN = 32
+
+roster_option = click.option(
+    "--roster", required=True, type=click.Path(), help="Roster file, the same for all."
+)
+round_option = click.option(
+    "--round",
+    "round_file",
+    type=click.Path(),
+    help="File of the round, from streamlda aggregate. [default: the first round]",
+)
+
+
+def open_round(made: Roster, round_file: str | None) -> Round:
+    """Return the round of a file, or the first one."""
+    from streamlda.sites.rounds import Round
+
+    return Round.first(made) if round_file is None else Round.load(round_file)
