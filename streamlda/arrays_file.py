@@ -141,7 +141,23 @@ def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) ->
         raise ModelFileError(
             f"a streamlda file must be a regular file, got path={str(path)!r}; pass a file"
         )
-    data = Path(path).read_bytes()
+    return parse_arrays(Path(path).read_bytes(), kind, format_version, path)
+
+
+def parse_arrays(
+    data: bytes, kind: str, format_version: int, path: str | os.PathLike[str]
+) -> ArraysFile:
+    """Return what `read_arrays` would, from the bytes of a file that came another way.
+
+    Time and memory as there, the bytes included. `path` tells errors where they are from.
+
+    Raises
+    ------
+    ModelFileError
+        If they are not a whole, unaltered file of that kind.
+    NewerFormatError
+        If they are, but of a later version.
+    """
     try:
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:

@@ -2,7 +2,8 @@
 
 Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``decoding`` makes
 documents of records, ``share`` says which partitions are ours, ``corrupt`` is the way past damaged
-batches, ``client`` is what a client library must do. Writing: ``dead_letters``, ``snapshots``, and
+batches, ``client`` is what a client library must do. Writing: ``dead_letters``, ``snapshots``,
+``site_shares`` (which are read back too), ``values``, what the last two have in common, and
 ``producer``, what a library must do. ``kafka_python``, ``kafka_python_producer`` and ``package``
 are the library in use; ``security`` has the settings of TLS and SASL.
 """
@@ -10,7 +11,8 @@ are the library in use; ``security`` has the settings of TLS and SASL.
 from connectors.kafka.client import Record
 from connectors.kafka.dead_letters import DeadLetters
 from connectors.kafka.security import Security
+from connectors.kafka.site_shares import ShareTopic
 from connectors.kafka.snapshots import SnapshotTopic
 from connectors.kafka.source import KafkaSource
 
-__all__ = ["DeadLetters", "KafkaSource", "Record", "Security", "SnapshotTopic"]
+__all__ = ["DeadLetters", "KafkaSource", "Record", "Security", "ShareTopic", "SnapshotTopic"]

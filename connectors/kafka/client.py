@@ -184,6 +184,17 @@ class Client(Protocol):
     def ends(self) -> dict[int, int]:
         """Return the last known end of each partition fetched so far, without waiting."""
 
+    def positions(self) -> dict[int, int]:
+        """Return where each assigned partition goes on, behind what `poll` has returned.
+
+        Behind what is no record too, such as the marks of transactions.
+
+        Raises
+        ------
+        Broken
+            If the client is of no use any more.
+        """
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Show `offsets` under the group, without waiting; a failure is only logged."""
 

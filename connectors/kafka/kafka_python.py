@@ -152,6 +152,17 @@ class KafkaPythonClient:
         ends = {number: self._consumer.highwater(part) for number, part in self._assigned.items()}
         return {number: end for number, end in ends.items() if end is not None}
 
+    def positions(self) -> dict[int, int]:
+        """See `Client`."""
+        timeout = milliseconds(self._settings.request_timeout_seconds)
+        try:
+            return {
+                number: self._consumer.position(part, timeout_ms=timeout)
+                for number, part in self._assigned.items()
+            }
+        except self._kafka.errors.KafkaError as error:
+            raise Broken(type(error).__name__) from error
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """See `Client`."""
         if self._settings.group is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.site import SHOWN, open_round, roster_option, round_option
+from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
 from streamlda.cli.sources import by_reason, check_output, warn
 
 if TYPE_CHECKING:

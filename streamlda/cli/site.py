@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlda.cli.fit import alpha0, ngram_range
-from streamlda.cli.private_fit import PlacesProgress, stream_name
-from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.sources import check_output, open_sources, source_options, warn
+from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
+from streamlda.cli.site_share import share
+from streamlda.cli.sources import check_output
 from streamlda.cli.words import public_words
 
 if TYPE_CHECKING:
-    from streamlda.sites.roster import Roster
-    from streamlda.sites.rounds import Round
-    from streamlda.sites.site import Site
     from streamlda.vocabulary import Vocabulary
-
-#: What the terminal shows of a digest: enough to compare by telephone.
-SHOWN = 32
-
-roster_option = click.option(
-    "--roster", required=True, type=click.Path(), help="Roster file, the same for all."
-)
-round_option = click.option(
-    "--round",
-    "round_file",
-    type=click.Path(),
-    help="File of the round, from streamlda aggregate. [default: the first round]",
-)
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
@@ -226,142 +209,7 @@ def _words(options: dict[str, Any]) -> Vocabulary:
     return words
 
 
-def open_round(made: Roster, round_file: str | None) -> Round:
-    """Return the round of a file, or the first one."""
-    from streamlda.sites.rounds import Round
-
-    return Round.first(made) if round_file is None else Round.load(round_file)
-
-
-@site.command(short_help="Write this site's share of a round.")
-@source_options
-@roster_option
-@round_option
-@click.option("--key", required=True, type=click.Path(), help="Key file of this site.")
-@click.option(
-    "--ledger",
-    required=True,
-    type=click.Path(),
-    help="File that remembers what was spent on this site's documents, made if there is none; "
-    "shares are kept in FILE.shares.",
-)
-@click.option(
-    "--stream",
-    metavar="NAME",
-    help="Name of the stream in the ledger, in which places are counted; the same documents must "
-    "always have the same name. [default: the SOURCEs as absolute paths]",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    help="Share file to write. [default: none, with --kafka-topic]",
-)
-@kafka_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
-def share(
-    sources: tuple[str, ...],
-    file_format: str,
-    text_field: str,
-    compression: str,
-    max_documents: int | None,
-    roster: str,
-    round_file: str | None,
-    key: str,
-    ledger: str,
-    stream: str | None,
-    output: str | None,
-    quiet: bool,
-    **kafka: Any,
-) -> None:
-    """Sum the next documents of SOURCE... for a round, and write this site's share of it.
-
-    Each round takes documents that were in none before: give the same SOURCE... again, and reading
-    goes on behind what the ledger has. The price is in the ledger before noise is drawn. A second
-    call for the same round writes the same share again. If there are too few documents, nothing is
-    spent or written.
-
-    The share goes to a file, to a Kafka topic, or to both; to the topic needs the extra kafka: pip
-    install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
-    sync. If they fail, call again: the share is kept, and is not paid for twice.
-    """
-    from streamlda.privacy.ledger import Ledger
-    from streamlda.sites.exchange import publish_share
-    from streamlda.sites.keys import SiteKeys
-    from streamlda.sites.roster import Roster
-    from streamlda.sites.share import Share
-    from streamlda.sites.site import Site
-
-    topic_options = take_options(kafka)
-    if output is None and topic_options is None:
-        raise click.UsageError(
-            "a share must go somewhere: give --output FILE, or --kafka-bootstrap and --kafka-topic"
-        )
-    outputs = [] if output is None else [output]
-    for path in outputs:
-        check_output(path, [*sources, roster, key, *([round_file] if round_file else [])])
-    check_output(ledger, [*sources, *outputs])
-    if output is not None and Path(ledger).resolve() == Path(output).resolve():
-        raise click.UsageError("--ledger and --output must be two files")
-    made, keys = Roster.load(roster), SiteKeys.load(key)
-    this = open_round(made, round_file)
-    with ExitStack() as opened:
-        topic = None
-        if topic_options is not None:
-            topic = opened.enter_context(share_topic(topic_options))
-            # Now, and not when the documents are summed and paid for.
-            topic.connect()
-        spent = opened.enter_context(Ledger.open(ledger, made.ledger_terms(), create=True))
-        ended = spent.recover()
-        if ended is not None:
-            warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
-        at_work = Site(made, keys, spent, stream or stream_name(sources))
-        stored = at_work.stored(this)
-        if stored is None:
-            reading = (sources, file_format, text_field, compression)
-            stored = _make_share(at_work, this, reading, max_documents, quiet)
-        found = Share.load(stored)
-        if output is not None:
-            found.save(output)
-        if topic is not None:
-            publish_share(topic, stored)
-    if not quiet:
-        places = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
-        lines = [
-            f"share of site {found.site} of round {found.round} ({found.stage}): "
-            + ", ".join(places),
-            f"roster {made.digest[:SHOWN]}; spent: streamlda budget {ledger}",
-        ]
-        click.echo("\n".join(lines), err=True)
-
-
-def _make_share(
-    at_work: Site,
-    this: Round,
-    reading: tuple[tuple[str, ...], str, str, str],
-    max_documents: int | None,
-    quiet: bool,
-) -> Path:
-    from streamlda.ingest import Ingestion
-
-    summing = at_work.begin(this)
-    wanted = summing.last if max_documents is None else min(summing.last, max_documents)
-    source = open_sources(*reading)
-    try:
-        with PlacesProgress(source, quiet) as progress:
-            ingested = Ingestion(
-                source,
-                at_work.roster.vocabulary,
-                lambda words: summing,
-                max_documents=wanted,
-                on_progress=progress.show,
-                blanks=True,
-            ).run()
-    finally:
-        source.close()
-    if ingested.failure is not None:
-        raise ingested.failure
-    return at_work.publish(summing)
+site.add_command(share)
 
 
 @site.command(short_help="Begin a round again that not all sites could answer.")

@@ -20,10 +20,16 @@ from tests.cli.sites import (
     SITES,
     aggregate_command,
     in_processes,
+    made_at,
     make_roster,
     share_command,
 )
 from tests.test_cli import run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return made_at(tmp_path_factory.mktemp("sites"))
 
 
 @pytest.fixture(scope="module")

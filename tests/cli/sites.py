@@ -1,0 +1,74 @@
+"""Three sites at the command line: their records and keys, and the commands that they give."""
+
+import subprocess
+import sys
+
+from streamlda.model import load
+from tests.test_cli import run
+
+SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
+
+#: Places of all sites together, and records of each, which is more than it needs.
+EVERY, RECORDS = 9000, 5000
+
+
+def made_at(folder):
+    """Fill a folder with records of each site (every tenth is none), their words, and keys."""
+    sizes = ("--topics", 3, "--vocabulary-size", 60, "--mean-length", 40)
+    total = RECORDS * len(SITES)
+    simulated = folder / "all.jsonl"
+    run("simulate", "-n", total, *sizes, "-o", simulated, "--truth", folder / "truth")
+    lines = simulated.read_text("ascii").splitlines(keepends=True)
+    for number, name in enumerate(SITES):
+        own = lines[number * RECORDS : (number + 1) * RECORDS]
+        own[::10] = ["{\n"] * len(own[::10])
+        (folder / f"{name}.jsonl").write_text("".join(own), "ascii")
+        run("site", "keygen", name, "-o", folder / f"{name}.key")
+    words = load(folder / "truth").vocabulary.words
+    (folder / "words").write_text("\n".join(words), "ascii")
+    return folder
+
+
+def make_roster(folder, name="roster", *more, code=0, **changes):
+    options = {"-k": 3, "--epsilon": 4, "--delta": "1e-6", "--snapshot-every": EVERY}
+    options |= {"--vocabulary": folder / "words", "--stop-words": "none", "--snapshots": 1}
+    options |= {"--weights": ",".join(map(str, SITES.values())), "--label": "test"}
+    options |= {f"--{key}": value for key, value in changes.items()}
+    given = [part for pair in options.items() if pair[1] is not None for part in pair]
+    keys = [folder / f"{site}.key.pub" for site in SITES]
+    return run("site", "roster", *keys, "-o", folder / name, *given, *more, code=code)
+
+
+def share_command(folder, to, site, round_file=None, roster="roster"):
+    """Return the arguments of one site's share; it goes to TO/SITE.share."""
+    given = () if round_file is None else ("--round", round_file)
+    command = (
+        *("site", "share", folder / f"{site}.jsonl", "--roster", folder / roster, *given),
+        *("--key", folder / f"{site}.key", "--ledger", to / f"{site}.ledger"),
+        *("-o", to / f"{site}.share"),
+    )
+    return [str(part) for part in command]
+
+
+def aggregate_command(folder, to, shares, round_file=None, roster="roster", following="next"):
+    given = () if round_file is None else ("--round", round_file)
+    return (
+        *("aggregate", *shares, "--roster", folder / roster, *given),
+        *("--next-round", to / following, "-o", to / "model"),
+    )
+
+
+def in_processes(commands):
+    """Run commands at the same time, each in a process of its own."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "streamlda", *map(str, command)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    told = [process.communicate(timeout=300)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), told
+    return told

@@ -1,0 +1,248 @@
+"""Shares by way of a Kafka topic: three sites and a model, refusals, a broker that is away."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from streamlda.evaluation import matched_l1_error
+from streamlda.model import load
+from streamlda.privacy.statement import check_statement
+from streamlda.sites.roster import Roster
+from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
+from tests.cli.sites import SITES, aggregate_command, made_at, make_roster, share_command
+from tests.kafka.broker import PASSWORD, USER, free_ports
+from tests.test_cli import run
+
+
+def to_topic(bootstrap, topic, *more):
+    return ("--kafka-bootstrap", bootstrap, "--kafka-topic", topic, *more)
+
+
+def key_of(site, this):
+    return f"{site}/{this.digest}".encode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return made_at(tmp_path_factory.mktemp("sites"))
+
+
+@pytest.fixture(scope="module")
+def first(folder, tmp_path_factory):
+    """Return where the shares of the first round lie with their ledgers, and the round."""
+    make_roster(folder, clipping="worst-case")
+    to = tmp_path_factory.mktemp("first")
+    for site in SITES:
+        run(*share_command(folder, to, site))
+    return to, Round.first(Roster.load(folder / "roster"))
+
+
+@pytest.fixture
+def filled(topics, topic, first):
+    """Return a topic with the shares of the first round."""
+    to, this = first
+    topics.make(topic)
+    for site in SITES:
+        topics.send(topic, [(to / f"{site}.share").read_bytes()], key=key_of(site, this))
+    return topic
+
+
+def aggregated(folder, to, topics, topic, code=0, **options):
+    to.mkdir(exist_ok=True)
+    more = to_topic(topics.bootstrap, topic)
+    result = run(*aggregate_command(folder, to, (), **options), *more, code=code)
+    if code:
+        assert not list(to.iterdir())
+    return result.stderr
+
+
+def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
+    make_roster(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
+    by_topic, by_file = tmp_path / "topic", tmp_path / "file"
+    by_topic.mkdir()
+    by_file.mkdir()
+    round_file, options = None, {"roster": "generous"}
+    for number in (1, 2):
+        for site in SITES:
+            command = share_command(folder, by_file, site, round_file, **options)
+            told = run(*command, *to_topic(topics.bootstrap, topic)).stderr
+            assert f"topic {topic}" in told
+        # What was there before is no matter, and a share that comes twice is one.
+        run(*command[:-2], *to_topic(topics.bootstrap, topic))
+        given = {"round_file": round_file, "following": f"round{number + 1}", **options}
+        told = aggregated(folder, by_topic, topics, topic, **given)
+        passed_over = "4 records of other rounds passed over in topic"
+        assert (f"{passed_over} {topic}: south 2, east 1, north 1" in told) == (number == 2)
+        shares = [by_file / f"{site}.share" for site in SITES]
+        run(*aggregate_command(folder, by_file, shares, **given))
+        if number == 1:
+            round_file = by_topic / "round2"
+            assert round_file.read_bytes() == (by_file / "round2").read_bytes()
+    model = load(by_topic / "model")
+    # Dates differ, nothing else.
+    assert model.components.tobytes() == load(by_file / "model").components.tobytes()
+    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.3
+    check_statement(model.privacy)
+    assert model.privacy["sites"]["n_sites"] == 3
+    rows = topics.read(topic)
+    assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, "south"] * 2
+    assert rows[2].value == rows[3].value
+    assert dict(rows[-1].headers)["streamlda.round"] == b"2"
+
+
+def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, first, tmp_path):
+    topics.remove_before(filled, 1)
+    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
+    assert "got none of site=east round=1" in told
+
+
+def test_rounds_that_are_not_this_one_are_passed_over(folder, topics, filled, first, tmp_path):
+    first[1].again().save(tmp_path / "again")
+    options = {"round_file": tmp_path / "again"}
+    told = aggregated(folder, tmp_path / "out", topics, filled, code=2, **options)
+    assert "3 records of other rounds passed over" in told
+    assert "got none of site=east, north, south round=1" in told
+
+
+def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, filled, first, tmp_path):
+    to, this = first
+    key = key_of("north", this)
+    share = Share.load(to / "north.share")
+    share.arrays.update({name: array + np.uint64(1) for name, array in share.arrays.items()})
+    share.save(tmp_path / "altered")
+    altered = (tmp_path / "altered").read_bytes()
+    for value, wanted in (
+        (altered, "as its site has signed it, got another: site='north' round=1"),
+        (altered[:-1] + b"\x00", "whole and unaltered"),
+    ):
+        topics.send(filled, [value], key=key)
+        told = aggregated(folder, tmp_path / "out", topics, filled, code=1)
+        assert wanted in told
+        assert "withdraw what site='north'" in told
+        topics.send(filled, [None, (to / "north.share").read_bytes()], key=key)
+        assert "next round" in aggregated(folder, tmp_path / "good", topics, filled)
+
+
+def test_two_shares_of_one_site_are_refused_by_name(folder, topics, filled, first, tmp_path):
+    # With a ledger that has forgotten, which is how a site comes to make two.
+    command = share_command(folder, tmp_path, "north")
+    run(*command[:-2], *to_topic(topics.bootstrap, filled))
+    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
+    assert "one share in a round, got two of site='north' round=1 that differ" in told
+
+
+def test_a_stranger_is_refused_by_name(folder, topics, filled, first, tmp_path):
+    to, this = first
+    topics.send(filled, [(to / "north.share").read_bytes()], key=key_of("west", this))
+    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
+    assert "on the roster, got site='west'" in told
+
+
+def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
+    folder, topics, topic, first, tmp_path
+):
+    topics.make(topic, **{"max.message.bytes": "2000"})
+    command = (*share_command(folder, tmp_path, "north")[:-2], *to_topic(topics.bootstrap, topic))
+    told = run(*command, code=1).stderr
+    assert f"a share must fit into one message, got topic={topic!r} bytes=" in told
+    assert "limit=2000; raise max.message.bytes" in told
+    topics.change(topic, **{"max.message.bytes": "2000000"})
+    source = folder / "north.jsonl"
+    source.rename(folder / "away")
+    try:
+        run(*command)
+    finally:
+        (folder / "away").rename(source)
+    (row,) = topics.read(topic)
+    assert Share.parse(row.value, "here").site == "north"
+    report = json.loads(run("budget", tmp_path / "north.ledger", "--json").stdout)
+    assert [shot["state"] for shot in report["snapshots"]] == ["committed"]
+
+
+@pytest.mark.parametrize("why", ["away", "compacted"])
+def test_nothing_is_spent_where_no_share_can_be_sent(folder, topics, topic, first, tmp_path, why):
+    bootstrap = topics.bootstrap if why == "compacted" else f"127.0.0.1:{free_ports(1)[0]}"
+    if why == "compacted":
+        topics.make(topic, **{"cleanup.policy": "compact"})
+    rule = {"away": "the brokers must be reachable", "compacted": "must keep all of them"}[why]
+    command = share_command(folder, tmp_path, "north")
+    told = run(*command, *to_topic(bootstrap, topic, "--kafka-timeout", 1), code=1).stderr
+    assert rule in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_brokers_that_are_away_are_an_error_of_the_aggregator(folder, first, tmp_path):
+    more = to_topic(f"127.0.0.1:{free_ports(1)[0]}", "shares", "--kafka-timeout", 1)
+    told = run(*aggregate_command(folder, tmp_path, ()), *more, code=1).stderr
+    assert "the brokers must be reachable" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_topic_that_is_missing_is_an_error_of_the_aggregator(folder, topics, topic, tmp_path):
+    told = aggregated(folder, tmp_path / "out", topics, topic, code=1)
+    assert "a topic must exist and be readable" in told
+
+
+def test_too_few_documents_send_nothing(folder, topics, topic, first, tmp_path):
+    (tmp_path / "few.jsonl").write_text('{"text": "a few words"}\n', "ascii")
+    command = share_command(folder, tmp_path, "south")
+    command[2] = str(tmp_path / "few.jsonl")
+    told = run(*command, *to_topic(topics.bootstrap, topic), code=1).stderr
+    assert "got site='south' places=1 expected=" in told
+    assert topics.read(topic) == []
+    assert not (tmp_path / "south.share").exists()
+
+
+@pytest.mark.real_broker
+def test_tls_and_a_password_in_a_file_or_the_environment(
+    folder, broker, own_topics, topic, first, tmp_path, monkeypatch
+):
+    to, _ = first
+    for path in to.glob("*.ledger*"):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    more = to_topic(
+        *(broker.secure_bootstrap, topic, "--kafka-protocol", "SASL_SSL"),
+        *("--kafka-mechanism", "PLAIN", "--kafka-username", USER),
+        *("--kafka-ca-file", broker.certificate, "--kafka-timeout", 10),
+    )
+    place = ("--kafka-password-file", tmp_path / "password")
+    for site in SITES:
+        run(*share_command(folder, tmp_path, site)[:-2], *more, *place)
+    told = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=2).stderr
+    assert "SASL needs a username and one place of the password" in told
+    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
+    (tmp_path / "out").mkdir()
+    run(*aggregate_command(folder, tmp_path / "out", ()), *more)
+    assert (tmp_path / "out" / "next").exists()
+    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", "wrong secret")
+    result = run(*aggregate_command(folder, tmp_path / "out", ()), *more, code=1)
+    assert "must be reachable" in result.stderr
+    assert "wrong secret" not in result.stderr
+
+
+def test_options_that_do_not_go_together_are_refused(folder, first, tmp_path):
+    to, _ = first
+    command = share_command(folder, tmp_path, "north")
+    both = ("--kafka-bootstrap and --kafka-topic must both be given", 2)
+    shares = [to / f"{site}.share" for site in SITES]
+    cases = [
+        ((*command, "--kafka-topic", "t"), both[0]),
+        ((*command, "--kafka-protocol", "SSL"), both[0]),
+        (command[:-2], "a share must go somewhere"),
+        (aggregate_command(folder, tmp_path, ()), "shares must come one way"),
+        (
+            (*aggregate_command(folder, tmp_path, shares), *to_topic("127.0.0.1:1", "t")),
+            "shares must come one way",
+        ),
+        (
+            (*command, *to_topic("127.0.0.1:1", "t", "--kafka-ca-file", "c.pem")),
+            "certificates are for the TLS protocols only",
+        ),
+    ]
+    for arguments, told in cases:
+        assert told in run(*arguments, code=2).stderr
+    assert not list(tmp_path.iterdir())
