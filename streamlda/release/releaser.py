@@ -58,10 +58,10 @@ def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
     )
 
 
-def config_hash(settings: PrivateSettings, vocabulary: Vocabulary | None) -> str:
-    """Return a digest of all that bears on a release, but for the documents."""
+def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
+    """Return a digest of all that bears on a release, but for documents, words and starts."""
     values = {name: value for name, value in asdict(settings).items() if name != "seed"}
-    values["vocabulary"] = None if vocabulary is None else vocabulary.fingerprint
+    values["vocabulary"] = vocabulary
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -106,6 +106,7 @@ class Releaser:
         event: Event,
         draw: Callable[[Noise], dict[str, Any]],
         about: Mapping[str, Any],
+        config: str = "",
     ) -> dict[str, Any]:
         """Pay for a release, draw it and store it; return its arrays.
 
@@ -121,6 +122,8 @@ class Releaser:
             Returns the noisy arrays; called once, after the price is on the disk.
         about : mapping
             Plain JSON values to store with the arrays.
+        config : str, default ""
+            `config_hash` of the run, for the ledger.
 
         Raises
         ------
@@ -131,7 +134,7 @@ class Releaser:
             return draw(self.noise)
         documents = (DocumentRange(self.stream, first, last),)
         cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
-        intent = self.ledger.begin(cohort, event, description=name)
+        intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         final = self._path(intent)
@@ -298,7 +301,8 @@ class PrivateLearner:
         before = self.engine.snapshot
         about = {"settings": _plain(self.settings), "stddevs": due.stddevs}
         released = self.releaser.release(
-            due.stage, due.first, due.last, due.event, due.release, about
+            *(due.stage, due.first, due.last, due.event, due.release, about),
+            config_hash(self.settings, self.vocabulary),
         )
         self._accept(released, before)
 

@@ -236,6 +236,19 @@ def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
+def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None:
+    found = []
+    for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
+        settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
+        with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
+            learner_of(settings, Releaser(ledger=ledger)).add(documents(100))
+        newest = LedgerReader(path).last_intent
+        assert newest is not None
+        found.append(newest.config_hash)
+    assert found[0] == found[1] != found[2]
+    assert len(found[0]) == 32
+
+
 def test_places_are_not_released_twice(folder: Path) -> None:
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
