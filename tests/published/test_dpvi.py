@@ -183,6 +183,27 @@ def test_bad_settings_are_refused_by_name(changes, said):
         settings(**changes)
 
 
+def test_coins_are_paid_for_as_noise_is(monkeypatch):
+    """So many that their distance from exact ones takes a part of delta, or all of it."""
+    left = []
+    original = dpvi.subsampled_multiplier
+
+    def watched(epsilon, delta, rate, steps):
+        left.append(delta)
+        return original(epsilon, delta, rate, steps)
+
+    monkeypatch.setattr(dpvi, "subsampled_multiplier", watched)
+    documents = PlantedLDA(3, 20, seed=0).documents(30)
+    rows = 10**4
+    for rate in (0.5, 1.0):
+        fit(documents, settings(sampling_rate=rate, steps=2), n_max=rows)
+    coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
+    assert coin > 1e-15
+    assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
+    with pytest.raises(InvalidSettingError, match="delta must leave something"):
+        fit(documents, settings(sampling_rate=0.5), n_max=10**15)
+
+
 def test_more_rows_than_the_public_bound_are_refused():
     with pytest.raises(InvalidSettingError, match="n_max=29 documents=30"):
         fit(PlantedLDA(3, 20, seed=0).documents(30), settings(), n_max=29)
