@@ -51,6 +51,9 @@ WARMUP_POWER_STEPS = 3
 #: The warm-up also ends at this many stored counts (12 bytes each), however few the documents.
 WARMUP_MAX_ENTRIES = 4_000_000
 
+#: Settings that have no effect on sums through a shared map.
+_WITHOUT_EFFECT = ("refine", "warmup_documents")
+
 #: The other kept round is averaged in when it has at least this share of the larger one.
 LEAST_AVERAGED_SHARE = 0.1
 
@@ -114,6 +117,11 @@ class Engine:
     def shared_map(self) -> NDArray[np.float64] | None:
         """The map that is never replaced, shape (d, m); None if the engine makes its own."""
         return self._current.whitening if self._map_is_shared and self._current else None
+
+    @property
+    def refining(self) -> bool:
+        """Whether the sums have made way for a refinement; never in this engine."""
+        return False
 
     def add(self, batch: DocumentBatch) -> None:
         """Learn from a batch.
@@ -224,7 +232,8 @@ class Engine:
         ----------
         other : Engine
             With equal settings and an equal shared map, of documents that are not in here
-            already, which nothing can tell from sums. It is not changed.
+            already, which nothing can tell from sums. `refine` and `warmup_documents` may differ:
+            sums do not depend on them. It is not changed.
 
         Raises
         ------
@@ -330,8 +339,11 @@ class Engine:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Go on from what `state` returned, bit for bit."""
-        engine = cls(EngineSettings(**values["settings"]))
+        """Go on from what `state` returned, bit for bit.
+
+        A state from before engines refined has no setting for it; it stays one of sums.
+        """
+        engine = cls(EngineSettings(**_settings_of(values)))
         for name, value in values["counters"].items():
             setattr(engine, "_behind_map" if name == "behind_map" else name, int(value))
         for name in ("current", "finished"):
@@ -349,6 +361,15 @@ class Engine:
         if engine._map_is_shared:
             _check_shared_map(arrays["current.whitening"], engine.settings)
         return engine
+
+
+def _settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a saved state, and what was meant before `refine` was one."""
+    settings = dict(values["settings"])
+    tensor = settings.get("solver", WHITENED_TENSOR) == WHITENED_TENSOR
+    if tensor and "refine" not in settings and "refinement" not in values:
+        settings["refine"] = False
+    return settings
 
 
 def map_digest(whitening: NDArray[np.float64]) -> str:
@@ -389,7 +410,11 @@ def _check_mergeable(mine: Engine, other: Engine) -> None:
             "its documents would count twice"
         )
     ours, theirs = asdict(mine.settings), asdict(other.settings)
-    differing = [f"{n}={ours[n]!r},{theirs[n]!r}" for n in ours if ours[n] != theirs[n]]
+    differing = [
+        f"{n}={ours[n]!r},{theirs[n]!r}"
+        for n in ours
+        if ours[n] != theirs[n] and n not in _WITHOUT_EFFECT
+    ]
     if differing:
         raise InvalidSettingError(
             f"engines must have equal settings to be merged, got {' '.join(differing)}; "

@@ -61,11 +61,11 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         For "online-power" and "simultaneous" without `epsilon`: topics rest on the last half to
         all of so many documents, so that they follow a stream that drifts. None forgets nothing.
     n_restarts : int or None, default None
-        For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 5
+        For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 3
         with `epsilon`.
     n_iterations : int or None, default None
         For all but the first: power iterations that find a topic ("simultaneous": all topics).
-        None takes 5, and 6 with `epsilon`.
+        None takes 5; with `epsilon` 4 for "noisy-power" and 8 for "simultaneous".
     warmup_documents : int or None, default None
         First documents that are kept in memory to find where to look. None takes 10000, and 20000
         for a stream that is refined.
@@ -74,8 +74,9 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes as many as make some
-        200 steps, and lets every row of a `partial_fit` move the topics; but none where rows
-        follow the model exactly, or are fewer than 200, and with another solver. With `epsilon` it
+        800 steps, or 400 from 50,000 rows on, 20 passes at most, and lets every row of a
+        `partial_fit` move the topics; but none where rows follow the model exactly, or are fewer
+        than 200, and with another solver. With `epsilon` it
         refines by rounds of rows of their own where that helps (`streamlda.release.refinement`).
         0 leaves spectral topics. A number is for `fit` alone, without `epsilon`.
     refinement_sweeps : int or "auto", default "auto"

@@ -7,14 +7,16 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.engine import WARMUP_MAX_ENTRIES
 
-#: Documents are kept in parts of at most so many, so that no part outlives its use for long.
-PART_DOCUMENTS = 1000
+#: Documents are kept in parts of at most so many, and of this share of the most counts, so that no
+#: part outlives its use for long.
+PART_DOCUMENTS, PARTS = 1000, 16
 
 
 class Latest:
-    """The latest documents of a stream: at most so many, and so many counts.
+    """The latest documents of a stream: at most so many, and `WARMUP_MAX_ENTRIES` counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
+    Memory: those, and one part at most of older ones.
     """
 
     def __init__(self, most: int) -> None:
@@ -25,10 +27,19 @@ class Latest:
     def add(self, batch: DocumentBatch) -> None:
         """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
         documents = batch.where(batch.usable)
-        for start in range(0, documents.n_documents, PART_DOCUMENTS):
-            part = documents.rows(start, start + PART_DOCUMENTS).copy()
+        pointers, most = documents.row_pointers, max(1, WARMUP_MAX_ENTRIES // PARTS)
+        start = 0
+        while start < documents.n_documents:
+            fitting = int(np.searchsorted(pointers, pointers[start] + most, side="right")) - 1
+            # A document is never cut.
+            stop = max(start + 1, min(fitting, start + PART_DOCUMENTS))
+            part = documents.rows(start, stop).copy()
             self.parts.append(part)
             self._sizes += _size(part)
+            self._drop()
+            start = stop
+
+    def _drop(self) -> None:
         while self.parts:
             without = self._sizes - _size(self.parts[0])
             if not np.any(without >= (self.most, WARMUP_MAX_ENTRIES)):
@@ -38,10 +49,15 @@ class Latest:
 
     def latest(self) -> DocumentBatch:
         """Return them as one batch; some document must be kept. Memory as much again."""
-        whole = DocumentBatch.joined(self.parts)
-        n, pointers = whole.n_documents, whole.row_pointers
-        first = int(np.searchsorted(pointers, pointers[-1] - WARMUP_MAX_ENTRIES))
-        return whole.rows(min(max(first, n - self.most), n - 1), n)
+        # Too much is in the oldest part alone; without its beginning nothing but what is asked for
+        # is joined.
+        oldest, *others = self.parts
+        documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
+        n, pointers = oldest.n_documents, oldest.row_pointers
+        first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
+        if not others:
+            first = min(first, n - 1)
+        return DocumentBatch.joined([oldest.rows(first, n), *others])
 
     def clear(self) -> None:
         """Keep none."""

@@ -76,6 +76,10 @@ LEAST_DOCUMENTS = 200
 #: more for the one and at 0.10 or more for the other.
 ALPHA_FIT_TOLERANCE, MIX_TOLERANCE = 0.03, 0.07
 
+#: Where alpha_0 is estimated, `alpha_fit` is 1 whatever documents are. Planted ones with 4 to 20
+#: topics kept within 0.013 of the word frequencies then; the three corpora were at 0.044 or more.
+ESTIMATED_MIX_TOLERANCE = MIX_TOLERANCE / 2
+
 
 class RefiningEngine(Engine):
     """Learns topics by sums and then by likelihood; what `Engine` says holds but for the rounds.
@@ -191,7 +195,7 @@ class RefiningEngine(Engine):
                 "sums must be there to be read, got an engine that refines, which let go of them: "
                 f"documents_seen={self.documents_seen} "
                 f"warmup_documents={self.settings.warmup_documents}; take a snapshot, or learn "
-                "with refine=False"
+                "with refine=False (of a daemon: topics.refine = false)"
             )
         return super()._rounds()
 
@@ -353,14 +357,17 @@ def follows_model(model: TopicModel) -> bool:
 
     Then every topic stands above sampling noise, the eigenvalues give Dirichlet parameters that sum
     to alpha_0, and topics mixed by these parameters are the word frequencies. Of real text the
-    last two do not hold. Time O(K V).
+    last two do not hold. Where alpha_0 is estimated, it is chosen so that the parameters sum to
+    it, which says little: half the tolerance is left for the mixture then. Time O(K V).
     """
     found = model.diagnostics
     if found["directions_supported"] < model.n_components or not all(found["topic_supported"]):
         return False
     mixed = model.alpha @ model.components / model.alpha.sum()
     off = float(np.abs(mixed - model.background).sum())
-    return abs(found["alpha_fit"] - 1) < ALPHA_FIT_TOLERANCE and off < MIX_TOLERANCE
+    estimated = model.settings["alpha_0"] is None
+    most = ESTIMATED_MIX_TOLERANCE if estimated else MIX_TOLERANCE
+    return abs(found["alpha_fit"] - 1) < ALPHA_FIT_TOLERANCE and off < most
 
 
 def needed_passes(model: TopicModel, documents: int) -> int:

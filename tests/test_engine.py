@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from streamlda.engine_settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.evaluation import matched_l1_error
 from streamlda.moments import Moments
-from streamlda.power_engine import new_engine
+from streamlda.power_engine import new_engine, restored_engine
 from streamlda.simulate import PlantedLDA
 
 
@@ -272,6 +274,27 @@ def test_a_shared_map_that_does_not_fit_is_refused(documents, shared):
     values["settings"]["oversampling"] = 9
     with pytest.raises(InvalidSettingError, match="oversampling columns, got shape"):
         Engine.from_state(arrays, values)
+
+
+@pytest.mark.parametrize("sharing_one", [False, True])
+def test_a_state_from_before_refinement_stays_one_of_sums(documents, shared, sharing_one):
+    """It goes on, whoever asks, with what ``refine=False`` stands for today."""
+    asked = engine(refine=False, warmup_documents=None).settings
+    learner = Engine(asked, shared_map=shared if sharing_one else None)
+    learner.add(documents.rows(0, 500))
+    arrays, values = learner.state()
+    old = {name: value for name, value in values["settings"].items() if name != "refine"}
+    assert old["warmup_documents"] == 10_000
+    resumed = restored_engine(arrays, {**values, "settings": old})
+    assert type(resumed) is Engine
+    assert resumed.settings == asked
+    # A solver that never refined, or a state that says what it does, is left as it is.
+    online = replace(asked, solver="simultaneous", refine=None)
+    for settings in (online, replace(asked, refine=None)):
+        arrays, values = new_engine(settings).state()
+        if settings is online:
+            del values["settings"]["refine"]
+        assert restored_engine(arrays, values).settings == settings
 
 
 def test_states_of_other_engines_are_as_they_were(documents):

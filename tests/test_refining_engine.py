@@ -141,6 +141,22 @@ def test_each_sign_of_another_model_is_seen(changes):
     assert not follows_model(turned)
 
 
+def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
+    """The sum of parameters that alpha_0 was solved from fits whatever documents are."""
+    planted = PlantedLDA(4, 150, seed=7, topic_concentration=0.1)
+    learner = Engine(EngineSettings(n_components=4, n_features=150, alpha_0=None))
+    learner.add(planted.documents(4000))
+    model = learner.snapshot()
+    assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
+    assert follows_model(model)
+    off = model.background.copy()
+    off[np.argsort(off)[-2:]] += [-0.025, 0.025]
+    # Within the tolerance that a fitted sum would help to keep, and not within half of it.
+    turned = replace(model, background=off)
+    assert not follows_model(turned)
+    assert follows_model(replace(turned, settings={**model.settings, "alpha_0": 1.0}))
+
+
 def test_few_documents_keep_their_spectral_topics(documents):
     for n, refined in ((150, False), (250, True)):
         learner = feed(engine(), documents, 0, n)
@@ -324,6 +340,26 @@ def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_ent
     assert latest.parts == []
 
 
+def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
+    """Of long documents in one batch, what is asked for is kept, and one part more at most."""
+    monkeypatch.setattr("streamlda.latest.WARMUP_MAX_ENTRIES", 3200)
+    long = DocumentBatch.from_matrix(np.ones((500, 40)))
+    latest = Latest(400)
+    for start, stop in ((0, 500), (0, 3), (3, 498)):
+        latest.add(long.rows(start, stop))
+        assert max(len(part.counts) for part in latest.parts) <= 200
+        assert sum(len(part.counts) for part in latest.parts) <= 3200 + 200
+        found = latest.latest()
+        assert (len(found.counts), len(found)) == (3200, 80)
+        # It does not hold on to a larger array.
+        assert found.counts.base.size == 3200
+    # A single document is kept whole.
+    latest.add(DocumentBatch.from_matrix(np.ones((1, 40))))
+    monkeypatch.setattr("streamlda.latest.WARMUP_MAX_ENTRIES", 30)
+    latest.add(DocumentBatch.from_matrix(np.ones((2, 40))))
+    assert len(latest.latest()) == len(latest.parts) == 1
+
+
 # --- documents at hand -----------------------------------------------------------------------
 
 
@@ -401,7 +437,7 @@ def test_documents_at_hand_that_follow_the_model_are_all_summed(monkeypatch):
 def test_sums_that_are_gone_are_not_read(documents):
     learner = feed(engine(), documents, 0, 1000)
     for read in (learner.topics, learner.better_map):
-        with pytest.raises(InvalidSettingError, match="warmup_documents=300; take a snapshot"):
+        with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
             read()
     with pytest.raises(InvalidSettingError, match="through a shared map to be merged"):
         learner.merge(feed(engine(), documents, 0, 500))

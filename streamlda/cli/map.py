@@ -22,8 +22,9 @@ def map_command(folder: str, output: str, anew: bool, quiet: bool) -> None:
 
     Daemons that begin with one map file (topics.map_file), each with a new folder of checkpoints,
     can be joined by streamlda merge; those with maps of their own cannot. The longer the daemon
-    has run, the better its map: some ten thousand documents will do. Of a daemon that shares a
-    map already it is that map, so that others can join.
+    has run, the better its map: some ten thousand documents will do. It must run with
+    --topics-refine false: a daemon that refines its topics lets go of its map. Of a daemon that
+    shares a map already it is that map, so that others can join.
 
     The file can be read by its owner only: how often words occur can be told from it.
     """

@@ -74,7 +74,8 @@ def _weights(value: str | None) -> list[float] | None:
     default=0,
     show_default=True,
     help="Sites that may help the aggregator without weakening the promise to the others; more "
-    "noise is needed for each.",
+    "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
+    "--epsilon against outsiders only, 1 against the other sites too.",
 )
 @click.option("--topics", "-k", type=click.IntRange(min=1), required=True, help="Topics to learn.")
 @click.option(
@@ -195,7 +196,10 @@ def roster(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
     lines = [
         f"roster {made.digest[:SHOWN]} of {len(members)} sites: {output}",
         f"epsilon of a document, if the aggregator is helped by 0, 1, ... other sites: {told}",
+        made.insider_line,
     ]
+    if made.colluders == 0:
+        lines.append("To promise --epsilon against other sites too, take --colluders 1 or more.")
     click.echo("\n".join(lines), err=True)
 
 

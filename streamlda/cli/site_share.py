@@ -64,7 +64,8 @@ def share(
     Each round takes documents that were in none before: give the same SOURCE... again, and reading
     goes on behind what the ledger has. The price is in the ledger before noise is drawn. A second
     call for the same round writes the same share again. If there are too few documents, nothing is
-    spent or written.
+    spent or written. The rounds of a key are remembered in KEY.used too: never copy a key, and
+    never bring back an old copy of it.
 
     The share goes to a file, to a Kafka topic, or to both; to the topic needs the extra kafka: pip
     install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
@@ -76,6 +77,7 @@ def share(
     from streamlda.sites.roster import Roster
     from streamlda.sites.share import Share
     from streamlda.sites.site import Site
+    from streamlda.sites.used import UsedRounds
 
     topic_options = take_options(kafka)
     if output is None and topic_options is None:
@@ -100,7 +102,8 @@ def share(
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
-        at_work = Site(made, keys, spent, stream or stream_name(sources))
+        named = stream or stream_name(sources)
+        at_work = Site(made, keys, spent, named, used=UsedRounds(key))
         stored = at_work.stored(this)
         if stored is None:
             reading = (sources, file_format, text_field, compression)

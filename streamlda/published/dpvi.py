@@ -208,8 +208,10 @@ def fit(
     K, V = settings.n_components, documents.n_features
     multiplier, mechanism = 0.0, None
     if settings.epsilon is not None and settings.delta is not None:
-        # What the sampler's distance from exact noise may cost, bounded before z is known.
-        distance = 2 * Noise.tv_distance_bound * V * K * settings.steps
+        # What the sampler's distance from exact noise may cost, bounded before z is known: each
+        # step draws the noise of V K cells, and a coin for each row.
+        draws = V * K + (n_max if settings.sampling_rate < 1 else 0)
+        distance = 2 * Noise.tv_distance_bound * draws * settings.steps
         left = settings.delta - (1 + math.exp(settings.epsilon)) * distance
         multiplier = subsampled_multiplier(
             settings.epsilon, left, settings.sampling_rate, settings.steps

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.kernels import association
 from streamlda.moments import Moments, document_weights, grouped_by_word
 from streamlda.privacy.clipping import NormHistogram, clip_factors
@@ -48,6 +49,9 @@ KEPT_SHARE = 0.005
 #: l (l - 1) (l - 2), which is 27 A^3 at l = 3.
 TRIPLE_TERMS = 27.0
 
+#: Longest row of a map: its cube must stay a number, as those of `ClipBounds` must.
+LONGEST_ROW = 1e33
+
 #: Shares of the three moments in the weight of the triple statistic.
 TRIPLE_SHARES = {"triple": 0.8, "triple_pair": 0.15, "triple_first": 0.05}
 
@@ -60,9 +64,20 @@ class View:
     batch : DocumentBatch
     active : ndarray of bool, shape (n_documents,)
         Documents that count; the others contribute nothing.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If `active` is not one boolean for each document.
     """
 
     def __init__(self, batch: DocumentBatch, active: NDArray[np.bool_]) -> None:
+        if active.dtype != np.bool_ or active.shape != (batch.n_documents,):
+            raise InvalidDocumentsError(
+                "which documents count must be one boolean for each, got "
+                f"dtype={active.dtype} shape={active.shape} documents={batch.n_documents}; "
+                "pass a mask of the batch"
+            )
         self.batch = batch
         self.active = active & batch.usable
 
@@ -197,6 +212,11 @@ class PairPart:
         W, public; None for the whole matrix.
     bound, weight : float
         Clip bound and importance.
+
+    Raises
+    ------
+    InvalidSettingError
+        If W is no map of d rows; see `checked_map`.
     """
 
     name = "pair"
@@ -204,6 +224,8 @@ class PairPart:
     def __init__(
         self, n_features: int, whitening: Array | None, bound: float, weight: float
     ) -> None:
+        if whitening is not None:
+            whitening = checked_map(whitening, n_features)
         self._whitening, self._bound, self._weight = whitening, bound, weight
         m = n_features if whitening is None else whitening.shape[1]
         self._cross, self._words = np.zeros((n_features, m)), np.zeros((n_features, 1))
@@ -283,13 +305,24 @@ class TripleNorms:
     """What a document's triple statistic is clipped by: a bound on ||P3(W, W, W)||.
 
     Time O(nnz t) a document, memory O(d + t) beside W.
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (d, t)
+        W, public; of any real dtype, taken as float64.
+
+    Raises
+    ------
+    InvalidSettingError
+        If W is no map; see `checked_map`.
     """
 
     name = "triple"
 
     def __init__(self, whitening: Array) -> None:
-        self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
-        self._rows = np.sqrt(np.sum(whitening**2, axis=1))
+        self.whitening = checked_map(whitening)
+        # Of what is summed through: squares of another dtype could overflow, and clip nothing.
+        self._rows = np.sqrt(np.sum(self.whitening**2, axis=1))
         self.largest_norm = float(self._rows.max()) ** 3 * (1 + 1e-9)
 
     def norms(self, view: View) -> Array:
@@ -403,6 +436,42 @@ class TriplePart(TripleNorms):
         moments.restart(W)
         self._kept = 0.0
         return sums
+
+
+def checked_map(whitening: Array, n_features: int | None = None) -> Array:
+    """Return a map as contiguous float64, whatever real dtype it came in. Time O(d m).
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (d, m)
+    n_features : int, optional
+        d, where it is known.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it is no matrix of real numbers of so many rows, or its rows are not finite, or of norm
+        above `LONGEST_ROW`.
+    """
+    found = np.asarray(whitening)
+    if found.dtype.kind not in "fiu" or found.ndim != 2 or 0 in found.shape:
+        raise InvalidSettingError(
+            "a map must be a matrix of real numbers, got "
+            f"dtype={found.dtype} shape={found.shape}; make it anew"
+        )
+    if n_features is not None and len(found) != n_features:
+        raise InvalidSettingError(
+            "a map must have a row for each word, got "
+            f"rows={len(found)} n_features={n_features}; take the map of this vocabulary"
+        )
+    made = np.ascontiguousarray(found, dtype=np.float64)
+    # False for NaN.
+    if not np.max(np.abs(made)) <= LONGEST_ROW / np.sqrt(made.shape[1]):
+        raise InvalidSettingError(
+            f"the rows of a map must be finite and of norm at most {LONGEST_ROW:g}, got others: "
+            f"shape={found.shape}; make it anew"
+        )
+    return made
 
 
 def pack_pairs(upper: Array) -> Array:

@@ -46,6 +46,7 @@ from streamlda.release.contributions import (
     Part,
     TripleNorms,
     TriplePart,
+    checked_map,
 )
 from streamlda.release.readings import pair_view, quantile_bound, triple_topics
 from streamlda.release.refinement import RefinementRounds, is_round
@@ -381,6 +382,8 @@ class PrivateEngine:
         self._first_bound, self._pair_bound = bounds["first"], bounds["pair"]
         self._triple_bound, self._source = bounds["triple"], bounds["source"]
         self._whitening = arrays.get("map")
+        if self._whitening is not None:
+            self._whitening = checked_map(self._whitening, self.settings.n_features)
         if self.settings.privacy_unit == "user":
             self._users = UserBound.from_state(named(arrays, "users/"))
         if values["prefix"]:
@@ -524,9 +527,15 @@ class PrivateEngine:
             return [self._triple_part()]
         if stage == PREFIX:
             return [self._first_part(), self._pair_part(), self._triple_part()]
-        if is_round(stage) and self._refinement is not None:
-            return [self._refinement.part()]
-        if self._power is not None:
+        # The name decides, and what it needs must be there.
+        if is_round(stage):
+            refinement = self._refinement
+            if refinement is None or stage != f"refine {refinement.done + 1}":
+                raise _not_begun(stage, None if refinement is None else refinement.done)
+            return [refinement.part()]
+        if stage.startswith("power "):
+            if self._power is None:
+                raise _not_begun(stage, None)
             return [self._power.part(self._triple_bound)]
         raise KeyError(stage)
 
@@ -584,3 +593,10 @@ class PrivateEngine:
 
     def _bounds(self) -> ClipBounds:
         return ClipBounds(self._first_bound, self._pair_bound, self._triple_bound, self._source)
+
+
+def _not_begun(stage: str, done: int | None) -> InvalidSettingError:
+    return InvalidSettingError(
+        "a numbered stage must come with the state of the rounds before it, got "
+        f"stage={stage!r} rounds done={done}; restore the state whole"
+    )

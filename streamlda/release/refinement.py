@@ -23,7 +23,9 @@ f times the norm over K + 1 columns is at most 1, so is ``||x||``, for any share
 if they are wrong. Add-remove: at most 1, attained by a document without background and of norm 1 or
 more before scaling. Replace-one: ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, attained by two
 such documents without a word in common. Shares are in single precision and taken as they are: what
-is bounded is the product that is added. Shares of a document depend on that document alone.
+is bounded is the product that is added. Shares of a document depend on that document alone. A
+document whose norm is not finite has f = 0 and adds exactly nothing: its shares are put to 0, as 0
+times NaN would spoil the sum, and so tell of that document.
 
 Without scaling, shares sum to 1 over topics, so ``||x|| <= ||c a||``, attained where each word
 goes to one topic: that is the bound that a fixed clip norm would have to cover, and it is larger.
@@ -59,14 +61,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.kernels.refinement import add_shares, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.refinement.stepwise import blocks, by_word
 from streamlda.release.contributions import View
 from streamlda.release.denoising import posterior_mean
-from streamlda.release.settings import PrivateSettings
+from streamlda.release.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.release.state import from_arrays, to_arrays
 from streamlda.release.topics import PrivateTopics
 from streamlda.topics import SpectralTopics
@@ -106,6 +108,15 @@ SPLIT_SHAPE = 4.0
 #: Least probability of a word in the E-step: single precision must not lose it.
 LEAST_PROBABILITY = 1e-12
 
+#: Ranges of what comes from earlier releases, in which single precision loses nothing that a share
+#: needs, with room for rounding at 1. All that a release gives lies far within.
+RANGES = {
+    "topics": (0.0, 1 + 1e-9),
+    "prior": (1e-18, 1e12),
+    "background": (0.0, 1 + 1e-9),
+    "word_weights": (1.0, 1e6),
+}
+
 #: Numbers of single precision that the shares of some documents take at a time: 32 MiB.
 MOST_SHARES = 2**23
 
@@ -126,9 +137,20 @@ class RefinePart:
         Public word frequencies.
     word_weights : ndarray of shape (d,)
         a, public, at least 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        If shapes do not fit together, or a value is out of `RANGES`: kernels read past the end of
+        short arrays.
     """
 
     def __init__(self, topics: Array, prior: Array, background: Array, word_weights: Array) -> None:
+        K, d = topics.shape if topics.ndim == 2 else (0, 0)
+        shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
+        given = (topics, prior, background, word_weights)
+        for name, array in zip(shapes, given, strict=True):
+            check_array(name, array, shapes[name], *RANGES[name])
         words = np.vstack([topics, background]).T
         self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
         self._prior = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
@@ -152,11 +174,14 @@ class RefinePart:
             shares = np.empty((len(part.counts), len(self._prior)), dtype=np.float32)
             expect_topics(*rows, self._words, self._prior, SWEEPS, shares)
             entries = part.counts * self._word_weights[part.word_ids]
-            squares = np.einsum("ek,ek->e", shares, shares, dtype=np.float64) * entries**2
+            # What is not a number here gets factor 0 below.
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares = np.einsum("ek,ek->e", shares, shares, dtype=np.float64) * entries**2
             document = np.repeat(np.arange(part.n_documents), np.diff(part.row_pointers))
             norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
-            factors = clip_factors(norms, REFINED_NORM) * active
-            add_shares(*by_word(part), entries * factors[document], shares, self._sums)
+            factors = (clip_factors(norms, REFINED_NORM) * active)[document]
+            shares[factors == 0] = 0.0
+            add_shares(*by_word(part), entries * factors, shares, self._sums)
 
     def take(self) -> dict[str, Array]:
         """Return the sums."""
@@ -277,7 +302,15 @@ class RefinementRounds:
 
     @classmethod
     def restored(cls, state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> Self:
-        """Go on where `state` was taken."""
+        """Go on where `state` was taken.
+
+        Raises
+        ------
+        InvalidSettingError, LookupError
+            If an array is missing, of another shape than the settings and the others ask for, or
+            out of range.
+        """
+        _check_state(state, settings)
         rounds = cls.__new__(cls)
         rounds._settings = settings
         spectral = from_arrays(SpectralTopics, state, "found/spectral/")
@@ -324,6 +357,67 @@ def split_topics(found: PrivateTopics, n: int, seed: int) -> PrivateTopics:
         alpha=alpha,
         spectral=replace(chosen.spectral, alpha=alpha),
     )
+
+
+def check_array(
+    name: str,
+    array: NDArray[Any],
+    shape: tuple[int, ...],
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> None:
+    """Refuse an array of other numbers than finite float64 of a shape and range.
+
+    Numbers without axes may be int64, too. Time O(values).
+
+    Raises
+    ------
+    InvalidSettingError
+    """
+    kinds = (np.dtype(np.float64), np.dtype(np.int64)) if shape == () else (np.dtype(np.float64),)
+    if array.dtype not in kinds or array.shape != shape or 0 in shape:
+        raise InvalidSettingError(
+            "what a stage begins with must have the dtype and shape that follow from the settings, "
+            f"got {name} of dtype={array.dtype} shape={array.shape} expected={shape}; restore it "
+            "whole"
+        )
+    if not (np.isfinite(array).all() and np.all(array >= low) and np.all(array <= high)):
+        raise InvalidSettingError(
+            f"what a stage begins with must be finite and from {low:g} to {high:g}, got other "
+            f"values of {name}; restore it whole"
+        )
+
+
+def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> None:
+    """Refuse a state whose arrays do not fit together; see `RefinementRounds.restored`."""
+    d, K = settings.n_features, len(np.atleast_1d(state["components"]))
+    if not 1 <= K <= settings.n_components:
+        raise InvalidSettingError(
+            "refinement must have from 1 topic to as many as were asked for, got "
+            f"topics={K} n_components={settings.n_components}; restore it whole"
+        )
+    most = 1 + 1e-9
+    rules: dict[str, tuple[Any, ...]] = {
+        "components": ((K, d), 0.0, most),
+        "shares": ((K,), 1e-9, most),
+        "mixed": ((K,),),
+        "sums": ((d, K),),
+        "variance": ((d,), 0.0),
+        "done": ((), 0.0, settings.n_refinement_rounds - 1),
+        "found/components": ((K, d), 0.0, most),
+        "found/alpha": ((K,), 0.0),
+        "found/background": ((d,), 0.0, most),
+        "found/mixed": ((K,),),
+        "found/spectral/topics": ((K, d),),
+        "found/spectral/alpha": ((K,),),
+        "found/spectral/eigenvalues": ((K,),),
+        "found/spectral/eigenvalue_noise": ((K,),),
+        "found/spectral/alpha_0": ((), LEAST_ALPHA_0, MOST_ALPHA_0),
+        "found/spectral/alpha_fit": ((),),
+        "found/spectral/documents": ((), 0.0),
+    }
+    for name, rule in rules.items():
+        check_array(f"refinement/{name}", state[name], *rule)
 
 
 def _chosen(found: PrivateTopics, rows: NDArray[np.intp]) -> PrivateTopics:

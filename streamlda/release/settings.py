@@ -41,6 +41,9 @@ SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 ROUNDS_SHARE = {NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
 ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 
+#: Range of alpha_0: far beyond it, topics that a round starts from leave single precision.
+LEAST_ALPHA_0, MOST_ALPHA_0 = 1e-6, 1e6
+
 #: Fewest places of a round.
 LEAST_ROUND = 10
 
@@ -78,7 +81,8 @@ class PrivateSettings:
     documents_per_snapshot : int
         N, places of a window (and of a round in ``prefix`` mode); at least 100.
     alpha_0 : float or None, default 1.0
-        Sum of the Dirichlet parameters; None chooses it from the released statistics.
+        Sum of the Dirichlet parameters, `LEAST_ALPHA_0` to `MOST_ALPHA_0`; None chooses it from the
+        released statistics.
     neighboring_relation : {"add-remove", "replace-one"}
     privacy_unit : {"document", "user"}
     documents_per_user : int or None
@@ -151,9 +155,10 @@ class PrivateSettings:
                 raise InvalidSettingError(
                     f"{name} must be >= {least}, got {name}={getattr(self, name)}"
                 )
-        if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
+        if self.alpha_0 is not None and not LEAST_ALPHA_0 <= self.alpha_0 <= MOST_ALPHA_0:
             raise InvalidSettingError(
-                f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
+                f"alpha_0 must be > 0 and finite, {LEAST_ALPHA_0:g} to {MOST_ALPHA_0:g}, got "
+                f"alpha_0={self.alpha_0}; "
                 "1.0 suits most text, None estimates it"
             )
         if self.privacy_unit not in ("document", "user") or self.mode not in ("window", "prefix"):

@@ -54,7 +54,9 @@ def begin(
     """Return the plan of the first round: the words, and a map from the first documents.
 
     Of the first documents no more are read, on workers, than one process would hold: those that
-    the words are learned from, and those of the warm-up. Time O(documents nnz m), here.
+    the words are learned from, and those of the warm-up; reading ends with the shard's part that
+    reaches 64 million characters (`VOCABULARY_CHARACTERS`), whatever the warm-up then lacks. Time
+    O(documents nnz m), here.
 
     Parameters
     ----------
@@ -137,12 +139,24 @@ def _map_of(
             f"usable={usable} documents={counts.documents} short={counts.short}; check the text "
             "field, the token pattern and the vocabulary"
         )
-    whole = DocumentBatch.joined(batches)
-    # As in one process, a warm-up of long documents ends before it has as many as it may have.
-    full = int(np.searchsorted(whole.row_pointers, WARMUP_MAX_ENTRIES))
-    warmup = whole.rows(0, min(settings.warmup_documents, full))
+    warmup = warmup_of(DocumentBatch.joined(batches), settings.warmup_documents)
     with one_blas_thread():
         return first_map([warmup], settings), int(warmup.usable.sum())
+
+
+def warmup_of(first: DocumentBatch, most: int) -> DocumentBatch:
+    """Return the documents that one process makes its first map of.
+
+    Runs of `most` documents, or of as many as reach `WARMUP_MAX_ENTRIES`, follow each other; it is
+    the first run with a document of 3 tokens, one of which must be in the batch. O(documents).
+    """
+    pointers, start = first.row_pointers, 0
+    while True:
+        full = int(np.searchsorted(pointers, pointers[start] + WARMUP_MAX_ENTRIES))
+        warmup = first.rows(start, min(start + most, full))
+        if warmup.usable.any():
+            return warmup
+        start += len(warmup)
 
 
 def first_rows(run: Run, corpus: Corpus, wanted: int) -> First:

@@ -206,7 +206,8 @@ def learn_once(
     """Learn from all shards as one process does, each read once and kept with the workers.
 
     Without a refinement the topics are those of one `Engine` over all documents in order, to
-    XX
+    rounding.
+
     Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. Memory of a
     worker: its documents as counts (12 bytes for each distinct word of each), if all of them fit
     into `most_bytes`; two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.

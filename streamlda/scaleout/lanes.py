@@ -180,9 +180,10 @@ class Walked:
 
 def walked(state: State, batch: DocumentBatch, first: int, last: int, steps: int) -> Walked:
     """Take the steps of one lane over documents `first` to `last` of a batch. A task; pure."""
-    refinement = Refinement.from_state(*state)
-    before = refinement.steps
     with single_threaded():
+        # To make one runs a parallel kernel too.
+        refinement = Refinement.from_state(*state)
+        before = refinement.steps
         for step in range(steps):
             low, high = (first + (last - first) * s // steps for s in (step, step + 1))
             refinement.learn(batch.rows(low, high))

@@ -5,8 +5,8 @@ shell around it carries instructions out, in their order, and reports back. At a
 one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `Checkpoint`::
 
     starting   until `Started`; a signal ends it at once
-    warm-up    the engine keeps its first documents (or has finished no round yet)
-    rounds     polls fill a queue, batches are learned from in order
+    warm-up    the engine keeps its first documents, or is in its first round
+    rounds     the engine is in a later round, refines its topics, or was given its map
     exhausted  the budget or the horizon is used up: nothing is read, snapshots are still served
     draining   an end was asked for: work under way is waited for, then saved
     stopped    `Exit` was given; no event has an effect any more

@@ -168,7 +168,7 @@ class Status:
             self._resident_bytes = resident_bytes
 
     def set_rounds(self, n: int) -> None:
-        """Note the rounds finished since the beginning of the stream."""
+        """Note the rounds finished, as `streamlda.service.work.Work.rounds` counts them."""
         with self._lock:
             self._rounds = n
 
@@ -267,7 +267,12 @@ class Status:
         yield _counter("rejects", "Documents not usable.", "reason", told["rejects"])
         yield _counter("dead_letters", "Records set aside.", "reason", told["dead_letters"])
         yield _counter("bytes", "Bytes read from the stream.", None, told["bytes"])
-        yield _counter("rounds", "Rounds finished since the stream began.", None, told["rounds"])
+        yield _counter(
+            "rounds",
+            "Rounds finished; the start of a refinement, or a map given, is one.",
+            None,
+            told["rounds"],
+        )
         yield _counter("releases", "Snapshots published.", None, told["releases"])
         yield _gauge("places", "Records read since the stream began.", told["places"])
         yield _gauge("places_left", "Records until the next snapshot.", told["places_left"])

@@ -40,7 +40,7 @@ class Work(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Rounds, or stages, that were finished."""
+        """Rounds, or stages, that were finished; not 0 once a warm-up is over."""
 
     @property
     def places(self) -> int:
@@ -121,8 +121,11 @@ class PublicWork:
 
     @property
     def rounds(self) -> int:
-        """Rounds that the engine finished."""
-        return 0 if self._engine is None else self._engine.rounds_finished
+        """Rounds that the engine finished; a map that was given, or a refinement, is one more."""
+        if self._engine is None:
+            return 0
+        past_warmup = self._engine.refining or self._shared_map is not None
+        return self._engine.rounds_finished + int(past_warmup)
 
     @property
     def places_left(self) -> int | None:

@@ -21,6 +21,7 @@ from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.release.engine import PrivateSnapshot
+from streamlda.release.refinement import REFINED_NORM
 from streamlda.release.releaser import PrivateLearner, Releaser
 from streamlda.release.terms import STATEMENTS
 from streamlda.sites.keys import Words
@@ -205,24 +206,28 @@ def statement(roster: Roster, snapshot: PrivateSnapshot, secure: bool) -> dict[s
     Beside the keys of every statement it has ``sites``: their number, how many colluders the
     promise bears, the digest of the roster, and ``epsilon_against``: what a document of an honest
     site has against the aggregator with 0, 1, ... colluding sites, None where that is nothing.
+    The mechanism's sentence says what another site has, which always knows its own noise.
     Places count over all sites.
     """
     if not secure:
         return seeded()
     settings, bounds = roster.settings, snapshot.bounds
+    clip_bounds: dict[str, tuple[float, str]] = {
+        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+    }
+    if roster.run_settings.n_refinement_rounds:
+        clip_bounds["shares"] = REFINED_NORM, "fixed"
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
         stages=snapshot.stages,
-        clip_bounds={
-            name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
-        },
+        clip_bounds=clip_bounds,
         vocabulary=STATEMENTS[roster.vocabulary.kind],
         secure=secure,
         ledger="one at each site",
         neighboring_relation=settings.neighboring_relation,
     )
-    made["mechanism"] = MECHANISM
+    made["mechanism"] = f"{MECHANISM} {roster.insider_line}"
     made["sites"] = {
         "n_sites": len(roster.members),
         "colluders": roster.colluders,

@@ -256,6 +256,20 @@ class Roster:
         fits = log_growth < 700 and lost * math.exp(log_growth) <= 0.1 * settings.delta
         return epsilon if fits else None
 
+    @property
+    def insider_line(self) -> str:
+        """One sentence: what one site has of another's document, by nothing but taking part.
+
+        Every site sees the sums of all rounds and can take its own noise off them. So c = 1 holds
+        against it, whatever `colluders` says.
+        """
+        found = self.epsilon_against(1)
+        told = "no bound" if found is None else f"epsilon {math.ceil(found * 1000) / 1000:g}"
+        return (
+            "Against any one site of the roster, which sees all sums and can take its own noise "
+            f"off, a document of another has {told}."
+        )
+
     # Files.
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,8 @@ of the round before: anybody who has them can make it again and compare.
 
 The aggregator is not trusted with it. A site makes the mechanism, the noise and its price from the
 roster's settings, whatever the round says; a map or a bound that somebody chose changes what is
-learned, not what is promised. Masks are bound to the digest of the round, so sites that were given
+learned, not what is promised. What the round may hold at all is in `streamlda.sites.state_checks`.
+Masks are bound to the digest of the round, so sites that were given
 different ones do not add up.
 
 A round file is a checked file of `streamlda.arrays_file` of kind ``streamlda-round``, version 1.
@@ -31,6 +32,7 @@ from streamlda.release.engine import PrivateEngine
 from streamlda.release.stage import Stage
 from streamlda.release.state import named, settings_from
 from streamlda.sites.roster import Roster
+from streamlda.sites.state_checks import check_arrays
 
 ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 1
 
@@ -116,6 +118,11 @@ class Round:
                 raise ValueError("a probability is negative")
             if self.values["prefix"] or named(self.arrays, "users/"):
                 raise ValueError("it is of another mode or unit")
+            begun = self.values["stage"]
+            if begun is None or begun["name"] not in dict(_places(roster)):
+                raise ValueError("no stage of the roster begins")
+            ended = self.values["snapshot"] is not None
+            check_arrays(self.arrays, begun["name"], roster.run_settings, ended=ended)
             engine = PrivateEngine.from_state(self.arrays, self.values)
             stage = engine.stage
             if stage is None or stage.places or any(map(np.any, stage.aggregates.values())):

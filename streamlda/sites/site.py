@@ -33,7 +33,8 @@ the 2^-60 a value by which each site's sampler may differ from its law, and whic
 distributed discrete Gaussian mechanism, ICML 2021.
 
 *Ledger*: the price is on the site's disk before the noise is drawn, with the digest of the round:
-there will never be another share of that round.
+there will never be another share of that round. A record beside the key file says it once more
+(`streamlda.sites.used`), in case the ledger is another one.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from streamlda.sites.keys import SiteKeys
 from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
+from streamlda.sites.used import UsedRounds
 
 
 class Summing:
@@ -138,6 +140,9 @@ class Site:
         Names the stream in which this site's places count.
     noise : Noise, optional
         `SecureNoise` by default; `SeededNoise` in tests, which makes nothing private.
+    used : UsedRounds, optional
+        The record beside the key file, a second guard against two shares under one mask. None for
+        keys that lie in no file.
 
     Raises
     ------
@@ -152,6 +157,7 @@ class Site:
         ledger: Ledger,
         stream: str,
         noise: Noise | None = None,
+        used: UsedRounds | None = None,
     ) -> None:
         member = roster.member(keys.public.name)
         if member.keys != keys.public:
@@ -161,7 +167,7 @@ class Site:
                 "half is on the roster"
             )
         self.roster, self.stream, self.ledger = roster, stream, ledger
-        self._keys = keys
+        self._keys, self._used = keys, used
         self._noise = SecureNoise() if noise is None else noise
         self.name = member.name
 
@@ -218,7 +224,8 @@ class Site:
         InvalidSettingError
             As `Round.open`.
         BudgetExceededError, LedgerError
-            If the ledger will not allow the share, or has one of this round (`stored`).
+            If the ledger will not allow the share, or has one of this round (`stored`), or the
+            keys have masked one before.
         """
         found = self.stored(this)
         if found is not None:
@@ -226,6 +233,8 @@ class Site:
                 "a site must make one share of a round, and that of this round is there, got "
                 f"site={self.name!r} round={this.number} path={str(found)!r}; send that one"
             )
+        if self._used is not None:
+            self._used.check(this.digest)
         first, last = self.places_wanted(this)
         summing = Summing(this, self.roster, self.name, first, last)
         self.ledger.check(self.roster.event, self._cohort(summing))
@@ -249,6 +258,8 @@ class Site:
             config_hash=this.digest,
             description=f"round {this.number}.{this.attempt} {stage.name}",
         )
+        if self._used is not None:
+            self._used.record(this.digest)
         share = self._masked(this, stage.name, stage.mechanism, sums)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)

@@ -1,5 +1,6 @@
 """Three sites at the command line: their records and keys, and the commands that they give."""
 
+import shutil
 import subprocess
 import sys
 
@@ -40,11 +41,17 @@ def make_roster(folder, name="roster", *more, code=0, **changes):
 
 
 def share_command(folder, to, site, round_file=None, roster="roster"):
-    """Return the arguments of one site's share; it goes to TO/SITE.share."""
+    """Return the arguments of one site's share; it goes to TO/SITE.share.
+
+    Each folder has a key of its own, and so a record of its own: in a test, ledgers begin anew.
+    """
+    key = to / f"{site}.key"
+    if not key.exists():
+        shutil.copy(folder / key.name, key)
     given = () if round_file is None else ("--round", round_file)
     command = (
         *("site", "share", folder / f"{site}.jsonl", "--roster", folder / roster, *given),
-        *("--key", folder / f"{site}.key", "--ledger", to / f"{site}.ledger"),
+        *("--key", key, "--ledger", to / f"{site}.ledger"),
         *("-o", to / f"{site}.share"),
     )
     return [str(part) for part in command]

@@ -13,6 +13,7 @@ from streamlda.evaluation import matched_l1_error
 from streamlda.model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.release.settings import PrivateSettings
+from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from tests.cli.sites import (
@@ -107,6 +108,38 @@ def test_keys_and_ledgers_are_for_their_owner(folder, learned):
 def test_the_roster_says_what_colluders_could_learn(folder):
     told = make_roster(folder, "told", colluders=1).stderr
     assert "helped by 0, 1, ... other sites: 4, 4, 5" in told
+    assert "a document of another has epsilon 4." in told
+    assert "--colluders 1" not in told
+
+
+def test_a_roster_without_colluders_says_what_one_site_has(folder):
+    told = make_roster(folder, "alone").stderr
+    found = Roster.load(folder / "alone").epsilon_against(1)
+    assert found > 4.9
+    said = float(told.split("a document of another has epsilon ")[1].split(".\n")[0])
+    assert found <= said < found + 0.001
+    assert "take --colluders 1 or more" in told
+
+
+def test_another_ledger_does_not_give_a_second_share(folder, tmp_path):
+    """The attack: two shares under one mask, whose difference shows documents under less noise."""
+    make_roster(folder)
+    run(*share_command(folder, tmp_path, "east"))
+    used = tmp_path / "east.key.used"
+    assert used.read_text("ascii") == Round.first(Roster.load(folder / "roster")).digest + "\n"
+    assert stat.S_IMODE(used.stat().st_mode) == 0o600
+    first = (tmp_path / "east.share").read_bytes()
+    command = share_command(folder, tmp_path, "east")
+    command[command.index("--ledger") + 1] = str(tmp_path / "another.ledger")
+    told = run(*command, code=1).stderr
+    assert "keys must mask one share of a round" in told
+    assert (tmp_path / "east.share").read_bytes() == first
+    report = json.loads(run("budget", tmp_path / "another.ledger", "--json").stdout)
+    assert report["generation"] == 0
+    # The stored share may be sent again.
+    (tmp_path / "east.share").unlink()
+    run(*share_command(folder, tmp_path, "east"))
+    assert (tmp_path / "east.share").read_bytes() == first
 
 
 def test_a_second_call_writes_the_same_share_and_reads_nothing(folder, learned, tmp_path):

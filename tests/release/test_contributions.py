@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import NORM_ERROR, clip_factors
 from streamlda.release.contributions import (
     CANCELLATION,
@@ -18,8 +18,10 @@ from streamlda.release.contributions import (
     FirstPart,
     NormsPart,
     PairPart,
+    TripleNorms,
     TriplePart,
     View,
+    checked_map,
     pack_pairs,
     pack_triples,
     unpack_pairs,
@@ -400,3 +402,51 @@ def test_packing_triples_and_back_keeps_entries_and_norms(rng, t):
     assert packed.shape == (t * (t + 1) * (t + 2) // 6,)
     np.testing.assert_allclose(unpack_triples(packed, t), tensor, rtol=1e-13, atol=1e-14)
     assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(tensor), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", 16), ("int64", 2**32), ("float32", 1e-25), ("float32", 1e20)]
+)
+def test_a_map_of_another_dtype_is_clipped_as_one_of_float64(dtype, value):
+    """The attack: squares that overflow or vanish make a norm of 0, and a factor of 1."""
+    W = np.full((D, 2), value, dtype=dtype)
+    view = view_of([[0] * 9, list(range(D))], D)
+    exact = TripleNorms(W.astype(np.float64))
+    found = TripleNorms(W)
+    assert found.largest_norm == exact.largest_norm > 0
+    np.testing.assert_array_equal(found.norms(view), exact.norms(view))
+    longest = math.sqrt(2) * float(W[0, 0])
+    bound = max(longest**3 / 1e3, 1e-90)
+    part = TriplePart(W, bound, 1.0)
+    part.add(view_of([[0] * 9], D))
+    assert np.linalg.norm(part.take()["triple"]) <= bound
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.full((D, 2), np.nan),
+        np.full((D, 2), np.inf),
+        np.full((D, 2), 1e34),
+        np.ones(D),
+        np.ones((D, 0)),
+        np.ones((D, 2), dtype=complex),
+        np.ones((D, 2), dtype=bool),
+    ],
+)
+def test_what_is_no_map_is_refused(bad):
+    for make in (TripleNorms, lambda W: PairPart(D, W, 1.0, 1.0)):
+        with pytest.raises(InvalidSettingError, match="map must be"):
+            make(bad)
+
+
+def test_a_map_must_have_a_row_for_each_word():
+    with pytest.raises(InvalidSettingError, match=f"rows={D - 1} n_features={D}"):
+        PairPart(D, np.ones((D - 1, 2)), 1.0, 1.0)
+    assert checked_map(np.ones((D, 2), dtype=np.float32), D).dtype == np.float64
+
+
+@pytest.mark.parametrize("active", [np.ones(1, dtype=bool), np.array([2, 3])])
+def test_a_view_takes_one_boolean_a_document(active):
+    with pytest.raises(InvalidDocumentsError, match="one boolean for each"):
+        View(batch_of([[0, 1, 2], [3, 4, 5]], D), active)

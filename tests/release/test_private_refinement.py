@@ -142,6 +142,50 @@ def test_long_documents_are_summed_in_parts(monkeypatch):
     np.testing.assert_array_equal(whole.take()["shares"], cut.take()["shares"])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
+    """The attack: shares that are no numbers where a word is present would spoil the sum."""
+    original = refinement.expect_topics
+
+    def broken(counts, word_ids, row_pointers, words, alpha, sweeps, shares):
+        original(counts, word_ids, row_pointers, words, alpha, sweeps, shares)
+        shares[word_ids == 4] = value
+
+    rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
+    part, without = part_of(), part_of()
+    without.add(view_of([rows[0], {}, rows[2]]))
+    monkeypatch.setattr(refinement, "expect_topics", broken)
+    part.add(view_of(rows))
+    np.testing.assert_array_equal(part.take()["shares"], without.take()["shares"])
+
+
+BAD_PARTS = {
+    "few topics in the prior": (1, np.ones(1)),
+    "a prior of 0": (1, np.array([1.0, 0.0])),
+    "a prior out of single precision": (1, np.array([1.0, 1e39])),
+    "topics of single precision": (0, MIXED.astype(np.float32)),
+    "topics out of single precision": (0, np.where(MIXED > 0.4, 1e39, MIXED)),
+    "topics that are none": (0, np.where(MIXED > 0.4, np.nan, MIXED)),
+    "negative topics": (0, -MIXED),
+    "few words": (0, MIXED[:, 1:]),
+    "no axes": (0, MIXED[0]),
+    "a short background": (2, EVEN[1:]),
+    "a background above 1": (2, EVEN + 1),
+    "short weights": (3, np.ones(D - 1)),
+    "weights below 1": (3, np.full(D, 0.5)),
+    "endless weights": (3, np.full(D, np.inf)),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_PARTS)
+def test_what_a_round_begins_with_must_fit_together(kind):
+    place, array = BAD_PARTS[kind]
+    given = list(PUBLIC["mixed"])
+    given[place] = array
+    with pytest.raises(InvalidSettingError, match="what a stage begins with"):
+        RefinePart(*given)
+
+
 # Sensitivity.
 
 
@@ -630,3 +674,33 @@ def test_a_state_from_before_a_round_goes_on_behind_its_release(tmp_path):
         np.testing.assert_array_equal(*topics)
         again.add(ROWS.rows(end, N))
     assert [stage.name for stage in again.engine.snapshot.stages] == list(asked.stages)
+
+
+BAD_STATES = {
+    "few shares": {"shares": lambda a: a[:-1]},
+    "one topic more": {"components": lambda a: np.vstack([a, a[:1]])},
+    "few words": {"components": lambda a: a[:, :-1]},
+    "components out of range": {"components": lambda a: a * 1e39},
+    "a short background": {"found/background": lambda a: a[:-1]},
+    "alpha_0 out of range": {"found/spectral/alpha_0": lambda a: a * 1e9},
+    "all rounds done": {"done": lambda a: a + 3},
+    "rounds below 0": {"done": lambda a: a - 1},
+    "single precision": {"sums": lambda a: a.astype(np.float32)},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_STATES)
+def test_a_state_whose_arrays_do_not_fit_is_refused(kind):
+    asked = asked_of(n_features=40)
+    state = RefinementRounds(asked, found_topics()).state()
+    assert RefinementRounds.restored(state, asked).done == 0
+    ((name, change),) = BAD_STATES[kind].items()
+    with pytest.raises(InvalidSettingError, match="restore it whole"):
+        RefinementRounds.restored({**state, name: change(state[name])}, asked)
+
+
+@pytest.mark.parametrize("alpha_0", [1e-7, 1e7, 0.0, float("nan"), float("inf")])
+def test_alpha_0_must_stay_in_single_precision(alpha_0):
+    with pytest.raises(InvalidSettingError, match="alpha_0 must be > 0 and finite, 1e-06 to 1e"):
+        asked_of(alpha_0=alpha_0)
+    assert asked_of(alpha_0=1e-6).alpha_0 == 1e-6

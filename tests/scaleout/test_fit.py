@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 
 import dask
@@ -25,7 +26,16 @@ from streamlda.errors import (
 from streamlda.evaluation import document_completion
 from streamlda.ingest import Ingestion
 from streamlda.power_engine import new_engine
-from streamlda.scaleout import connect, fit_files, fit_partitions, learn, of_files, of_partitions
+from streamlda.scaleout import (
+    beginning,
+    connect,
+    fit_files,
+    fit_partitions,
+    learn,
+    of_files,
+    of_partitions,
+)
+from streamlda.scaleout.shards import Rows, Shard
 from streamlda.simulate import PlantedLDA
 from streamlda.source import open_source
 from streamlda.vocabulary import Vocabulary
@@ -85,6 +95,23 @@ def test_partitions_give_what_one_engine_gives_through_the_same_map(
     labels = [label for label, _ in met]
     assert labels == [f"round {1 + i // len(cut)} of 3" for i in range(3 * len(cut))]
     assert [documents for _, documents in met[len(cut) - 1 :: len(cut)]] == [5000] * 3
+
+
+@pytest.mark.parametrize("most_entries", [4_000_000, 1000])
+def test_a_warm_up_without_documents_begins_again_as_in_one_process(
+    settings, documents, most_entries, monkeypatch
+):
+    """Two runs of rows that are too short come first, and long rows end a warm-up early."""
+    for module in ("engine", "scaleout.beginning"):
+        monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", most_entries)
+    short = DocumentBatch.from_matrix(np.eye(D)[np.zeros(2 * settings.warmup_documents, int)])
+    first = DocumentBatch.joined([short, documents.rows(0, 350)])
+    one = Engine(settings)
+    one.add(first)
+    arrays, values = one.state()
+    W, behind = beginning._map_of([(Shard("a"), Rows(None, first, Counter()))], settings, None)
+    assert behind == values["counters"]["behind_map"]
+    np.testing.assert_array_equal(W, arrays["current.whitening"])
 
 
 def test_topics_are_as_good_as_those_of_one_process(client):

@@ -4,6 +4,7 @@ import os
 import signal
 from dataclasses import asdict, replace
 
+import numba
 import numpy as np
 import pytest
 
@@ -70,6 +71,27 @@ def test_one_lane_is_a_refinement_in_one_process(corpus):
     # Pure: the state that was handed over did not move, and comes out the same again.
     again = walked(state, documents, 1000, 3000, 20)
     np.testing.assert_array_equal(found.totals, again.totals)
+
+
+def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
+    """Also while the refinement is made from the state, by a parallel kernel of its own."""
+    documents, _, model = corpus
+    state, seen = Refinement(model.components, model.alpha, model.background).state(), []
+
+    class Watched(Refinement):
+        @classmethod
+        def from_state(cls, *given):
+            seen.append(numba.get_num_threads())
+            return super().from_state(*given)
+
+        def learn(self, batch):
+            seen.append(numba.get_num_threads())
+            super().learn(batch)
+
+    monkeypatch.setattr(lanes_module, "Refinement", Watched)
+    assert numba.get_num_threads() > 1
+    walked(state, documents, 0, 500, 2)
+    assert seen == [1, 1, 1]
 
 
 def test_lanes_add_up_and_none_is_changed(corpus):

@@ -1,5 +1,6 @@
 """The work of the daemon: the same whatever batches come, and wherever it is taken up again."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,44 @@ def test_topics_are_refined_unless_documents_follow_the_model(
     assert released.model is not None
     assert ("refinement" in released.model.diagnostics) == refined
     assert all((b"start_documents" in snapshot) == refined for snapshot in found)
+
+
+def test_a_round_is_told_when_the_warm_up_is_over(tmp_path: Path) -> None:
+    work = new_work("hashed")
+    work.learn(batch_of(ROWS[:90], 90))
+    assert work.rounds == 0
+    work.learn(batch_of(ROWS[90:200], 200))
+    assert work.release().model is not None
+    assert work.rounds == 1
+    # An engine with a map from elsewhere has no warm-up.
+    asked = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
+    W = np.random.default_rng(0).normal(size=(200, 8))
+    shared = PublicWork(asked, WORDS["given"], every=200, most=None, about={}, shared_map=W)
+    assert shared.rounds == 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path: Path, shared: bool) -> None:
+    """A daemon with a map file always says ``refine=False``; others have to be told to."""
+    W = np.random.default_rng(0).normal(size=(200, 8)) if shared else None
+    asked = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
+
+    def work_of(settings: EngineSettings) -> PublicWork:
+        return PublicWork(settings, WORDS["given"], every=200, most=None, about={}, shared_map=W)
+
+    work = work_of(asked)
+    work.learn(batch_of(ROWS[:200], 200))
+    with Checkpoints.open(tmp_path / "c") as store:
+        captured = work.capture(store, {})
+        assert captured is not None
+        del captured.metadata["state"]["settings"]["refine"]
+        store.write(captured)
+        saved = store.newest()
+    assert saved is not None
+    work_of(asked).restore(saved)
+    if not shared:
+        with pytest.raises(InvalidSettingError, match=r"refine=None \(saved: False\)"):
+            work_of(replace(asked, refine=None)).restore(saved)
 
 
 def test_counts_are_of_documents(tmp_path: Path) -> None:

@@ -263,6 +263,8 @@ def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
     assert said["sites"]["colluders"] == 1
     assert said["sites"]["roster"] == roster.digest
     assert said["sites"]["epsilon_against"] == [roster.epsilon_against(c) for c in range(3)]
+    against = roster.epsilon_against(1)
+    assert f"a document of another has epsilon {against:g}." in said["mechanism"]
     assert said["cohort"] == {"first": 6000, "last": 11_999}
     assert said["noise_multiplier"] >= roster.noise_multiplier * np.sqrt(1.5) * (1 - 1e-12)
     assert any("one at each site" in line for line in statement_lines(said))

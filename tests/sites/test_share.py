@@ -15,7 +15,7 @@ from streamlda.errors import (
     ModelFileError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.release import contributions
 from streamlda.sites.aggregate import aggregate
@@ -23,6 +23,7 @@ from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import NOT_NEGATIVE, POSITIVE, Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site, Summing, local_noise
+from streamlda.sites.used import UsedRounds
 from tests.sites.protocol import (
     D,
     Sites,
@@ -227,6 +228,49 @@ def test_something_else_in_the_place_of_a_share_is_refused(at_work):
         site.make_share(this, [at_work.documents["site0"]])
 
 
+def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
+    keys = keys_of(2)
+    roster, used = roster_of(keys), UsedRounds(tmp_path / "key")
+    documents, this = planted(2000), Round.first(roster)
+    sites = []
+    for name in ("a", "b"):
+        ledger = Ledger.open(tmp_path / name, roster.ledger_terms(), create=True)
+        sites.append(Site(roster, keys[0], ledger, "site0", used=used))
+    try:
+        # Both have begun: the second finds out when the first has drawn.
+        late = sites[1].begin(this)
+        late.add(documents)
+        path = sites[0].make_share(this, [documents])
+        assert sites[0].make_share(this, [documents]) == path
+        with pytest.raises(LedgerError, match="keys must mask one share of a round"):
+            sites[1].publish(late)
+        sites[1].ledger.recover()
+        with pytest.raises(LedgerError, match="that of this round was lost"):
+            sites[1].begin(this)
+        fresh = Ledger.open(tmp_path / "c", roster.ledger_terms(), create=True)
+        sites.append(Site(roster, keys[0], fresh, "site0", used=used))
+        with pytest.raises(LedgerError, match="keys must mask one share of a round"):
+            sites[2].make_share(this, [documents])
+        assert fresh.generation == 0
+        assert sites[2].make_share(this.again(), [documents]).exists()
+    finally:
+        for site in sites:
+            site.ledger.close()
+    assert used.path.read_text("ascii").split() == [this.digest, this.again().digest]
+
+
+def test_a_record_that_a_crash_cut_off_is_gone_on_with(tmp_path):
+    used = UsedRounds(tmp_path / "key")
+    used.record("a" * 64)
+    with used.path.open("ab") as file:
+        file.write(b"b" * 20)
+    used.check("b" * 64)
+    used.record("b" * 64)
+    for digest in ("a" * 64, "b" * 64):
+        with pytest.raises(LedgerError, match=f"digest={digest[:16]}"):
+            used.record(digest)
+
+
 class Broken(SecureNoise):
     """A process that dies as it draws."""
 
@@ -298,6 +342,10 @@ BAD_ROUNDS = {
         this, bounds={**this.values["bounds"], "pair": -1.0}
     ),
     "settings that are none": lambda this: changed(this, settings={}),
+    "a map before its time": lambda this: changed(this, arrays={"map": np.ones((D, 2))}),
+    "a power method": lambda this: changed(this, arrays={"power/x": np.zeros(1)}),
+    "an array that nothing asks for": lambda this: changed(this, arrays={"x": np.zeros(1)}),
+    "a snapshot without its topics": lambda this: changed(this, snapshot={"number": 1}),
 }
 
 
@@ -332,11 +380,88 @@ def test_frequencies_that_an_aggregator_made_up_are_refused(refining, name):
     assert spent(sites) == before
 
 
+BAD_REFINEMENTS = {
+    "refinement/components": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 3, 1e39, a),
+    "refinement/shares": lambda a: a[:-1],
+    "refinement/sums": lambda a: a.astype(np.float32),
+    "refinement/done": lambda a: a + 1,
+    "refinement/found/background": lambda a: a + 1,
+    "refinement/found/spectral/alpha_0": lambda a: a * 0 + 1e30,
+    "refinement/found/spectral/pair_noise": lambda a: np.zeros((9, 9)),
+    "map": lambda a: a[:-1],
+}
+
+
+@pytest.mark.parametrize("name", BAD_REFINEMENTS)
+def test_refinements_that_an_aggregator_made_up_are_refused(refining, name):
+    """The attack: shares that are too few are read past their end, and NaN shows who has a word."""
+    sites, this = refining
+    before = spent(sites)
+    with pytest.raises(InvalidSettingError, match="a round must begin"):
+        sites.share("site0", changed(this, arrays={name: BAD_REFINEMENTS[name](this.arrays[name])}))
+    assert spent(sites) == before
+
+
+def without(this, prefix):
+    arrays = {name: a for name, a in this.arrays.items() if not name.startswith(prefix)}
+    return replace(this, arrays=arrays)
+
+
+@pytest.mark.parametrize("prefix", ["refinement/", "refinement/shares", "refinement/found/", "map"])
+def test_a_refinement_without_its_state_is_refused(refining, prefix):
+    sites, this = refining
+    with pytest.raises(InvalidSettingError, match="a round must begin"):
+        without(this, prefix).open(sites.roster)
+    assert this.open(sites.roster)[1].name == "refine 1"
+
+
+def test_a_numbered_stage_is_decided_by_its_name(refining):
+    """The attack: "refine 1" with the state of a power method, whose sums have other bounds."""
+    sites, this = refining
+    engine, _ = this.open(sites.roster)
+    engine._refinement, engine._power = None, object()
+    with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
+        engine._parts("refine 1")
+    engine, _ = this.open(sites.roster)
+    for stage in ("refine 2", "power 1"):
+        with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
+            engine._parts(stage)
+
+
+BAD_MAPS = {
+    "few rows": ("map", lambda a: a[:-1]),
+    "single precision": ("map", lambda a: a.astype(np.float32)),
+    "whole numbers": ("map", lambda a: np.full(a.shape, 16, dtype=np.uint8)),
+    "many columns": ("map", lambda a: np.hstack([a, a])),
+    "no columns": ("map", lambda a: a[:, :0]),
+    "endless": ("map", lambda a: np.full(a.shape, np.inf)),
+    "too long": ("map", lambda a: np.full(a.shape, 1e40)),
+    "frequencies above 1": ("view/first", lambda a: a + 1),
+    "fewer frequencies": ("view/first", lambda a: a[1:]),
+    "fewer pairs": ("view/pairs", lambda a: a[1:]),
+    "one number": ("view/spectrum", lambda a: a[0]),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_MAPS)
+def test_maps_that_an_aggregator_made_up_are_refused(at_work, kind):
+    this = at_work.answer(Round.first(at_work.roster)).next_round
+    assert this.values["stage"]["name"] == "triples"
+    this.open(at_work.roster)
+    name, change = BAD_MAPS[kind]
+    before = spent(at_work)
+    with pytest.raises(InvalidSettingError, match="a round must begin"):
+        at_work.share("site0", changed(this, arrays={name: np.asarray(change(this.arrays[name]))}))
+    assert spent(at_work) == before
+
+
 def test_refinement_rounds_are_rounds_like_others(refining):
     sites, this = refining
     found = sites.answer(this)
     assert found.model is not None
     assert set(found.released) == {"shares"}
+    # The statement names every bound that was clipped by.
+    assert found.model.privacy["clip_bounds"]["shares"] == {"l2_clip_norm": 1.0, "source": "fixed"}
 
 
 def test_sites_that_were_given_different_rounds_do_not_add_up(at_work):
