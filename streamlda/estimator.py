@@ -73,11 +73,11 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Directions kept beyond K while summing.
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
-        higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes as many as make some
-        800 steps, or 400 from 50,000 rows on, 20 passes at most, and lets every row of a
-        `partial_fit` move the topics; but none where rows follow the model exactly, or are fewer
-        than 200, and with another solver. With `epsilon` it
-        refines by rounds of rows of their own where that helps (`streamlda.release.refinement`).
+        higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes one from 150,000 rows
+        on and up to 20 of fewer (`streamlda.refinement.refined.passes_for`), and lets every row of
+        a `partial_fit` move the topics; but none where rows follow the model exactly, or are fewer
+        than 200, and with another solver. With `epsilon` it refines by rounds of rows of their own
+        where that helps (`streamlda.release.refinement`).
         0 leaves spectral topics. A number is for `fit` alone, without `epsilon`.
     refinement_sweeps : int or "auto", default "auto"
         How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import streamlda.refinement.refined as refined_module
 from streamlda.documents import DocumentBatch
 from streamlda.engine import Engine, EngineSettings
 from streamlda.refinement.refined import passes_for, refined, sweeps_for
@@ -30,14 +31,14 @@ def planted():
     [
         (0, 20, 0),
         (1, 20, 0),
-        (1000, 20, 0),
-        (3000, 8, 0),
-        (9999, 8, 0),
+        (1000, 15, 0),
+        (3000, 5, 0),
+        (9999, 5, 0),
         (10_000, 8, 20),
         (49_999, 8, 20),
         (50_000, 4, 0),
         (100_000, 4, 0),
-        (195_000, 2, 0),
+        (195_000, 1, 0),
         (267_000, 1, 0),
         (10**9, 1, 0),
     ],
@@ -47,12 +48,13 @@ def test_passes_and_sweeps_by_the_number_of_documents(documents, passes, sweeps)
 
 
 def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
-    for documents in np.geomspace(1500, 400_000, 60).astype(int).tolist():
+    for documents in np.geomspace(1500, 149_000, 60).astype(int).tolist():
         size = min(max(documents // 100, 30), 1000)
         steps = passes_for(documents) * documents / size
-        wanted = 400 if documents >= 50_000 else 800
+        wanted = 500 if documents < 10_000 else 400 if documents >= 50_000 else 800
         assert steps == pytest.approx(wanted, rel=0.34)
-    passes = [passes_for(documents) for documents in range(1, 300_000, 997)]
+    passes = [passes_for(documents) for documents in range(10_000, 300_000, 997)]
+    assert passes_for(150_000) == passes_for(10**7) == 1
     assert passes == sorted(passes, reverse=True)
 
 
@@ -110,3 +112,12 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     assert found.diagnostics["refinement"]["steps"] == machine.steps == 700
     order = found.diagnostics["refinement"]["start_topics"]
     np.testing.assert_array_equal(found.components, machine.components[order])
+
+
+def test_a_single_pass_over_a_large_corpus_has_a_schedule_of_its_own():
+    def schedule(passes):
+        found = refined_module._steps_of(150_000, passes)
+        return found.sweeps, found.start_flatness, found.annealing, found.annealing_steps
+
+    assert schedule(1) == (4, 0.7, 0.85, 75)
+    assert schedule(2) == (3, 0.5, 0.8, 150)

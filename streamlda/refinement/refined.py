@@ -9,13 +9,14 @@ the spectral start, as a share of tomotopy's:
 corpus        documents K  topics              perplexity NPMI  diversity time
 ============= ========= == =================== ========== ===== ========= ====
 kos           3087      20 spectral            1883       0.202 0.61      1/20
-..                         8 passes            1655       0.215 0.71      1/7
+..                         5 passes            1660       0.211 0.70      1/9
 ..                         tomotopy            1718       0.200 0.68      1
 20 newsgroups 16,962    20 spectral            1350       0.207 0.72      1/50
 ..                         8 passes            1018       0.291 0.75      1/12
 ..                         8 passes, 20 sweeps 1021       0.302 0.77      1/5
 ..                         tomotopy            1022       0.297 0.82      1
 abstracts     195,000   50 spectral            1648       0.169 0.45      1/80
+..                         1 pass              1385       0.176 0.81      1/80
 ..                         2 passes            1368       0.183 0.77      1/40
 ..                         2 passes, 10 sweeps 1317       0.177 0.72      1/14
 ..                         tomotopy            1285       0.176 0.64      1
@@ -56,14 +57,19 @@ SMALL_CORPUS = 10_000
 #: Sweeps that suit a corpus that is neither small nor large; a large one needs none.
 SWEEPS, LARGE_CORPUS = 20, 50_000
 
-#: Steps that the passes over a large corpus make up, and over others; and the most passes.
-LARGE_STEPS, STEPS, MOST_PASSES = 400, 800, 20
+#: Steps that the passes over a small corpus make up, over a large one, and over others; the most
+#: passes; and from how many documents on one is enough, annealed from a flatter start.
+SMALL_STEPS, LARGE_STEPS, STEPS, MOST_PASSES = 500, 400, 800, 20
+ONE_PASS_DOCUMENTS = 150_000
 
 #: Share of the background in the topics of the first step, and steps until it is 0 (half of all
 #: steps, if these are fewer). A single E-step is cut short after so many sweeps: shares that are
 #: not yet sharp make topics more coherent, at the cost of a percent of perplexity.
 ANNEALING, SMALL_ANNEALING, ANNEALING_STEPS = 0.8, 0.6, 200
 START_FLATNESS, E_STEPS = 0.5, 3
+
+#: The same for a single pass over a large corpus.
+ONE_PASS_ANNEALING, ONE_PASS_FLATNESS, ONE_PASS_E_STEPS = 0.85, 0.7, 4
 
 #: With fewer steps in all, topics may end nearer to the background than they began.
 LEAST_STEPS = 100
@@ -73,13 +79,18 @@ _BY_TOPIC = ("eigenvalues", "eigenvalue_noise", "topic_supported")
 
 
 def passes_for(n_documents: int) -> int:
-    """Return how many passes over so many documents topics need: those that make 400 steps, or 800.
+    """Return how many passes over so many documents topics need: those that make so many steps.
 
-    800 are for fewer than 50,000 documents: eight passes, and below 3000 documents, of which a step
-    takes 30, up to twenty. 400 are four passes over 100,000 documents, two over 200,000, and one
-    from 267,000 on.
+    500 below 10,000 documents, which are five passes, and below 3000 documents, of which a step
+    takes 30, up to twenty; 800 below 50,000, which are eight passes; 400 beyond, which are four
+    over 100,000. One pass is made from 150,000 on.
     """
-    wanted = STEPS if n_documents < LARGE_CORPUS else LARGE_STEPS
+    if n_documents >= ONE_PASS_DOCUMENTS:
+        return 1
+    if n_documents < SMALL_CORPUS:
+        wanted = SMALL_STEPS
+    else:
+        wanted = STEPS if n_documents < LARGE_CORPUS else LARGE_STEPS
     passes = round(wanted * _step_documents(n_documents) / max(n_documents, 1))
     return min(max(passes, 1), MOST_PASSES)
 
@@ -193,14 +204,20 @@ def _step_documents(n_documents: int) -> int:
 def _steps_of(n_documents: int, passes: int) -> RefinementSettings:
     size = _step_documents(n_documents)
     steps = -(-passes * n_documents // size)
+    # Topics that are still held near the background at the end were never sharp: with few steps in
+    # all, half of them must come after the annealing.
+    annealed = min(ANNEALING_STEPS, steps // 2)
+    flat, sweeps = START_FLATNESS, E_STEPS
+    if passes == 1 and n_documents >= ONE_PASS_DOCUMENTS:
+        flat, sweeps, annealing = ONE_PASS_FLATNESS, ONE_PASS_E_STEPS, ONE_PASS_ANNEALING
+    else:
+        annealing = SMALL_ANNEALING if n_documents < SMALL_CORPUS else ANNEALING
     return RefinementSettings(
         batch_documents=size,
-        sweeps=E_STEPS,
-        start_flatness=START_FLATNESS,
-        annealing=SMALL_ANNEALING if n_documents < SMALL_CORPUS else ANNEALING,
-        # Topics that are still held near the background at the end were never sharp: with few
-        # steps in all, half of them must come after the annealing.
-        annealing_steps=min(ANNEALING_STEPS, steps // 2),
+        sweeps=sweeps,
+        start_flatness=flat,
+        annealing=annealing,
+        annealing_steps=annealed,
     )
 
 
