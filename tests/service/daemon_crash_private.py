@@ -83,7 +83,14 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
             return learn(self, batch)
 
         def noted_release(
-            self: Any, name: str, first: int, last: int, event: Any, draw: Any, about: Any
+            self: Any,
+            name: str,
+            first: int,
+            last: int,
+            event: Any,
+            draw: Any,
+            about: Any,
+            config: str = "",
         ) -> Any:
             def noted_draw(noise: Any) -> Any:
                 assert self.ledger.pending is not None
@@ -96,7 +103,7 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
                 on_step("draw:end")
                 return drawn
 
-            return release(self, name, first, last, event, noted_draw, about)
+            return release(self, name, first, last, event, noted_draw, about, config)
 
         PrivateWork.learn = checked_learn  # type: ignore[method-assign]
         Releaser.release = noted_release  # type: ignore[method-assign]
