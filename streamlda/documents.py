@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError
+from streamlda.kernels.checking import (
+    FALLING,
+    FRACTIONAL,
+    LONG,
+    NEGATIVE,
+    NOT_FINITE,
+    OUTSIDE,
+    ZERO,
+    find_faults,
+)
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -19,6 +29,30 @@ MIN_TOKENS = 3
 
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
+
+#: Of each fault of a count: the rule, which counts break it, and what to do.
+_OF_COUNTS: dict[int, tuple[str, Callable[[Any], Any], str]] = {
+    NOT_FINITE: (
+        "counts must be finite",
+        lambda counts: ~np.isfinite(counts),
+        "remove NaN and infinity before fitting",
+    ),
+    NEGATIVE: (
+        "Negative values in data passed to streamlda: counts must be >= 0",
+        lambda counts: counts < 0,
+        "pass word counts, not centred or signed features",
+    ),
+    ZERO: (
+        "a batch must store counts above 0 only",
+        lambda counts: counts == 0,
+        "build the batch with DocumentBatch.from_matrix",
+    ),
+    FRACTIONAL: (
+        "counts must be whole numbers of tokens",
+        lambda counts: counts != np.rint(counts),
+        "pass CountVectorizer output, not TF-IDF",
+    ),
+}
 
 
 class DocumentBatch:
@@ -61,8 +95,7 @@ class DocumentBatch:
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
         self._check_layout()
-        self._check_words()
-        self._check_counts(integral)
+        self._check_entries(integral)
 
     @classmethod
     def from_matrix(cls, X: Any, *, integral: bool = True) -> DocumentBatch:
@@ -126,6 +159,11 @@ class DocumentBatch:
             lengths[filled] = np.add.reduceat(self.counts, self.row_pointers[filled])
         frozen: NDArray[np.float64] = _frozen(lengths, np.float64)
         return frozen
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all counts are whole numbers."""
+        return bool(np.all(self.counts == np.rint(self.counts)))
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -208,75 +246,47 @@ class DocumentBatch:
                 f"last={pointers[-1]} entries={nnz}; build the batch with DocumentBatch.from_matrix"
             )
 
-    def _check_words(self) -> None:
+    def _check_entries(self, integral: bool) -> None:
         if self.n_features < 1:
             raise InvalidDocumentsError(
                 f"a vocabulary must have at least 1 word, got n_features={self.n_features}; "
                 "learn it from documents that hold words"
             )
-        ids = self.word_ids
-        if len(ids) == 0:
-            return
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= self.n_features:
+        faults = np.empty(self.n_documents, dtype=np.int32)
+        arrays = (self.counts, self.word_ids, self.row_pointers)
+        find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
+        found = int(np.bitwise_or.reduce(faults))
+        if found & ~FRACTIONAL or (integral and found):
+            self._refuse(faults, found)
+        self.whole = not found
+
+    def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
+        """Raise for the least fault, and name the first document that has it."""
+        fault = found & -found
+        document = int(np.argmax(faults & fault != 0))
+        entries = slice(*self.row_pointers[document : document + 2].tolist())
+        if fault == OUTSIDE:
+            ids = self.word_ids
             raise InvalidDocumentsError(
-                f"word ids must lie in 0..n_features-1, got min={low} max={high} "
-                f"n_features={self.n_features}; encode the documents with the model's vocabulary"
+                "word ids must lie in 0..n_features-1, got "
+                f"min={ids.min()} max={ids.max()} n_features={self.n_features}; "
+                "encode the documents with the model's vocabulary"
             )
-        rising = np.diff(ids) > 0
-        starts = self.row_pointers[1:-1]
-        rising[starts[(starts > 0) & (starts < len(ids))] - 1] = True
-        if not rising.all():
-            row = self._document_of(int(np.argmin(rising)))
+        if fault == FALLING:
             raise InvalidDocumentsError(
                 "word ids must rise strictly within a document, each word once, got "
-                f"document={row}; build the batch with DocumentBatch.from_matrix"
+                f"document={document}; build the batch with DocumentBatch.from_matrix"
             )
-
-    def _check_counts(self, integral: bool) -> None:
-        counts = self.counts
-        if len(counts) == 0:
-            return
-        low, high = float(counts.min()), float(counts.max())
-        if not (np.isfinite(low) and np.isfinite(high)):
+        if fault == LONG:
             raise InvalidDocumentsError(
-                f"counts must be finite, got {self._first(~np.isfinite(counts))}; "
-                "remove NaN and infinity before fitting"
-            )
-        if low < 0:
-            raise InvalidDocumentsError(
-                "Negative values in data passed to streamlda: counts must be >= 0, got "
-                f"{self._first(counts < 0)}; pass word counts, not centred or signed features"
-            )
-        if low == 0:
-            raise InvalidDocumentsError(
-                f"a batch must store counts above 0 only, got {self._first(counts == 0)}; "
-                "build the batch with DocumentBatch.from_matrix"
-            )
-        if integral:
-            fractional = counts != np.rint(counts)
-            if bool(fractional.any()):
-                raise InvalidDocumentsError(
-                    f"counts must be whole numbers of tokens, got {self._first(fractional)}; "
-                    "pass CountVectorizer output, not TF-IDF"
-                )
-        # Single counts first: a sum of such counts cannot overflow.
-        too_many = counts > MAX_TOKENS if high > MAX_TOKENS else self.lengths > MAX_TOKENS
-        if bool(too_many.any()):
-            row = int(np.argmax(too_many))
-            row = self._document_of(row) if high > MAX_TOKENS else row
-            raise InvalidDocumentsError(
-                f"a document must have at most {MAX_TOKENS} tokens, got document={row}; "
+                f"a document must have at most {MAX_TOKENS} tokens, got document={document}; "
                 "split it, or check the counts for overflow"
             )
-
-    def _document_of(self, entry: int) -> int:
-        return int(np.searchsorted(self.row_pointers, entry, side="right")) - 1
-
-    def _first(self, wrong: NDArray[np.bool_]) -> str:
-        """Say which document the first wrong entry belongs to, and its count."""
-        entry = int(np.argmax(wrong))
-        return f"document={self._document_of(entry)} count={self.counts[entry]}"
+        rule, wrong, remedy = _OF_COUNTS[fault]
+        counts = self.counts[entries]
+        raise InvalidDocumentsError(
+            f"{rule}, got document={document} count={counts[wrong(counts)][0]}; {remedy}"
+        )
 
 
 def _real(array: Any) -> Any:

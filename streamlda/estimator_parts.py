@@ -256,7 +256,7 @@ def counts_of(X: Any, asked: Refining = NO_REFINEMENT) -> tuple[DocumentBatch, R
     Fractional rows become very long documents, which have no sweeps.
     """
     batch = DocumentBatch.from_matrix(X, integral=False)
-    if bool(np.all(batch.counts == np.rint(batch.counts))):
+    if batch.whole:
         return batch, asked
     if asked.sweeps:
         raise InvalidDocumentsError(

@@ -9,6 +9,8 @@ noisy sums. A window of N places is cut into stages at fixed places::
     triple norms  1.5 %   histogram of ||P3(W, W, W)||            clip bound of the next stage
     triples        12 %   sum of P3(W, W, W)                      topics
 
+(norms up to 10 % each where noise is large beside N, and less in a very large window).
+
 With a power method as solver, "triples" is replaced by rounds ``power 1``, ``power 2``, ..., which
 answer its questions (`streamlda.release.solvers`): 30 % or 50 % together, and pairs get less. With
 refinement, all these share the first part of the window, and rounds ``refine 1``, ``refine 2``, ...

@@ -123,6 +123,30 @@ def assert_same_sums(one, other):
 # Places.
 
 
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        # Noise of 30.8 documents, 18 documents each.
+        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 10_000}, 0.0553),
+        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 1000}, 0.1),
+        ({"documents_per_snapshot": 10_000}, 0.015),
+        ({"documents_per_snapshot": 10**6}, 0.001),
+    ],
+)
+def test_norms_have_as_many_documents_as_their_noise_needs(options, share):
+    asked = asked_of(**options)
+    assert asked.stages["norms"] == asked.stages["triple norms"] == pytest.approx(share, rel=2e-3)
+    assert sum(asked.stages.values()) == pytest.approx(1)
+
+
+def test_bounds_are_found_in_a_small_window_with_much_noise():
+    asked = asked_of(epsilon=0.1, delta=1e-5, documents_per_snapshot=10_000)
+    batch = batch_of(planted(10_000), D)
+    runs = [run(asked, batch, seed=seed) for seed in range(3)]
+    # Norms of p1 lie near 0.5. What is not found is 1, as with a share of 0.015.
+    assert [snapshot.bounds.first < 0.7 for one in runs for snapshot in one.snapshots] == [True] * 3
+
+
 @settings(max_examples=15)
 @given(cuts=st.sets(st.integers(0, 2 * N), max_size=12))
 def test_the_cut_into_batches_changes_nothing(cuts):

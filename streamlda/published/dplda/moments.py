@@ -107,7 +107,7 @@ class LDAMoments:
                 "a mean over three different documents needs as many, got "
                 f"documents={documents.n_documents}; add more documents"
             )
-        if not np.array_equal(documents.counts, np.rint(documents.counts)):
+        if not documents.whole:
             raise InvalidDocumentsError(
                 "moments with a privacy bound need whole counts, got fractions; "
                 "pass counts of tokens, not weights"
