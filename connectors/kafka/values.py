@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from connectors.kafka.security import Security
 from streamlda.errors import SourceError
 
 
-class ValueTopic:
+class ValueTopic(ABC):
     """Publish values under keys, durable one by one; a base of topics of one kind of value.
 
     Parameters
@@ -145,9 +146,9 @@ class ValueTopic:
             raise
         return producer
 
+    @abstractmethod
     def _check_policy(self, policy: str) -> None:
         """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
-        raise NotImplementedError
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -14,7 +14,7 @@ from streamlda.cli.private_fit import PrivateRun
 from streamlda.cli.private_options import check_usage, private_options
 from streamlda.cli.running import Progress, RejectsFile, StopSignals
 from streamlda.cli.sources import by_reason, check_output, open_sources, source_options, warn
-from streamlda.cli.words import public_words, text_analyzer
+from streamlda.cli.words import public_words, text_analyzer, text_options
 
 if TYPE_CHECKING:
     from streamlda.engine_settings import EngineSettings
@@ -28,27 +28,32 @@ def frequency(value: str) -> float:
     """Return an int for ``5``, a number of documents, and a float for ``0.5``, a share."""
     if re.fullmatch(r"\d+", value):
         return int(value)
-    return _number(value, "a number of documents, or a share with a point")
+    try:
+        return float(value)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not a number of documents, or a share with a point."
+        ) from error
 
 
 def alpha0(value: str) -> float | None:
     """Return a number, or None for ``auto``."""
-    return None if value == "auto" else _number(value, "a number or auto")
-
-
-def ngram_range(value: str) -> tuple[int, int]:
-    """Return shortest and longest run for ``2`` (1 to 2) or ``2..3``."""
-    found = re.fullmatch(r"(?:(\d+)\.\.)?(\d+)", value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not a number n or a range m..n.")
-    return int(found[1] or 1), int(found[2])
-
-
-def _number(value: str, wanted: str) -> float:
+    if value == "auto":
+        return None
     try:
         return float(value)
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not {wanted}.") from error
+        raise click.BadParameter(f"{value!r} is not a number or auto.") from error
+
+
+alpha0_option = click.option(
+    "--alpha0",
+    type=alpha0,
+    metavar="NUMBER|auto",
+    default="1.0",
+    show_default=True,
+    help="Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
+)
 
 
 @click.command(short_help="Learn topics from documents.")
@@ -93,33 +98,8 @@ def _number(value: str, wanted: str) -> float:
     show_default=True,
     help="Learn no word in more documents than this: a count, or a share with a point.",
 )
-@click.option(
-    "--stop-words",
-    default="english",
-    show_default=True,
-    metavar="english|none|FILE",
-    help="Words to leave out: scikit-learn's English list, none, or a file with one a line.",
-)
-@click.option(
-    "--token-pattern",
-    help="Regular expression of a word. [default: two or more letters of any script]",
-)
-@click.option(
-    "--ngrams",
-    type=ngram_range,
-    metavar="N|M..N",
-    default="1",
-    show_default=True,
-    help="Longest run of words that counts as one, or shortest..longest.",
-)
-@click.option(
-    "--alpha0",
-    type=alpha0,
-    metavar="NUMBER|auto",
-    default="1.0",
-    show_default=True,
-    help="Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
-)
+@text_options
+@alpha0_option
 @click.option(
     "--warmup-documents",
     type=click.IntRange(min=1),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.fit import alpha0, ngram_range
+from streamlda.cli.fit import alpha0_option
 from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
 from streamlda.cli.site_share import share
 from streamlda.cli.sources import check_output
-from streamlda.cli.words import public_words
+from streamlda.cli.words import public_words, text_options
 
 if TYPE_CHECKING:
     from streamlda.vocabulary import Vocabulary
@@ -107,25 +107,7 @@ def _weights(value: str | None) -> list[float] | None:
 @click.option(
     "--hash-bits", type=click.IntRange(1, 22), help="Hash words to 2^BITS columns instead."
 )
-@click.option(
-    "--stop-words",
-    default="english",
-    show_default=True,
-    metavar="english|none|FILE",
-    help="Words to leave out: scikit-learn's English list, none, or a file with one a line.",
-)
-@click.option(
-    "--token-pattern",
-    help="Regular expression of a word. [default: two or more letters of any script]",
-)
-@click.option(
-    "--ngrams",
-    type=ngram_range,
-    metavar="N|M..N",
-    default="1",
-    show_default=True,
-    help="Longest run of words that counts as one, or shortest..longest.",
-)
+@text_options
 @click.option(
     "--relation",
     type=click.Choice(("add-remove", "replace-one")),
@@ -141,14 +123,7 @@ def _weights(value: str | None) -> list[float] | None:
     help="Bounds of a document's share: a private quantile over all sites, or the largest there "
     "can be.",
 )
-@click.option(
-    "--alpha0",
-    type=alpha0,
-    metavar="NUMBER|auto",
-    default="1.0",
-    show_default=True,
-    help="Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
-)
+@alpha0_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),

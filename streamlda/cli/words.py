@@ -1,12 +1,56 @@
-"""Which words a command takes, from its options; no document is read."""
+"""Which words a command takes, and the options that say so; no document is read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 if TYPE_CHECKING:
     from streamlda.analysis import TextAnalyzer
     from streamlda.vocabulary import Vocabulary
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def ngram_range(value: str) -> tuple[int, int]:
+    """Return shortest and longest run for ``2`` (1 to 2) or ``2..3``."""
+    found = re.fullmatch(r"(?:(\d+)\.\.)?(\d+)", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a number n or a range m..n.")
+    return int(found[1] or 1), int(found[2])
+
+
+def text_options(command: Command) -> Command:
+    """Add the options that `text_analyzer` reads."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--stop-words",
+                default="english",
+                show_default=True,
+                metavar="english|none|FILE",
+                help="Words to leave out: scikit-learn's English list, none, or a file with one a "
+                "line.",
+            ),
+            click.option(
+                "--token-pattern",
+                help="Regular expression of a word. [default: two or more letters of any script]",
+            ),
+            click.option(
+                "--ngrams",
+                type=ngram_range,
+                metavar="N|M..N",
+                default="1",
+                show_default=True,
+                help="Longest run of words that counts as one, or shortest..longest.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
 
 
 def public_words(settings: dict[str, Any]) -> Vocabulary | None:
