@@ -114,10 +114,13 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     np.testing.assert_array_equal(found.components, machine.components[order])
 
 
-def test_a_single_pass_over_a_large_corpus_has_a_schedule_of_its_own():
-    def schedule(passes):
-        found = refined_module._steps_of(150_000, passes)
-        return found.sweeps, found.start_flatness, found.annealing, found.annealing_steps
+def test_a_large_corpus_has_a_schedule_of_its_own():
+    def schedule(documents, passes):
+        found = refined_module._steps_of(documents, passes)
+        assert found.start_flatness == 0.5
+        steps = found.step_offset, found.step_exponent
+        return steps, found.sweeps, found.annealing, found.annealing_steps
 
-    assert schedule(1) == (4, 0.7, 0.85, 75)
-    assert schedule(2) == (3, 0.5, 0.8, 150)
+    assert schedule(150_000, 1) == ((1.0, 0.65), 4, 0.85, 112)
+    assert schedule(150_000, 2) == ((1.0, 0.65), 4, 0.85, 200)
+    assert schedule(149_999, 1) == ((10.0, 0.7), 3, 0.8, 75)

@@ -58,18 +58,21 @@ SMALL_CORPUS = 10_000
 SWEEPS, LARGE_CORPUS = 20, 50_000
 
 #: Steps that the passes over a small corpus make up, over a large one, and over others; the most
-#: passes; and from how many documents on one is enough, annealed from a flatter start.
+#: passes; and from how many documents on one is enough.
 SMALL_STEPS, LARGE_STEPS, STEPS, MOST_PASSES = 500, 400, 800, 20
 ONE_PASS_DOCUMENTS = 150_000
 
 #: Share of the background in the topics of the first step, and steps until it is 0 (half of all
-#: steps, if these are fewer). A single E-step is cut short after so many sweeps: shares that are
+#: steps, if these are fewer: topics that are still held near the background at the end were never
+#: sharp). A single E-step is cut short after so many sweeps: shares that are
 #: not yet sharp make topics more coherent, at the cost of a percent of perplexity.
 ANNEALING, SMALL_ANNEALING, ANNEALING_STEPS = 0.8, 0.6, 200
 START_FLATNESS, E_STEPS = 0.5, 3
 
-#: The same for a single pass over a large corpus.
-ONE_PASS_ANNEALING, ONE_PASS_FLATNESS, ONE_PASS_E_STEPS = 0.85, 0.7, 4
+#: Over a corpus that is large enough for one pass, the first steps are as long as can be, more of
+#: the background stays at first, and up to three quarters of the steps are annealed.
+ONE_PASS_STEPS = {"step_offset": 1.0, "step_exponent": 0.65, "annealing": 0.85, "sweeps": 4}
+ANNEALED, ONE_PASS_ANNEALED = 0.5, 0.75
 
 #: With fewer steps in all, topics may end nearer to the background than they began.
 LEAST_STEPS = 100
@@ -204,20 +207,16 @@ def _step_documents(n_documents: int) -> int:
 def _steps_of(n_documents: int, passes: int) -> RefinementSettings:
     size = _step_documents(n_documents)
     steps = -(-passes * n_documents // size)
-    # Topics that are still held near the background at the end were never sharp: with few steps in
-    # all, half of them must come after the annealing.
-    annealed = min(ANNEALING_STEPS, steps // 2)
-    flat, sweeps = START_FLATNESS, E_STEPS
-    if passes == 1 and n_documents >= ONE_PASS_DOCUMENTS:
-        flat, sweeps, annealing = ONE_PASS_FLATNESS, ONE_PASS_E_STEPS, ONE_PASS_ANNEALING
-    else:
-        annealing = SMALL_ANNEALING if n_documents < SMALL_CORPUS else ANNEALING
+    annealed, given = ANNEALED, {"annealing": ANNEALING, "sweeps": E_STEPS}
+    if n_documents < SMALL_CORPUS:
+        given["annealing"] = SMALL_ANNEALING
+    elif n_documents >= ONE_PASS_DOCUMENTS:
+        annealed, given = ONE_PASS_ANNEALED, ONE_PASS_STEPS
     return RefinementSettings(
         batch_documents=size,
-        sweeps=sweeps,
-        start_flatness=flat,
-        annealing=annealing,
-        annealing_steps=annealed,
+        start_flatness=START_FLATNESS,
+        annealing_steps=min(ANNEALING_STEPS, int(annealed * steps)),
+        **given,  # type: ignore[arg-type]
     )
 
 
