@@ -341,7 +341,10 @@ class PrivateLearner:
         engine, stage = self.engine, self.engine.stage
         (documents,) = intent.cohort.documents
         found = (documents.stream, documents.start, documents.stop, intent.description)
-        wanted = stage and (self.releaser.stream, stage.first, stage.last, stage.name)
+        # A clock or the end of the stream may have ended the stage before its last place.
+        early = stage is not None and engine.places <= documents.stop < stage.last
+        last = documents.stop if early else stage and stage.last
+        wanted = stage and (self.releaser.stream, stage.first, last, stage.name)
         released = self.releaser.stored(intent)
         lost_prefix = self.settings.mode == "prefix" and released is None
         if stage is None or found != wanted or stage.name == PREFIX or lost_prefix:
@@ -356,6 +359,8 @@ class PrivateLearner:
             engine.abandon_window(documents.stop)
             return left
         engine.skip(left)
+        if early:
+            engine.end_stage()
         self._accept(released.arrays, engine.snapshot)
         return left
 

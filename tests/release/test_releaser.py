@@ -29,6 +29,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
+from streamlda.release.engine import PrivateEngine
 from streamlda.release.releaser import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
@@ -394,3 +395,52 @@ def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
     ]
     with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
         learner_of(settings, Releaser(), seconds_per_snapshot=0.0)
+
+
+@pytest.mark.parametrize("read_after_saving", [0, 700])
+def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
+    tmp_path: Path, read_after_saving: int
+) -> None:
+    now = [0.0]
+    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+    timed: dict[str, Any] = {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner.add(documents(2000))
+        saved = learner.engine.state()
+        learner.add(documents(read_after_saving))
+        now[0] = 88.0
+        learner.tick()
+        assert ledger.last_intent is not None
+        again = learner_of(settings, Releaser(ledger=ledger), **timed)
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == read_after_saving
+        for each in (learner, again):
+            assert each.engine.stage is not None
+            assert each.engine.stage.name == "triples"
+            assert each.engine.places == each.engine.stage.first == 2000 + read_after_saving
+        again.add(documents(1500))
+        now[0] = 200.0
+        again.tick()
+    (snapshot,) = again.snapshots
+    assert [s.last for s in snapshot.stages] == [1999 + read_after_saving, 3499 + read_after_saving]
+
+
+def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
+    tmp_path: Path,
+) -> None:
+    now = [0.0]
+    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+    timed: dict[str, Any] = {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner.add(documents(2000))
+        now[0] = 88.0
+        learner.tick()
+        assert ledger.last_intent is not None
+        ahead = learner_of(settings, Releaser(), **timed)
+        ahead.add(documents(2001))
+        other = learner_of(settings, Releaser(ledger=ledger), **timed)
+        other.engine = ahead.engine
+        with pytest.raises(LedgerError, match="the one release that comes next"):
+            other.catch_up(ledger.last_intent)
