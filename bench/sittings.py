@@ -78,7 +78,7 @@ def merged(stored: Json | None, header: Json, named: Sequence[Case], fresh: bool
     Raises
     ------
     SystemExit
-        If the stored result is of another machine, corpus or size.
+        If the stored result is of another machine, corpus or size, or of other libraries.
     """
     wanted = {c.label: {"task": c.task, "parameters": c.parameters} for c in named}
     if stored is None:
@@ -102,6 +102,9 @@ def merged(stored: Json | None, header: Json, named: Sequence[Case], fresh: bool
 def compared_headers(stored: Json, header: Json) -> Iterator[tuple[str, Any, Any]]:
     for name in SAME_MACHINE:
         yield name, stored["machine"][name], header["machine"][name]
+    before, now = stored["versions"], header["versions"]
+    for name in sorted((before.keys() | now.keys()) - {"commit", "streamlda"}):
+        yield f"version of {name}", before.get(name), now.get(name)
     yield "quick", stored["quick"], header["quick"]
     yield "corpus", stored["corpus"]["sha256"], header["corpus"]["sha256"]
 

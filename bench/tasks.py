@@ -84,10 +84,10 @@ def max_rss_bytes(who: int) -> int:
 
 def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let numba fill its cache, so that no measured process compiles."""
-    from streamlda import engine, evaluation, simulate
+    from streamlda import engine, estimator, evaluation, simulate
 
     meter.started()
-    return {"modules": [module.__name__ for module in (engine, evaluation, simulate)]}
+    return {"modules": [m.__name__ for m in (engine, estimator, evaluation, simulate)]}
 
 
 def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:

@@ -79,12 +79,11 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         than 200, and with another solver. With `epsilon` it refines by rounds of rows of their own
         where that helps (`streamlda.release.refinement`).
         0 leaves spectral topics. A number is for `fit` alone, without `epsilon`.
-    refinement_sweeps : int or "auto", default "auto"
+    refinement_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last
-        third of the sweeps is averaged, and `alpha_` is fitted to them. ``"auto"`` takes 20 for
-        10,000 to 50,000 rows of whole counts and automatic passes, else none
-        (`streamlda.refinement.refined`). A number takes whole counts, is not for `partial_fit`
-        and not with `epsilon`.
+        third of the sweeps is averaged, and `alpha_` is fitted to them. They lower perplexity, at
+        several times the time (`streamlda.refinement.refined`); they take whole counts, and are
+        not for `partial_fit` and not with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of the random maps, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
@@ -219,7 +218,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         warmup_documents: int | None = None,
         oversampling: int = 50,
         refinement_passes: int | str = "auto",
-        refinement_sweeps: int | str = "auto",
+        refinement_sweeps: int = 0,
         random_state: Any = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -320,7 +319,8 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             raise InvalidSettingError(
                 "passes and sweeps go over all documents again, which partial_fit must not keep, "
                 f"got refinement_passes={self.refinement_passes} "
-                f"refinement_sweeps={self.refinement_sweeps}; set them to 'auto' or 0, or call fit"
+                f"refinement_sweeps={self.refinement_sweeps}; set passes to 'auto' and sweeps to "
+                "0, or call fit"
             )
         reset = not (hasattr(self, "_engine") or hasattr(self, "_private"))
         private = self._asks_for_privacy(users)
@@ -486,7 +486,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             found = engine.snapshot()
             if any(asked):
                 seed = settings.seed % 2**63
-                much = {"passes": asked.passes or 0, "sweeps": asked.sweeps or 0}
+                much = {"passes": asked.passes or 0, "sweeps": asked.sweeps}
                 found = refined(found, batch, **much, seed=seed)
             self._engine, self._model = engine, found
         self.__dict__.pop("_private", None)

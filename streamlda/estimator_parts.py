@@ -42,12 +42,13 @@ class Refining(NamedTuple):
 
     Attributes
     ----------
-    passes, sweeps : int or None
+    passes : int or None
         None leaves it to the number of documents, and to whether they follow the model.
+    sweeps : int
     """
 
     passes: int | None
-    sweeps: int | None
+    sweeps: int
 
 
 NO_REFINEMENT = Refining(0, 0)
@@ -66,7 +67,7 @@ class Asked:
     warmup_documents: int | None
     oversampling: int
     refinement_passes: int | str
-    refinement_sweeps: int | str
+    refinement_sweeps: int
     random_state: Any
     epsilon: float | None
     delta: float | None
@@ -101,16 +102,15 @@ class Asked:
                 "refinement_passes must be a whole number >= 0 or 'auto', got "
                 f"refinement_passes={passes!r}; 0 leaves the refinement out"
             )
-        if sweeps != "auto" and not (isinstance(sweeps, Integral) and sweeps >= 0):
+        if not (isinstance(sweeps, Integral) and sweeps >= 0):
             raise InvalidSettingError(
-                "refinement_sweeps must be a whole number >= 0 or 'auto', got "
+                "refinement_sweeps must be a whole number >= 0, got "
                 f"refinement_sweeps={sweeps!r}; 0 leaves them out"
             )
         possible = self.epsilon is None and self.solver == WHITENED_TENSOR
         found = Refining(
             (None if possible else 0) if passes == "auto" else int(passes),
-            # Who says how many passes says how many sweeps.
-            (None if possible and passes == "auto" else 0) if sweeps == "auto" else int(sweeps),
+            int(sweeps),
         )
         if self.epsilon is not None and any(found):
             raise InvalidSettingError(

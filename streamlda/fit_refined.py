@@ -10,7 +10,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine import Engine
 from streamlda.engine_settings import EngineSettings
 from streamlda.model import TopicModel
-from streamlda.refinement.refined import refined, sweeps_for
+from streamlda.refinement.refined import refined
 from streamlda.refining_engine import RefiningEngine, needed_passes
 
 #: Of documents at hand, so many make the spectral topics that are refined over all of them. On
@@ -23,7 +23,7 @@ def fit_refined(
     settings: EngineSettings,
     documents: DocumentBatch,
     passes: int | None = None,
-    sweeps: int | None = None,
+    sweeps: int = 0,
 ) -> tuple[Engine, TopicModel]:
     """Learn refined topics from documents that are at hand.
 
@@ -37,9 +37,8 @@ def fit_refined(
     documents : DocumentBatch
     passes : int, optional
         `needed_passes` by default.
-    sweeps : int, optional
-        Of Gibbs sampling; counts must be whole then. By default `sweeps_for` so many documents, if
-        there are passes.
+    sweeps : int, default 0
+        Of Gibbs sampling; counts must be whole then.
 
     Returns
     -------
@@ -59,8 +58,6 @@ def fit_refined(
     engine.add(documents.rows(0, start))
     model = engine.snapshot()
     passes = needed_passes(model, n) if passes is None else passes
-    if sweeps is None:
-        sweeps = sweeps_for(n) if passes else 0
     if not passes:
         if start < len(documents):
             engine.add(documents.rows(start, len(documents)))

@@ -11,6 +11,7 @@ release of their own (`WordsToSelect`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -173,6 +174,9 @@ class Ingestion(Generic[LearnerT]):
         Whether every reject and every blank line becomes an empty row at its own place, so that
         replacing a record leaves all others at their rows. Blocks are still cut by characters:
         what counts is the number of a row in the stream, not in its batch.
+    block_documents : int, optional
+        Rows of a block, whatever their length: where a clock is looked at between blocks, their
+        ends must not depend on what documents say. By default up to 4096, fewer long ones.
 
     Attributes
     ----------
@@ -195,6 +199,7 @@ class Ingestion(Generic[LearnerT]):
         on_progress: Callable[[Counts], None] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
         blanks: bool = False,
+        block_documents: int | None = None,
     ) -> None:
         if max_documents is not None and max_documents < 1:
             raise InvalidSettingError(
@@ -212,6 +217,9 @@ class Ingestion(Generic[LearnerT]):
         self._on_progress = on_progress or (lambda counts: None)
         self._on_reject = on_reject or (lambda reject: None)
         self._blanks = blanks
+        self._block: tuple[int, float] = (BLOCK_DOCUMENTS, BLOCK_CHARACTERS)
+        if block_documents is not None:
+            self._block = block_documents, math.inf
         self._has_users = False
         self._words = vocabulary if isinstance(vocabulary, WordsToLearn) else None
         self._votes = vocabulary if isinstance(vocabulary, WordsToSelect) else None
@@ -326,7 +334,7 @@ class Ingestion(Generic[LearnerT]):
     def _held_enough(self) -> bool:
         if self._vocabulary is None and self._words is not None:
             return self._held.has(self._words.documents, VOCABULARY_CHARACTERS)
-        return self._held.has(BLOCK_DOCUMENTS, BLOCK_CHARACTERS)
+        return self._held.has(*self._block)
 
     def _flush(self) -> None:
         """Learn the words first, if that is still to be done, then from all that is held."""
@@ -339,7 +347,7 @@ class Ingestion(Generic[LearnerT]):
         block = _Held()
         for row in held.rows:
             block.add(row)
-            if block.has(BLOCK_DOCUMENTS, BLOCK_CHARACTERS):
+            if block.has(*self._block):
                 self._learn(block, self._vocabulary)
                 block = _Held()
         if block.rows:
@@ -394,7 +402,7 @@ class _Held:
         self.rows.append(row)
         self.characters += len(row.text)
 
-    def has(self, documents: int, characters: int) -> bool:
+    def has(self, documents: int, characters: float) -> bool:
         return len(self.rows) >= documents or self.characters >= characters
 
 

@@ -333,8 +333,9 @@ class RefiningEngine(Engine):
         engine.documents_skipped = int(model.diagnostics["documents_skipped"])
         engine._frequencies = model.background * n
         done = model.diagnostics["refinement"]
-        steps = max(1, int(done.get("steps", 1)))
         size = int(done.get("batch_documents", engine._step_documents))
+        # Without passes, as many as one would have made.
+        steps = max(1, int(done.get("steps", n // size)))
         asked = replace(STEPWISE, batch_documents=size, annealing_steps=0)
         # What a sum of minibatches of this size tends to, see `streamlda.refinement.stepwise`.
         weight = (asked.step_offset + steps) ** asked.step_exponent

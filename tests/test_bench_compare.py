@@ -214,6 +214,7 @@ def test_runs_with_other_parameters_are_dropped(capsys: pytest.CaptureFixture[st
     ("changed", "message"),
     [
         ({"machine": {**HEADER["machine"], "cores": 4}}, "one cores, got stored=2 now=4"),
+        ({"versions": {**HEADER["versions"], "tomotopy": "0.15"}}, "one version of tomotopy, got"),
         ({"quick": True}, "one quick, got stored=False now=True"),
         ({"corpus": {**HEADER["corpus"], "sha256": "1"}}, "one corpus"),
     ],

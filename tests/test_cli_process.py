@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from streamlda.ingest import BLOCK_DOCUMENTS
 from streamlda.model import load
 from streamlda.privacy.ledger_reader import read_report
+from streamlda.release.releaser import CLOCKED_ROWS
 from tests.test_cli import run
 
 STREAMLDA = [sys.executable, "-m", "streamlda"]
@@ -193,6 +195,30 @@ def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, tmp_path
     again = subprocess.run([*STREAMLDA, *map(str, arguments)], input=b"", capture_output=True)
     assert again.returncode == 1
     assert b"stream='stdin'" in again.stderr
+
+
+def test_a_clock_ends_private_stages_at_whole_blocks(planted, tmp_path):
+    """Of a pipe that is slow: no block of the usual size fills up in time."""
+    every = ("--snapshot-every", "100000", "--snapshot-seconds", "2", "--snapshots", "1")
+    process = start(*privately(planted, "-", tmp_path), *every)
+    lines = (planted / "a.txt").read_bytes().splitlines(True)[:40]
+    deadline = time.monotonic() + 60
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        try:
+            process.stdin.write(b"".join(lines))
+            process.stdin.flush()
+        except BrokenPipeError:
+            break
+        time.sleep(0.02)
+    assert process.wait(10) in (0, 1)
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    stop_reading(process)
+    snapshots = read_report(tmp_path / "L")["snapshots"]
+    assert len(snapshots) == 4
+    ends = [each["documents"][0][2] for each in snapshots]
+    assert all(0 < end < BLOCK_DOCUMENTS * 4 and end % CLOCKED_ROWS == 0 for end in ends)
 
 
 @pytest.mark.parametrize(("lines", "made"), [(1300, True), (490, False)])

@@ -369,7 +369,7 @@ def test_a_refinement_is_refused_with_epsilon_and_in_partial_fit(X, options):
         StreamLDA(K, **options).partial_fit(X)
     fitted = fit(X[:100])
     before = fitted.components_.copy()
-    with pytest.raises(InvalidSettingError, match="or 0, or call fit"):
+    with pytest.raises(InvalidSettingError, match="and sweeps to 0, or call fit"):
         fitted.set_params(**options).partial_fit(X)
     np.testing.assert_array_equal(fitted.components_, before)
 
@@ -398,20 +398,15 @@ def made(lda):
     return tuple(lda.to_model().settings.get(f"refinement_{n}", 0) for n in ("passes", "sweeps"))
 
 
-def test_automatic_passes_come_with_automatic_sweeps_of_whole_counts(X, monkeypatch):
+def test_automatic_passes_are_those_that_documents_need(X, monkeypatch):
     monkeypatch.setattr("streamlda.fit_refined.needed_passes", lambda model, n: 1 + n // 1000)
-    monkeypatch.setattr("streamlda.fit_refined.sweeps_for", lambda n: 2 + n // 1000)
     n = len(X.toarray()) // 1000
-    assert made(fit(X, "auto", "auto")) == (1 + n, 2 + n)
     assert made(fit(X, "auto", 0)) == (1 + n, 0)
     assert made(fit(X, "auto", 1)) == (1 + n, 1)
-    # Who says how many passes says how many sweeps.
-    assert made(fit(X, 2, "auto")) == (2, 0)
-    assert made(fit(X, 0, "auto")) == (0, 0)
-    with pytest.warns(UserWarning, match="fractional"):
-        assert made(fit(X * 0.5, "auto", "auto")) == (1 + n, 0)
+    assert made(fit(X, 2, 0)) == (2, 0)
+    assert made(fit(X, 0, 0)) == (0, 0)
     monkeypatch.setattr("streamlda.fit_refined.needed_passes", lambda model, n: 0)
-    assert made(fit(X, "auto", "auto")) == (0, 0)
+    assert made(fit(X, "auto", 0)) == (0, 0)
 
 
 def test_no_passes_leave_private_topics_as_they_are(X):

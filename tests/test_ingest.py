@@ -295,6 +295,25 @@ def test_users_come_with_the_rows_once_the_source_says_whose_they_are(monkeypatc
     assert found.engine.users == [None, ["ann", None], [None, "7"], [None, None]]
 
 
+@pytest.mark.parametrize(("rows", "sizes"), [(None, [2, 3, 2]), (2, [2, 2, 2, 1])])
+def test_blocks_of_rows_end_where_they_do_whatever_documents_say(monkeypatch, rows, sizes):
+    """A clock that is looked at between blocks must not see how long documents are."""
+    monkeypatch.setattr(ingest, "BLOCK_CHARACTERS", 100)
+    monkeypatch.setattr(ingest, "BLOCK_DOCUMENTS", 3)
+    long, short = "apple " * 20, "apple"
+    blocks = []
+
+    class Sizes(Noting):
+        def add(self, batch, users=None):
+            blocks.append(batch.n_documents)
+
+    polls = Poll([short, long, short]), Poll([short] * 3), Poll([short])
+    Ingestion(
+        Scripted(*polls), Vocabulary.given(WORDS), Sizes, blanks=True, block_documents=rows
+    ).run()
+    assert blocks == sizes
+
+
 def test_an_engine_for_a_batch_alone_is_refused_users():
     source = Scripted(Poll(["apple bread dates"], users=["ann"]))
     with pytest.raises(TypeError) as caught:

@@ -169,7 +169,7 @@ def test_sums_by_word_equal_numpy(kind):
     np.testing.assert_allclose(found, slow, rtol=1e-12)
 
     found, slow = np.ones((2, 9, 5))
-    add_tokens(entries, pointers, token_pointers(batch), topics, 0.3, found)
+    add_tokens(batch.word_ids, token_pointers(batch), topics, 0.3, found)
     tokens = batch.counts.astype(np.int64)
     words_of_tokens = np.repeat(batch.word_ids, tokens)
     np.add.at(slow, (words_of_tokens, topics), 0.3)

@@ -6,7 +6,7 @@ import pytest
 import streamlda.refinement.refined as refined_module
 from streamlda.documents import DocumentBatch
 from streamlda.engine import Engine, EngineSettings
-from streamlda.refinement.refined import passes_for, refined, sweeps_for
+from streamlda.refinement.refined import passes_for, refined
 from streamlda.refinement.resampling import Resampling
 from streamlda.refinement.settings import RefinementSettings, ResamplingSettings
 from streamlda.refinement.stepwise import Refinement
@@ -27,24 +27,24 @@ def planted():
 
 
 @pytest.mark.parametrize(
-    ("documents", "passes", "sweeps"),
+    ("documents", "passes"),
     [
-        (0, 20, 0),
-        (1, 20, 0),
-        (1000, 15, 0),
-        (3000, 5, 0),
-        (9999, 5, 0),
-        (10_000, 8, 20),
-        (49_999, 8, 20),
-        (50_000, 4, 0),
-        (100_000, 4, 0),
-        (195_000, 1, 0),
-        (267_000, 1, 0),
-        (10**9, 1, 0),
+        (0, 20),
+        (1, 20),
+        (1000, 15),
+        (3000, 5),
+        (9999, 5),
+        (10_000, 8),
+        (49_999, 8),
+        (50_000, 4),
+        (100_000, 4),
+        (195_000, 1),
+        (267_000, 1),
+        (10**9, 1),
     ],
 )
-def test_passes_and_sweeps_by_the_number_of_documents(documents, passes, sweeps):
-    assert (passes_for(documents), sweeps_for(documents)) == (passes, sweeps)
+def test_passes_by_the_number_of_documents(documents, passes):
+    assert passes_for(documents) == passes
 
 
 def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
@@ -58,8 +58,11 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     assert passes == sorted(passes, reverse=True)
 
 
-@pytest.mark.parametrize(("copies", "annealing", "size"), [(1, 0.6, 30), (29, 0.8, 101)])
-def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size):
+@pytest.mark.parametrize(
+    ("copies", "annealing", "size", "steps"),
+    [(1, 0.6, 30, (10.0, 0.7)), (29, 0.85, 101, (1, 0.65))],
+)
+def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, steps):
     """A corpus of 350 documents takes gentler steps than one of 10,150: each is told apart."""
     documents, model = planted
     batch = DocumentBatch.joined([documents] * copies)
@@ -71,6 +74,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size):
             "start_flatness": 0.5,
             "annealing": annealing,
             "annealing_steps": -(-len(batch) // size) // 2,
+            **dict(zip(("step_offset", "step_exponent"), steps, strict=True)),
         }
         machine = Refinement(
             *(model.components, model.alpha, model.background),
@@ -114,13 +118,21 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     np.testing.assert_array_equal(found.components, machine.components[order])
 
 
-def test_a_large_corpus_has_a_schedule_of_its_own():
-    def schedule(documents, passes):
-        found = refined_module._steps_of(documents, passes)
-        assert found.start_flatness == 0.5
-        steps = found.step_offset, found.step_exponent
-        return steps, found.sweeps, found.annealing, found.annealing_steps
-
-    assert schedule(150_000, 1) == ((1.0, 0.65), 4, 0.85, 112)
-    assert schedule(150_000, 2) == ((1.0, 0.65), 4, 0.85, 200)
-    assert schedule(149_999, 1) == ((10.0, 0.7), 3, 0.8, 75)
+@pytest.mark.parametrize(
+    ("documents", "passes", "steps", "sweeps", "annealing", "annealed"),
+    [
+        (9999, 5, (10.0, 0.7), 3, 0.6, 200),
+        (10_000, 2, (1.0, 0.65), 3, 0.85, 100),
+        (49_999, 8, (1.0, 0.65), 3, 0.85, 200),
+        (149_999, 1, (10.0, 0.7), 3, 0.8, 75),
+        (150_000, 1, (1.0, 0.65), 4, 0.85, 112),
+        (150_000, 2, (1.0, 0.65), 4, 0.85, 200),
+    ],
+)
+def test_corpora_of_different_size_have_different_steps(
+    documents, passes, steps, sweeps, annealing, annealed
+):
+    found = refined_module._steps_of(documents, passes)
+    assert (found.step_offset, found.step_exponent) == steps
+    assert (found.sweeps, found.annealing, found.annealing_steps) == (sweeps, annealing, annealed)
+    assert found.start_flatness == 0.5

@@ -391,6 +391,13 @@ def test_documents_at_hand_are_refined_over_all_of_them(planted, documents, monk
     assert matched_l1_error(planted.components, after.components).mean < errors[1]
 
 
+def test_an_engine_of_a_model_of_sweeps_alone_has_made_the_steps_of_a_pass(documents):
+    _, model = fit_refined(asked(), documents, passes=0, sweeps=2)
+    learner = RefiningEngine.of_model(asked(), model)
+    counters = learner.state()[1]["refinement"]["stepwise"]["counters"]
+    assert counters["steps"] == model.documents_seen // learner._step_documents > 1
+
+
 def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
     """After t steps a minibatch counts (10 + t + 1)^-0.7, as in a stream."""
     _, model = fit_refined(asked(), documents)

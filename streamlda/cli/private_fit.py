@@ -90,7 +90,7 @@ class PrivateRun:
         """
         from streamlda.errors import InsufficientDataError
         from streamlda.ingest import Ingestion
-        from streamlda.release.releaser import Releaser
+        from streamlda.release.releaser import CLOCKED_ROWS, Releaser
         from streamlda.release.terms import check_first_price
 
         settings, selection = self._settings()
@@ -102,13 +102,25 @@ class PrivateRun:
             source = self.open_source()
             opened.callback(source.close)
             progress = opened.enter_context(PlacesProgress(source, self.quiet))
+            learners: list[PrivateLearner] = []
+
+            def make_learner(words: Vocabulary) -> PrivateLearner:
+                learners.append(self._learner(words, settings, releaser, ingestion.stop))
+                return learners[-1]
+
+            def after_poll(counts: Counts) -> None:
+                progress.show(counts)
+                for learner in learners:
+                    learner.tick()
+
             ingestion: Ingestion[PrivateLearner] = Ingestion(
                 source,
                 self._words_to_select(selection, releaser) if selection else self._given(),
-                lambda words: self._learner(words, settings, releaser, ingestion.stop),
+                make_learner,
                 max_documents=self.max_documents,
-                on_progress=progress.show,
+                on_progress=after_poll,
                 blanks=True,
+                block_documents=CLOCKED_ROWS if self.options["snapshot_seconds"] else None,
             )
             signals.call(ingestion.stop)
             ingested: Ingested[PrivateLearner] | None = None

@@ -62,7 +62,8 @@ OPTIONS = (
     click.option(
         "--snapshot-seconds",
         type=click.FloatRange(min=0, min_open=True),
-        help="Publish one after so much time, too, if that comes first. [default: never]",
+        help="Publish one after so much time, too, if that comes first; stages end at multiples of "
+        "64 records then. [default: never]",
     ),
     click.option(
         "--mode",

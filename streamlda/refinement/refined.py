@@ -1,36 +1,33 @@
 """A topic model refined over documents that are at hand: passes of steps, then sweeps.
 
-`passes_for` and `sweeps_for` say how many suit so many documents. Medians of three seeds (five of
-kos and of what has sweeps on 20 newsgroups, two of tomotopy on the abstracts), V = 8000 (kos 6874),
-against 200 sweeps of tomotopy, which starts at random; time is processor time of one thread with
-the spectral start, as a share of tomotopy's:
+`passes_for` says how many passes suit so many documents; sweeps are made only where they are asked
+for. Medians of five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy, which starts at
+random; times are in bench/README.md (``python -m bench compare``):
 
-============= ========= == =================== ========== ===== ========= ====
-corpus        documents K  topics              perplexity NPMI  diversity time
-============= ========= == =================== ========== ===== ========= ====
-kos           3087      20 spectral            1883       0.202 0.61      1/20
-..                         5 passes            1660       0.211 0.70      1/9
-..                         tomotopy            1718       0.200 0.68      1
-20 newsgroups 16,962    20 spectral            1350       0.207 0.72      1/50
-..                         8 passes            1018       0.291 0.75      1/12
-..                         8 passes, 20 sweeps 1021       0.302 0.77      1/5
-..                         tomotopy            1022       0.297 0.82      1
-abstracts     195,000   50 spectral            1648       0.169 0.45      1/80
-..                         1 pass              1385       0.176 0.81      1/80
-..                         2 passes            1368       0.183 0.77      1/40
-..                         2 passes, 10 sweeps 1317       0.177 0.72      1/14
-..                         tomotopy            1285       0.176 0.64      1
-============= ========= == =================== ========== ===== ========= ====
+============= ========= == =================== ========== ===== =========
+corpus        documents K  topics              perplexity NPMI  diversity
+============= ========= == =================== ========== ===== =========
+kos           3087      20 spectral            1876       0.185 0.61
+..                         5 passes            1660       0.211 0.70
+..                         tomotopy            1717       0.201 0.68
+20 newsgroups 16,962    20 spectral            1379       0.207 0.70
+..                         8 passes            1012       0.298 0.81
+..                         tomotopy            1013       0.288 0.86
+abstracts     195,000   50 spectral            1648       0.163 0.45
+..                         1 pass              1379       0.183 0.81
+..                         2 passes, 10 sweeps 1311       0.180 0.76
+..                         tomotopy            1284       0.178 0.64
+============= ========= == =================== ========== ===== =========
 
-Spectral rows are one seed. Coherence differs by 0.005 (abstracts) to 0.015 (20 newsgroups) between
-seeds, more than most settings change it.
+Spectral rows are of three seeds. Coherence differs by 0.005 (abstracts) to 0.015 (20 newsgroups)
+between seeds, more than most settings change it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,29 +47,49 @@ AVERAGED_SWEEPS = 3
 STEPS_PER_PASS = 100
 FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
 
-#: A corpus with fewer documents is annealed more gently, and takes no sweeps: the statistic of few
-#: documents is noisy, which anneals by itself, and draws of few tokens are noisier than means.
-SMALL_CORPUS = 10_000
+#: Most steps until the annealing ends, most passes, and the share of the background in the topics
+#: that all begin from.
+ANNEALING_STEPS, MOST_PASSES, START_FLATNESS = 200, 20, 0.5
 
-#: Sweeps that suit a corpus that is neither small nor large; a large one needs none.
-SWEEPS, LARGE_CORPUS = 20, 50_000
 
-#: Steps that the passes over a small corpus make up, over a large one, and over others; the most
-#: passes; and from how many documents on one is enough.
-SMALL_STEPS, LARGE_STEPS, STEPS, MOST_PASSES = 500, 400, 800, 20
-ONE_PASS_DOCUMENTS = 150_000
+class Schedule(NamedTuple):
+    """How a corpus is refined that has so many documents or more.
 
-#: Share of the background in the topics of the first step, and steps until it is 0 (half of all
-#: steps, if these are fewer: topics that are still held near the background at the end were never
-#: sharp). A single E-step is cut short after so many sweeps: shares that are
-#: not yet sharp make topics more coherent, at the cost of a percent of perplexity.
-ANNEALING, SMALL_ANNEALING, ANNEALING_STEPS = 0.8, 0.6, 200
-START_FLATNESS, E_STEPS = 0.5, 3
+    Parameters
+    ----------
+    documents : int
+    steps : int or None
+        That all passes make up, about; None for one pass.
+    annealing : float
+        Share of the background in the topics of the first step.
+    annealed : float
+        Share of the steps until it is 0, at most `ANNEALING_STEPS`: topics that are still held near
+        the background at the end were never sharp.
+    sweeps : int
+        Of an E-step, which is cut short: shares that are not yet sharp make topics more coherent,
+        at the cost of a percent of perplexity.
+    step_offset, step_exponent : float
+    """
 
-#: Over a corpus that is large enough for one pass, the first steps are as long as can be, more of
-#: the background stays at first, and up to three quarters of the steps are annealed.
-ONE_PASS_STEPS = {"step_offset": 1.0, "step_exponent": 0.65, "annealing": 0.85, "sweeps": 4}
-ANNEALED, ONE_PASS_ANNEALED = 0.5, 0.75
+    documents: int
+    steps: int | None
+    annealing: float
+    annealed: float
+    sweeps: int
+    step_offset: float = 10.0
+    step_exponent: float = 0.7
+
+
+#: The statistic of few documents is noisy, which anneals by itself. Long first steps suit one pass
+#: over many documents; of fewer, they suited 20 newsgroups (perplexity 1012 in place of 1019, NPMI
+#: 0.298 in place of 0.289), not 30,000 of the abstracts (1626 in place of 1602, 0.163 in place of
+#: 0.178; 200 sweeps of tomotopy had 1610 and 0.167).
+SCHEDULES = (
+    Schedule(0, 500, annealing=0.6, annealed=0.5, sweeps=3),
+    Schedule(10_000, 800, 0.85, 0.5, 3, step_offset=1.0, step_exponent=0.65),
+    Schedule(50_000, 400, 0.8, 0.5, 3),
+    Schedule(150_000, None, 0.85, 0.75, 4, step_offset=1.0, step_exponent=0.65),
+)
 
 #: With fewer steps in all, topics may end nearer to the background than they began.
 LEAST_STEPS = 100
@@ -81,31 +98,22 @@ LEAST_STEPS = 100
 _BY_TOPIC = ("eigenvalues", "eigenvalue_noise", "topic_supported")
 
 
-def passes_for(n_documents: int) -> int:
-    """Return how many passes over so many documents topics need: those that make so many steps.
+def schedule_for(n_documents: int) -> Schedule:
+    """Return the schedule for so many documents."""
+    return next(found for found in reversed(SCHEDULES) if n_documents >= found.documents)
 
-    500 below 10,000 documents, which are five passes, and below 3000 documents, of which a step
-    takes 30, up to twenty; 800 below 50,000, which are eight passes; 400 beyond, which are four
-    over 100,000. One pass is made from 150,000 on.
+
+def passes_for(n_documents: int) -> int:
+    """Return how many passes over so many documents topics need, by `SCHEDULES`.
+
+    Five below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
+    50,000; four beyond, and one from 150,000 on.
     """
-    if n_documents >= ONE_PASS_DOCUMENTS:
+    wanted = schedule_for(n_documents).steps
+    if wanted is None:
         return 1
-    if n_documents < SMALL_CORPUS:
-        wanted = SMALL_STEPS
-    else:
-        wanted = STEPS if n_documents < LARGE_CORPUS else LARGE_STEPS
     passes = round(wanted * _step_documents(n_documents) / max(n_documents, 1))
     return min(max(passes, 1), MOST_PASSES)
-
-
-def sweeps_for(n_documents: int) -> int:
-    """Return how many sweeps after `passes_for` pay: 20 from 10,000 to 50,000 documents, else 0.
-
-    They make topics more coherent, and take about twice as long as the passes. In a smaller
-    corpus, or a larger one, what they add to coherence is less than what two seeds differ by; over
-    200,000 documents ten of them still lower perplexity by 4 %.
-    """
-    return SWEEPS if SMALL_CORPUS <= n_documents < LARGE_CORPUS else 0
 
 
 def refined(
@@ -114,10 +122,10 @@ def refined(
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
     First `Refinement` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), annealed over half of all steps but no more than 200. Then
-    `Resampling` draws topics of all tokens `sweeps` times, and makes the topics of the mean of the
-    last three sweeps, or the last third; alpha follows them. Documents of fewer than 3 tokens are
-    passed over, as the engine does. Equal arguments give equal results for any number of threads.
+    (30 at least, 1000 at most), as `SCHEDULES` says. Then `Resampling` draws topics of all
+    tokens `sweeps` times, and makes the topics of the mean of the last three sweeps, or the last
+    third; alpha follows them. Documents of fewer than 3 tokens are passed over, as the engine does.
+    Equal arguments give equal results for any number of threads.
 
     Parameters
     ----------
@@ -150,8 +158,8 @@ def refined(
     Notes
     -----
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
-    and 32 MiB for passes; for sweeps 32 V K, 2 bytes a token and 8 an entry of the documents, and
-    a copy of these if some are too short.
+    and 32 MiB for passes; for sweeps 32 V K, 2 bytes a token and 8 an entry of the documents, 24 K
+    a token of the longest document, and a copy of the documents if some are too short.
     """
     at_least("passes", passes, 0)
     at_least("sweeps", sweeps, 0)
@@ -205,18 +213,16 @@ def _step_documents(n_documents: int) -> int:
 
 
 def _steps_of(n_documents: int, passes: int) -> RefinementSettings:
-    size = _step_documents(n_documents)
+    size, found = _step_documents(n_documents), schedule_for(n_documents)
     steps = -(-passes * n_documents // size)
-    annealed, given = ANNEALED, {"annealing": ANNEALING, "sweeps": E_STEPS}
-    if n_documents < SMALL_CORPUS:
-        given["annealing"] = SMALL_ANNEALING
-    elif n_documents >= ONE_PASS_DOCUMENTS:
-        annealed, given = ONE_PASS_ANNEALED, ONE_PASS_STEPS
     return RefinementSettings(
         batch_documents=size,
+        sweeps=found.sweeps,
+        step_offset=found.step_offset,
+        step_exponent=found.step_exponent,
         start_flatness=START_FLATNESS,
-        annealing_steps=min(ANNEALING_STEPS, int(annealed * steps)),
-        **given,  # type: ignore[arg-type]
+        annealing=found.annealing,
+        annealing_steps=min(ANNEALING_STEPS, int(found.annealed * steps)),
     )
 
 

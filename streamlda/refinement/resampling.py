@@ -46,7 +46,7 @@ from streamlda.kernels.refinement import (
 from streamlda.refinement.alpha import fit_alpha
 from streamlda.refinement.given import checked_topics
 from streamlda.refinement.settings import ResamplingSettings
-from streamlda.refinement.stepwise import MOST_SHARES, blocks, by_word
+from streamlda.refinement.stepwise import MOST_SHARES, blocks
 
 Array = NDArray[np.float64]
 
@@ -177,7 +177,7 @@ class Resampling:
         made._mean = np.array(arrays["mean"]) if "mean" in arrays else None
         made._counts = np.zeros((documents.n_features, len(made.alpha)))
         for part in made._minibatches():
-            made._add(part, by_word(part.rows), 1.0)
+            made._add(part, 1.0)
         return made
 
     def _take(self, documents: DocumentBatch, n_words: int) -> None:
@@ -237,27 +237,24 @@ class Resampling:
                     *(self.settings.seed, at, part.topics),
                 )
                 at += rows.n_documents
-            self._add(minibatch, by_word(minibatch.rows), 1.0)
+            self._add(minibatch, 1.0)
 
     def _sweep(self) -> None:
         at_least = np.zeros((len(self.alpha), len(self._longer)), dtype=np.int64)
         for part in self._minibatches():
-            entries = by_word(part.rows)
-            self._add(part, entries, -1.0)
+            self._add(part, -1.0)
             words, running = self._spread(self._counts, self.settings.smoothing)
             resample_topics(
                 *(part.rows.word_ids, part.rows.row_pointers, part.token_pointers, words, running),
                 *(self.settings.seed, part.first, self.sweeps + 1, part.topics),
             )
-            self._add(part, entries, 1.0)
+            self._add(part, 1.0)
             tally_topics(part.rows.row_pointers, part.token_pointers, part.topics, at_least)
         self.alpha = fit_alpha(at_least, self._longer, self.alpha)
 
-    def _add(
-        self, part: _Minibatch, entries: tuple[NDArray[np.int64], NDArray[np.int64]], sign: float
-    ) -> None:
+    def _add(self, part: _Minibatch, sign: float) -> None:
         """Put the tokens of a minibatch into the counts, or take them out (sign -1); exact."""
-        add_tokens(*entries, part.token_pointers, part.topics, sign, self._counts)
+        add_tokens(part.rows.word_ids, part.token_pointers, part.topics, sign, self._counts)
 
     def _spread(
         self, counts: Array, smoothing: float

@@ -47,7 +47,9 @@ def posterior_mean(sums: Array, stddev: Array, background: Array, tokens: Array)
         group_sums = sums[group].ravel()
         scales = np.outer(background[group], tokens).ravel()
         noise = np.repeat(stddev[group], K)
-        some = slice(None, None, -(-len(group_sums) // FITTED))
+        # Of all topics: every so many words.
+        fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))
+        some = (fitted[:, None] * K + np.arange(K)).ravel()
         likelihood = _likelihood(group_sums[some], scales[some], noise[some])
         prior = np.full(len(LIFTS), 1 / len(LIFTS))
         for _ in range(FIT_STEPS):

@@ -41,13 +41,16 @@ RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
 #: the stage is filled.
 LEAST_LAST_STAGE = 0.5
 
+#: Rows of a batch where a clock ends stages: these end at multiples of it, whatever rows hold.
+CLOCKED_ROWS = 64
+
 
 def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
     """Return the terms of a ledger for a run: what all its releases may cost one unit."""
     horizon = None
     if settings.mode == "prefix":
         assert settings.snapshots is not None
-        horizon = len(settings.stages) + settings.snapshots - 1
+        horizon = settings.n_stages + settings.snapshots - 1
     return LedgerTerms(
         epsilon=settings.epsilon,
         delta=settings.delta_left,
@@ -184,8 +187,10 @@ class PrivateLearner:
         Called after each snapshot.
     seconds_per_snapshot : float, optional
         Also end a window after this time: each stage after its share of it, by the clock alone,
-        if it has a place. ``documents_per_snapshot`` stays the most. A document that takes longer
-        to process moves the border by timing, which the promise excludes.
+        if it has a place. ``documents_per_snapshot`` stays the most. The clock is looked at behind
+        every batch: their ends must not depend on what documents say, as with `CLOCKED_ROWS` rows
+        each. A document that takes longer to process moves the border by timing, which the promise
+        excludes.
     clock : callable, default time.monotonic
         In seconds.
 
@@ -340,26 +345,30 @@ class PrivateLearner:
         """
         engine, stage = self.engine, self.engine.stage
         (documents,) = intent.cohort.documents
-        found = (documents.stream, documents.start, documents.stop, intent.description)
+        found = (documents.stream, documents.start, intent.description)
+        wanted = stage and (self.releaser.stream, stage.first, stage.name)
         # A clock or the end of the stream may have ended the stage before its last place.
-        early = stage is not None and engine.places <= documents.stop < stage.last
-        last = documents.stop if early else stage and stage.last
-        wanted = stage and (self.releaser.stream, stage.first, last, stage.name)
+        ends = stage is not None and engine.places <= documents.stop <= stage.last
+        alike = intent.config_hash == config_hash(self.settings, self.vocabulary)
         released = self.releaser.stored(intent)
         lost_prefix = self.settings.mode == "prefix" and released is None
-        if stage is None or found != wanted or stage.name == PREFIX or lost_prefix:
+        no_prefix = found[-1] != PREFIX and not lost_prefix
+        if stage is None or not (found == wanted and ends and alike and no_prefix):
             raise LedgerError(
-                "a state can go on behind the one release that comes next, and not in prefix sums, "
-                f"got release={found} of the state={wanted} mode={self.settings.mode}; drop the "
-                "state and begin anew with other documents and a budget of their own"
+                "a state can go on behind the one release that comes next, made with the same "
+                f"settings, and not in prefix sums, got release={found} stop={documents.stop} of "
+                f"the state={wanted} places={engine.places} same_settings={alike} "
+                f"mode={self.settings.mode}; drop the state and begin anew with other documents "
+                "and a budget of their own"
             )
         left = documents.stop - engine.places
         self._stage_began = self._clock()
         if released is None:
             engine.abandon_window(documents.stop)
             return left
-        engine.skip(left)
-        if early:
+        if left:
+            engine.skip(left)
+        if stage.open_places:
             engine.end_stage()
         self._accept(released.arrays, engine.snapshot)
         return left

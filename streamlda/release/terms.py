@@ -93,7 +93,7 @@ def check_first_price(
     event: Any = settings.event
     if settings.privacy_unit == "user":
         # Users pay for every stage of a window.
-        event = Composed([settings.event] * len(settings.stages))
+        event = Composed([settings.event] * settings.n_stages)
     ledger.check(event)
     # The first release, and the first window if that is another one.
     last = n_words or settings.stage_places()[0][2]

@@ -341,7 +341,7 @@ class Machine:
         if event.what in ("learn", "release"):
             self._done(Learn if event.what == "learn" else Release)
             # What is in memory may be half done; the last checkpoint is whole.
-            self._exit(EXIT_INTERNAL, out)
+            self._exit(EXIT_SOURCE if event.outside else EXIT_INTERNAL, out)
             return
         if self._writing:
             self._writing = False

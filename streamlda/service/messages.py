@@ -82,11 +82,13 @@ class CheckpointDone:
 class Failed:
     """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
 
-    All other instructions of the same list are carried out all the same.
+    All other instructions of the same list are carried out all the same. `outside` if it was the
+    disk or another thing of the system, not a fault of the program.
     """
 
     time: float
     what: Literal["learn", "release", "checkpoint", "dead-letters", "publish"]
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ class Worker:
             do()
         except Exception as error:
             log_failure(f"{what}-failed", error)
-            self._tell(Failed(time.monotonic(), what))  # type: ignore[arg-type]
+            outside = isinstance(error, OSError)
+            self._tell(Failed(time.monotonic(), what, outside))  # type: ignore[arg-type]
 
     def _learn(self, batches: Sequence[Batch]) -> None:
         for batch in batches:

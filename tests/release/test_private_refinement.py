@@ -298,6 +298,24 @@ def test_the_posterior_mean_is_that_of_bayes_for_each_entry(monkeypatch):
     assert np.all(posterior_mean(sums, noise, background, tokens) > 0)
 
 
+def test_the_prior_is_fitted_on_all_topics(monkeypatch):
+    """Also where the number of entries is a multiple of the number of topics."""
+    seen = []
+    likelihood = denoising._likelihood
+
+    def noting(sums, scales, stddev):
+        seen.append(scales)
+        return likelihood(sums, scales, stddev)
+
+    monkeypatch.setattr(denoising, "_likelihood", noting)
+    monkeypatch.setattr(denoising, "FITTED", 64)
+    monkeypatch.setattr(denoising, "GROUPS", 1)
+    d, K = 256, 4
+    tokens = np.array([1.0, 10.0, 100.0, 1000.0])
+    posterior_mean(np.ones((d, K)), np.ones(d), np.full(d, 1 / d), tokens)
+    np.testing.assert_allclose(np.unique(seen[0]), tokens / d)
+
+
 def found_topics(K=3, d=40):
     rng = np.random.default_rng(3)
     components, alpha = rng.dirichlet(np.full(d, 0.3), K), np.array([0.5, 0.3, 0.2])[:K]

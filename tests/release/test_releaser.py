@@ -426,6 +426,39 @@ def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
     assert [s.last for s in snapshot.stages] == [1999 + read_after_saving, 3499 + read_after_saving]
 
 
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
+    tmp_path: Path, by_clock: bool
+) -> None:
+    """As of a checkpoint on the way out, after the last places and before their release."""
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    places = 700 if by_clock else 880
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner.engine.add(documents(places))
+        if by_clock:
+            learner.engine.end_stage()
+        saved = learner.engine.state()
+        learner.settle()
+        assert ledger.last_intent is not None
+        again = learner_of(settings, Releaser(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == 0
+        assert again.engine.stage is not None
+        assert (again.engine.stage.name, again.engine.stage.first) == ("triples", places)
+
+
+def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Path) -> None:
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner.add(documents(880))
+        assert ledger.last_intent is not None
+        other = learner_of(replace(settings, n_components=3), Releaser(ledger=ledger))
+        with pytest.raises(LedgerError, match="same_settings=False"):
+            other.catch_up(ledger.last_intent)
+
+
 def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
     tmp_path: Path,
 ) -> None:

@@ -315,13 +315,14 @@ def test_short_memory_pauses_and_in_the_end_stops():
     assert saved(machine, 35.0) == [Exit(71)]
 
 
+@pytest.mark.parametrize(("outside", "code"), [(False, 70), (True, 74)])
 @pytest.mark.parametrize("what", ["learn", "release"])
-def test_work_that_fails_half_way_ends_without_saving(what):
+def test_work_that_fails_half_way_ends_without_saving(what, outside, code):
     machine = started(places_left=10)
     told(machine, Polled(1.0, 10, 10))
     if what == "release":
         told(machine, Learned(2.0))
-    assert told(machine, Failed(3.0, what)) == [Exit(70)]
+    assert told(machine, Failed(3.0, what, outside)) == [Exit(code)]
 
 
 def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails():
