@@ -31,9 +31,9 @@ def planted():
     [
         (0, 20),
         (1, 20),
-        (1000, 15),
-        (3000, 5),
-        (9999, 5),
+        (1000, 12),
+        (3000, 4),
+        (9999, 4),
         (10_000, 8),
         (49_999, 8),
         (50_000, 4),
@@ -51,7 +51,7 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     for documents in np.geomspace(1500, 149_000, 60).astype(int).tolist():
         size = min(max(documents // 100, 30), 1000)
         steps = passes_for(documents) * documents / size
-        wanted = 500 if documents < 10_000 else 400 if documents >= 50_000 else 800
+        wanted = 800 if 10_000 <= documents < 50_000 else 400
         assert steps == pytest.approx(wanted, rel=0.34)
     passes = [passes_for(documents) for documents in range(10_000, 300_000, 997)]
     assert passes_for(150_000) == passes_for(10**7) == 1
@@ -121,7 +121,7 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
 @pytest.mark.parametrize(
     ("documents", "passes", "steps", "sweeps", "annealing", "annealed"),
     [
-        (9999, 5, (10.0, 0.7), 3, 0.6, 200),
+        (9999, 4, (10.0, 0.7), 3, 0.6, 200),
         (10_000, 2, (1.0, 0.65), 3, 0.85, 100),
         (49_999, 8, (1.0, 0.65), 3, 0.85, 200),
         (149_999, 1, (10.0, 0.7), 3, 0.8, 75),

@@ -8,7 +8,7 @@ random; times are in bench/README.md (``python -m bench compare``):
 corpus        documents K  topics              perplexity NPMI  diversity
 ============= ========= == =================== ========== ===== =========
 kos           3087      20 spectral            1876       0.185 0.61
-..                         5 passes            1660       0.211 0.70
+..                         4 passes            1664       0.211 0.71
 ..                         tomotopy            1717       0.201 0.68
 20 newsgroups 16,962    20 spectral            1379       0.207 0.70
 ..                         8 passes            1012       0.298 0.81
@@ -85,7 +85,7 @@ class Schedule(NamedTuple):
 #: 0.298 in place of 0.289), not 30,000 of the abstracts (1626 in place of 1602, 0.163 in place of
 #: 0.178; 200 sweeps of tomotopy had 1610 and 0.167).
 SCHEDULES = (
-    Schedule(0, 500, annealing=0.6, annealed=0.5, sweeps=3),
+    Schedule(0, 400, annealing=0.6, annealed=0.5, sweeps=3),
     Schedule(10_000, 800, 0.85, 0.5, 3, step_offset=1.0, step_exponent=0.65),
     Schedule(50_000, 400, 0.8, 0.5, 3),
     Schedule(150_000, None, 0.85, 0.75, 4, step_offset=1.0, step_exponent=0.65),
@@ -106,7 +106,7 @@ def schedule_for(n_documents: int) -> Schedule:
 def passes_for(n_documents: int) -> int:
     """Return how many passes over so many documents topics need, by `SCHEDULES`.
 
-    Five below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
+    Four below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
     50,000; four beyond, and one from 150,000 on.
     """
     wanted = schedule_for(n_documents).steps
