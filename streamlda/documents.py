@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,16 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError
-from streamlda.kernels.checking import (
-    FALLING,
-    FRACTIONAL,
-    LONG,
-    NEGATIVE,
-    NOT_FINITE,
-    OUTSIDE,
-    ZERO,
-    find_faults,
-)
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -29,30 +19,6 @@ MIN_TOKENS = 3
 
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
-
-#: Of each fault of a count: the rule, which counts break it, and what to do.
-_OF_COUNTS: dict[int, tuple[str, Callable[[Any], Any], str]] = {
-    NOT_FINITE: (
-        "counts must be finite",
-        lambda counts: ~np.isfinite(counts),
-        "remove NaN and infinity before fitting",
-    ),
-    NEGATIVE: (
-        "Negative values in data passed to streamlda: counts must be >= 0",
-        lambda counts: counts < 0,
-        "pass word counts, not centred or signed features",
-    ),
-    ZERO: (
-        "a batch must store counts above 0 only",
-        lambda counts: counts == 0,
-        "build the batch with DocumentBatch.from_matrix",
-    ),
-    FRACTIONAL: (
-        "counts must be whole numbers of tokens",
-        lambda counts: counts != np.rint(counts),
-        "pass CountVectorizer output, not TF-IDF",
-    ),
-}
 
 
 class DocumentBatch:
@@ -252,6 +218,9 @@ class DocumentBatch:
                 f"a vocabulary must have at least 1 word, got n_features={self.n_features}; "
                 "learn it from documents that hold words"
             )
+        # Here, so that whoever only names the class need not wait for numba.
+        from streamlda.kernels.checking import FRACTIONAL, find_faults
+
         faults = np.empty(self.n_documents, dtype=np.int32)
         arrays = (self.counts, self.word_ids, self.row_pointers)
         find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
@@ -262,30 +231,53 @@ class DocumentBatch:
 
     def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
         """Raise for the least fault, and name the first document that has it."""
+        from streamlda.kernels import checking
+
         fault = found & -found
         document = int(np.argmax(faults & fault != 0))
-        entries = slice(*self.row_pointers[document : document + 2].tolist())
-        if fault == OUTSIDE:
+        if fault == checking.OUTSIDE:
             ids = self.word_ids
             raise InvalidDocumentsError(
                 "word ids must lie in 0..n_features-1, got "
                 f"min={ids.min()} max={ids.max()} n_features={self.n_features}; "
                 "encode the documents with the model's vocabulary"
             )
-        if fault == FALLING:
+        if fault == checking.FALLING:
             raise InvalidDocumentsError(
                 "word ids must rise strictly within a document, each word once, got "
                 f"document={document}; build the batch with DocumentBatch.from_matrix"
             )
-        if fault == LONG:
+        if fault == checking.LONG:
             raise InvalidDocumentsError(
                 f"a document must have at most {MAX_TOKENS} tokens, got document={document}; "
                 "split it, or check the counts for overflow"
             )
-        rule, wrong, remedy = _OF_COUNTS[fault]
-        counts = self.counts[entries]
+        first, last = self.row_pointers[document : document + 2].tolist()
+        counts = self.counts[first:last]
+        rule, wrong, remedy = {
+            checking.NOT_FINITE: (
+                "counts must be finite",
+                ~np.isfinite(counts),
+                "remove NaN and infinity before fitting",
+            ),
+            checking.NEGATIVE: (
+                "Negative values in data passed to streamlda: counts must be >= 0",
+                counts < 0,
+                "pass word counts, not centred or signed features",
+            ),
+            checking.ZERO: (
+                "a batch must store counts above 0 only",
+                counts == 0,
+                "build the batch with DocumentBatch.from_matrix",
+            ),
+            checking.FRACTIONAL: (
+                "counts must be whole numbers of tokens",
+                counts != np.rint(counts),
+                "pass CountVectorizer output, not TF-IDF",
+            ),
+        }[fault]
         raise InvalidDocumentsError(
-            f"{rule}, got document={document} count={counts[wrong(counts)][0]}; {remedy}"
+            f"{rule}, got document={document} count={counts[wrong][0]}; {remedy}"
         )
 
 
