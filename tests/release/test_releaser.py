@@ -71,6 +71,13 @@ def learner_of(settings: PrivateSettings, releaser: Releaser, **values: Any) -> 
     return PrivateLearner(settings, releaser, vocabulary="public", **values)
 
 
+def clocked() -> tuple[PrivateSettings, list[float], dict[str, Any]]:
+    """Return settings of a long window, a time to set, and a learner's options to go by it."""
+    now = [0.0]
+    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+    return settings, now, {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+
+
 def blank_run(settings: PrivateSettings, places: int, noise: Noise | None = None) -> Recorder:
     """Return what was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
@@ -372,9 +379,8 @@ def test_there_is_no_snapshot_before_a_whole_window() -> None:
 
 
 def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
-    now = [0.0]
-    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
-    learner = learner_of(settings, Releaser(), seconds_per_snapshot=100.0, clock=lambda: now[0])
+    settings, now, timed = clocked()
+    learner = learner_of(settings, Releaser(), **timed)
     learner.tick()  # nothing is there yet: no stage ends without a place
     learner.add(documents(2000))
     assert learner.engine.stage is not None
@@ -401,9 +407,7 @@ def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
 def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
     tmp_path: Path, read_after_saving: int
 ) -> None:
-    now = [0.0]
-    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
-    timed: dict[str, Any] = {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+    settings, now, timed = clocked()
     with open_ledger(tmp_path / "ledger", settings) as ledger:
         learner = learner_of(settings, Releaser(ledger=ledger), **timed)
         learner.add(documents(2000))
@@ -462,9 +466,7 @@ def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Pat
 def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
     tmp_path: Path,
 ) -> None:
-    now = [0.0]
-    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
-    timed: dict[str, Any] = {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+    settings, now, timed = clocked()
     with open_ledger(tmp_path / "ledger", settings) as ledger:
         learner = learner_of(settings, Releaser(ledger=ledger), **timed)
         learner.add(documents(2000))
