@@ -7,20 +7,20 @@ random; times are in bench/README.md (``python -m bench compare``):
 ============= ========= == =================== ========== ===== =========
 corpus        documents K  topics              perplexity NPMI  diversity
 ============= ========= == =================== ========== ===== =========
-kos           3087      20 spectral            1876       0.185 0.61
-..                         4 passes            1664       0.211 0.71
+kos           3087      20 spectral            1860       0.184 0.61
+..                         4 passes            1664       0.209 0.70
 ..                         tomotopy            1717       0.201 0.68
 20 newsgroups 16,962    20 spectral            1379       0.207 0.70
 ..                         8 passes            1012       0.298 0.81
 ..                         tomotopy            1013       0.288 0.86
-abstracts     195,000   50 spectral            1648       0.163 0.45
+abstracts     195,000   50 spectral            1624       0.164 0.45
 ..                         1 pass              1379       0.183 0.81
 ..                         2 passes, 10 sweeps 1311       0.180 0.76
 ..                         tomotopy            1284       0.178 0.64
 ============= ========= == =================== ========== ===== =========
 
-Spectral rows are of three seeds. Coherence differs by 0.005 (abstracts) to 0.015 (20 newsgroups)
-between seeds, more than most settings change it.
+Coherence differs by 0.005 (abstracts) to 0.015 (20 newsgroups) between seeds, more than most
+settings change it.
 """
 
 from __future__ import annotations
