@@ -31,9 +31,10 @@ STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}
 
 #: A stage of norms has so many documents for each that the noise in a bin stands for, so that the
 #: quantile is found, at most `MOST_NORMS` of a window; and no less than `NORMS_SHARE` of it, or
-#: `ENOUGH_NORMS` documents where that is less. Planted topics (50 words, K = 5, epsilon 0.1 to 0.6, 3,000 and 10,000 documents), mean error
-#: with 6, 10, 15 and 25 documents: 1.02, 0.64, 0.29 and 0.30. What is not found is replaced by the
-#: largest norm there can be, and the noise is several times too large.
+#: `ENOUGH_NORMS` documents where that is less. Planted topics (50 words, K = 5, epsilon 0.1 to 0.6,
+#: 3,000 and 10,000 documents), mean error with 6, 10, 15 and 25 documents: 1.02, 0.64, 0.29 and
+#: 0.30. What is not found is replaced by the largest norm there can be, and the noise is several
+#: times too large.
 NORMS_PER_NOISE, NORMS_SHARE, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
 
 #: How topics are found in the last part of a window.
