@@ -65,7 +65,7 @@ def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
     from scipy.sparse import csr_matrix
 
     from streamlda.documents import DocumentBatch
-    from streamlda.sites.single_topic import SingleTopicSite
+    from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite
 
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
     if parameters["truth"] == "half-normal":
@@ -86,7 +86,7 @@ def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
 
 def planted_mixture(parameters: Json, rng: np.random.Generator) -> Planted:
     """Draw samples around orthonormal means, as the authors do."""
-    from streamlda.sites.gaussian_mixture import MixtureSite
+    from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
 
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
     means = orthonormal(d, k, rng)
@@ -114,10 +114,10 @@ def learned(
     planted: Planted, parameters: Json, method: str, epsilon: float, delta: float, rng: Any
 ):
     """Return what one method makes of all sites, in the units of the metric."""
-    from streamlda.sites.gaussian_mixture import learn_mixture
-    from streamlda.sites.promise import Promise
-    from streamlda.sites.simulated import SimulatedSites
-    from streamlda.sites.single_topic import learn_topics
+    from streamlda.papers.imtiaz_sarwate.gaussian_mixture import learn_mixture
+    from streamlda.papers.imtiaz_sarwate.promise import Promise
+    from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+    from streamlda.papers.imtiaz_sarwate.single_topic import learn_topics
 
     scheme, route, calibration = METHODS[method]
     sizes = [site.documents for site in planted.sites]
@@ -135,7 +135,7 @@ def learned(
 
 def cape_components(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_comp of every method at every (epsilon, delta), with fresh noise in every run."""
-    from streamlda.sites.metrics import component_error, matched_component_error
+    from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
 
     rng = np.random.default_rng([seed, parameters["documents"], parameters["dimension"]])
     draw = {"topics": planted_topics, "mixture": planted_mixture}[parameters["model"]]
@@ -168,7 +168,7 @@ def cape_components(meter: Any, parameters: Json, inputs: Json, seed: int) -> Js
 
 def random_error(components: Any, model: str, rng: np.random.Generator) -> float:
     """Return q_comp of components drawn without any data, as the authors draw them."""
-    from streamlda.sites.metrics import component_error
+    from streamlda.papers.imtiaz_sarwate.metrics import component_error
 
     k, d = components.shape
     errors = []
@@ -212,11 +212,11 @@ def cover_types(n: int, rng: np.random.Generator) -> Any:
 
 def cape_pca(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_CE of every method, over that of the best subspace, at every point."""
-    from streamlda.sites.metrics import captured_energy
-    from streamlda.sites.pca import principal_subspace
-    from streamlda.sites.promise import Promise
-    from streamlda.sites.simulated import SimulatedSites
-    from streamlda.sites.vector_moments import clipped, second_sum
+    from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
+    from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+    from streamlda.papers.imtiaz_sarwate.promise import Promise
+    from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 
     rng = np.random.default_rng([seed, parameters["documents"]])
     k, n_sites = parameters["components"], parameters["sites"]

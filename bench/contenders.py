@@ -50,8 +50,8 @@ class Contender(NamedTuple):
 
 def engine(n_components: int, seed: int) -> Contender:
     """The spectral engine of this project, fed with batches, finding the topics at the end."""
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
 
     def fit(documents: Any) -> Topics:
         n_features = documents.n_features

@@ -100,7 +100,7 @@ class Daemon:
     """``streamlda run`` in a process of its own, and what it says over HTTP."""
 
     def __init__(self, folder: Path, bootstrap: str, settings: Mapping[str, Any]) -> None:
-        from streamlda.settings import SETTINGS
+        from streamlda.settings.table import SETTINGS
         from tests.kafka.broker import free_ports
 
         (port,) = free_ports(1)
@@ -313,7 +313,7 @@ def longest_gap(samples: list[Sample], what: str) -> float:
 def daemon_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let a daemon read, save and publish under the limit that its own plan asks for."""
     from streamlda.service.running import check
-    from streamlda.settings import load_settings
+    from streamlda.settings.table import load_settings
 
     n_records = parameters["records"]
     with (

@@ -19,7 +19,7 @@ def quality(
     train: DocumentBatch, held_out: DocumentBatch, components: Any, alpha: Any, truth: Any
 ) -> Json:
     """Judge any contender's topics by the same code, split and background."""
-    from streamlda import evaluation
+    from streamlda.model import evaluation
 
     background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
     completion = evaluation.document_completion(
@@ -38,8 +38,8 @@ def quality(
 
 def coherence(train: DocumentBatch, components: Any) -> Json:
     """Return NPMI and diversity of the ten first words of each topic; 0 without topics."""
-    from streamlda import evaluation
-    from streamlda.coherence import NpmiCounter
+    from streamlda.model import evaluation
+    from streamlda.model.coherence import NpmiCounter
 
     if not len(components):
         return {"npmi": 0.0, "diversity": 0.0}

@@ -46,7 +46,7 @@ def budgets(parameters: Json) -> list[float]:
 
 def dplda_figure_2(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Errors of a contender on a planted corpus, one for each epsilon; the corpus has the seed."""
-    from streamlda.evaluation import matched_l1_error
+    from streamlda.model.evaluation import matched_l1_error
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
@@ -64,7 +64,7 @@ def dplda_figure_2(meter: Meter, parameters: Json, inputs: Json, seed: int) -> J
 def dplda_figure_3(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Perplexities of a contender on a corpus, one for each epsilon."""
     from bench.data import read_counts
-    from streamlda.evaluation import document_completion
+    from streamlda.model.evaluation import document_completion
 
     train, held_out = (
         spaced(read_counts(inputs["counts"], part), parameters[size])
@@ -98,10 +98,10 @@ def spaced(documents: DocumentBatch, n: int) -> DocumentBatch:
 
 def dplda_figure_4(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """sigma_k and gamma_s of a planted corpus, and what Procedure 1 releases of them."""
+    from streamlda.papers.dplda.calibration import make_plan, procedure_1
+    from streamlda.papers.dplda.flow import configuration
+    from streamlda.papers.dplda.sensitivity import Facts
     from streamlda.privacy.noise import SecureNoise
-    from streamlda.published.dplda.calibration import make_plan, procedure_1
-    from streamlda.published.dplda.flow import configuration
-    from streamlda.published.dplda.sensitivity import Facts
 
     documents = planted(parameters, seed).documents(parameters["documents"])
     k, alpha_0 = parameters["n_components"], parameters["alpha_0"]

@@ -23,8 +23,8 @@ from bench.wa16_solvers import pairs_of
 
 if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
-    from streamlda.published.dplda.spectral import SpectralSteps
-    from streamlda.release.settings import PrivateSettings
+    from streamlda.papers.dplda.spectral import SpectralSteps
+    from streamlda.private.settings import PrivateSettings
 
 #: (counts, k, alpha_0, epsilon, delta, seed) -> topics (k, V) with rows that sum to 1, alpha (k,).
 #: The seed is that of starts and maps; it seeds no noise.
@@ -71,7 +71,7 @@ def engine_settings(
     seed: int,
     **changes: Any,
 ) -> PrivateSettings:
-    from streamlda.release.settings import PrivateSettings
+    from streamlda.private.settings import PrivateSettings
 
     return PrivateSettings(
         n_components=k,
@@ -91,7 +91,7 @@ def engine(**changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.release.releaser import PrivateLearner, Releaser
+        from streamlda.private.releaser import PrivateLearner, Releaser
 
         settings = engine_settings(counts, k, alpha_0, epsilon, delta, seed, **changes)
         learner = PrivateLearner(settings, Releaser(), vocabulary="public")
@@ -126,15 +126,15 @@ def wang_anandkumar(
 
     Half of mu^2 goes to the pairs (as the engine releases them), half to all queries.
     """
-    from streamlda.decomposition.neighbours import DocumentTensor, Neighbours
-    from streamlda.decomposition.noisy import NoisyPower, Schedule
-    from streamlda.decomposition.power import DeflatedPower
     from streamlda.errors import InsufficientDataError
+    from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
+    from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
     from streamlda.privacy.noise import SecureNoise
-    from streamlda.release.settings import NOISY_POWER
-    from streamlda.release.solvers import centred_answers
-    from streamlda.release.topics import pairs_through, topics_of_eigenpairs
-    from streamlda.whitening import random_map
+    from streamlda.private.power import centred_answers
+    from streamlda.private.settings import NOISY_POWER
+    from streamlda.private.topics import pairs_through, topics_of_eigenpairs
+    from streamlda.spectral.power import DeflatedPower
+    from streamlda.spectral.whitening import random_map
 
     pairs_epsilon, queries_epsilon = halved(epsilon, delta)
     settings = engine_settings(counts, k, alpha_0, pairs_epsilon, delta, seed)
@@ -180,8 +180,8 @@ def wang_anandkumar(
 @lru_cache(maxsize=1)
 def spectral_steps(counts: DocumentBatch, k: int, alpha_0: float, seed: int) -> SpectralSteps:
     """Return the steps without noise, kept for the next budget on the same documents."""
-    from streamlda.published.dplda.moments import LDAMoments
-    from streamlda.published.dplda.spectral import SpectralSteps
+    from streamlda.papers.dplda.moments import LDAMoments
+    from streamlda.papers.dplda.spectral import SpectralSteps
 
     return SpectralSteps(LDAMoments(counts, alpha_0), k, seed=seed)
 
@@ -192,8 +192,8 @@ def dplda(configuration: str, **changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.published.dplda.configurations import release
-        from streamlda.published.dplda.settings import DPLDASettings
+        from streamlda.papers.dplda.configurations import release
+        from streamlda.papers.dplda.settings import DPLDASettings
 
         settings = DPLDASettings(
             n_components=k,
@@ -215,7 +215,7 @@ def unnoised(
     counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
 ) -> tuple[Any, Any]:
     """Return the topics of the same spectral steps without any noise; epsilon is not used."""
-    from streamlda.release.topics import project_simplex
+    from streamlda.private.topics import project_simplex
 
     steps = spectral_steps(counts, k, alpha_0, seed)
     inverse = np.maximum(steps.factors.values, 1e-9) ** -2.0
@@ -235,8 +235,8 @@ def variational(private: bool) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.published.dpvi import DPVISettings
-        from streamlda.published.dpvi import fit as learn
+        from streamlda.papers.dpvi import DPVISettings
+        from streamlda.papers.dpvi import fit as learn
 
         squares = np.add.reduceat(counts.counts**2, counts.row_pointers[:-1])
         settings = DPVISettings(

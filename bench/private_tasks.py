@@ -48,10 +48,10 @@ class Learned(NamedTuple):
 
 def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, seed: int) -> Any:
     """Return a function that does one pass: a private window, or without epsilon the engine."""
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.release.releaser import PrivateLearner, Releaser
-    from streamlda.release.settings import PrivateSettings
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.private.releaser import PrivateLearner, Releaser
+    from streamlda.private.settings import PrivateSettings
 
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
 
@@ -110,7 +110,7 @@ def planted_error(truth: Any, found: Learned) -> Json:
 
     That is what a reader who is not given a topic knows at best.
     """
-    from streamlda.evaluation import matched_l1_error
+    from streamlda.model.evaluation import matched_l1_error
 
     missing = len(truth) - len(found.components)
     filled = np.vstack([found.components, np.tile(found.background, (missing, 1))])
@@ -140,7 +140,7 @@ def completion(train: DocumentBatch, held_out: DocumentBatch, found: Learned) ->
     ValueError
         If a held-out token could not be scored by both.
     """
-    from streamlda.evaluation import document_completion
+    from streamlda.model.evaluation import document_completion
 
     components, alpha = found.components, found.alpha
     if not len(components):
@@ -185,7 +185,7 @@ def private_pass(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
 def private_command(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """From text to model file by `streamlda fit`, words hashed so that they are public."""
-    from streamlda.model import load
+    from streamlda.model.topic_model import load
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -232,7 +232,7 @@ def write_texts(path: Path, parameters: Json) -> None:
 
 def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Draw secure noise, and compute the table of noise multipliers."""
-    from streamlda.privacy.compositions import wang_anandkumar_table
+    from streamlda.papers.wang_anandkumar.compositions import wang_anandkumar_table
     from streamlda.privacy.noise import SecureNoise
 
     noise = SecureNoise()

@@ -84,7 +84,7 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     # All libraries of linear algebra must be there when they are limited.
     import scipy.linalg.blas  # noqa: F401
 
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.settings import EngineSettings
     from streamlda.refinement.settings import RefinementSettings
 
     corpus = planted(parameters, seed)
@@ -175,7 +175,7 @@ def matrix_products(dtype: Any, size: int, seconds: float) -> float:
 def time_association(documents: DocumentBatch, m: int, seconds: float) -> dict[str, float]:
     """Return seconds a call of the kernels of the pair sums."""
     from streamlda.kernels import association
-    from streamlda.moments import grouped_by_word
+    from streamlda.spectral.moments import grouped_by_word
 
     rows = documents.counts, documents.word_ids, documents.row_pointers
     probes = np.empty((documents.n_features, m))

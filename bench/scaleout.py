@@ -12,7 +12,7 @@ from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
     from bench.tasks import Meter
-    from streamlda.engine import Engine
+    from streamlda.engine.engine import Engine
 
 #: Shards that the documents are cut into, on any number of workers.
 SHARDS = 32
@@ -27,8 +27,8 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     """
     from distributed import LocalCluster
 
-    from streamlda.engine import Engine, first_map
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.engine import Engine, first_map
+    from streamlda.engine.settings import EngineSettings
     from streamlda.scaleout import connect, learn, of_partitions
 
     corpus = planted(parameters, seed)

@@ -84,7 +84,9 @@ def max_rss_bytes(who: int) -> int:
 
 def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let numba fill its cache, so that no measured process compiles."""
-    from streamlda import engine, estimator, evaluation, simulate
+    from streamlda import estimator, simulate
+    from streamlda.engine import engine
+    from streamlda.model import evaluation
 
     meter.started()
     return {"modules": [m.__name__ for m in (engine, estimator, evaluation, simulate)]}
@@ -109,9 +111,9 @@ def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Learn a vocabulary from a corpus, count its words, and store the counts in a file."""
     import scipy.sparse
 
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.source import open_source
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.stream.source import open_source
+    from streamlda.text.analysis import TextAnalyzer
+    from streamlda.text.vocabulary import Vocabulary
 
     def polls() -> Iterator[list[str]]:
         source = open_source("files", inputs["corpus"], text_field=inputs["text_field"])
@@ -157,7 +159,7 @@ def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
         meter.values["cpu_seconds"] = usage.ru_utime + usage.ru_stime
         meter.values["peak_rss_bytes"] = max_rss_bytes(resource.RUSAGE_CHILDREN)
 
-        from streamlda.model import load
+        from streamlda.model.topic_model import load
 
         model = load(model_file)
         return {
@@ -170,8 +172,8 @@ def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
 def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """A planted stream through the engine; `checkpoints` hold only time spent in Engine.add."""
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
 
     corpus = planted(parameters, seed)
     names = ("n_components", "n_features", "warmup_documents")
@@ -206,8 +208,8 @@ def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Seconds a document in the middle of a round, for documents of exactly nnz words."""
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
 
     rng = np.random.default_rng(seed)
     settings = EngineSettings(

@@ -19,7 +19,7 @@ import numpy as np
 from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 
 if TYPE_CHECKING:
-    from streamlda.decomposition.tensors import SymmetricTensor
+    from streamlda.spectral.tensors import SymmetricTensor
 
 EIGENVALUES = (1.0, 0.75, 0.5)
 RECOVERED = 0.25
@@ -56,8 +56,8 @@ NOISES = {
 
 def noise_tensor(kind: str, d: int, rng: np.random.Generator) -> tuple[SymmetricTensor, float]:
     """Return a raw noise tensor of appendix A and its operator norm."""
-    from streamlda.decomposition.eigenpairs import operator_norm
-    from streamlda.decomposition.tensors import DenseTensor, ImplicitTensor
+    from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
+    from streamlda.spectral.tensors import DenseTensor, ImplicitTensor
 
     if kind == "adversarial":
         # E(u, u, u) = 3 (v2'u) ||u||^2, which is largest at v2.
@@ -83,8 +83,8 @@ def failures(d: int, noise: SymmetricTensor, level: Any, settings: Json, seed: i
 
     Returns for each level what `failed` says.
     """
-    from streamlda.decomposition.power import DeflatedPower
-    from streamlda.decomposition.tensors import FactoredTensor
+    from streamlda.spectral.power import DeflatedPower
+    from streamlda.spectral.tensors import FactoredTensor
 
     k = len(EIGENVALUES)
     signal = FactoredTensor(EIGENVALUES, np.eye(d)[:, :k])
@@ -113,7 +113,7 @@ def failed(cosines: Any) -> tuple[bool, bool]:
 
 def wa16_figure1(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
     """Count the failures of Algorithm 1 over trials, each with its own noise and starts."""
-    from streamlda.decomposition.eigenpairs import operator_norm  # noqa: F401 - loaded before timing
+    from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm  # noqa: F401 - loaded before timing
 
     d, sigmas = parameters["dimension"], np.array(parameters["sigmas"])
     settings = {name: parameters[name] for name in ("n_restarts", "n_iterations")}

@@ -61,8 +61,8 @@ def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
 
 def theorem_3_1(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Run Algorithm 2 on fresh planted streams; errors of eigenvectors, one list a trial."""
-    from streamlda.decomposition.online import OnlinePower, VectorAssociation
-    from streamlda.decomposition.power import DeflatedPower
+    from streamlda.spectral.online import OnlinePower, VectorAssociation
+    from streamlda.spectral.power import DeflatedPower
 
     # Rounds that are too short are what is measured.
     warnings.filterwarnings("ignore", message="a component should come from enough documents")
@@ -104,7 +104,7 @@ def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
     import numba
 
     from bench.data import zipf_documents
-    from streamlda.decomposition.online import DocumentAssociation
+    from streamlda.spectral.online import DocumentAssociation
 
     numba.set_num_threads(1)
     rng = np.random.default_rng(seed)
@@ -134,8 +134,8 @@ def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
 
 def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Peak memory of rounds of the online method over a large vocabulary, map included."""
-    from streamlda.decomposition.online import DocumentAssociation, OnlinePower
-    from streamlda.decomposition.power import DeflatedPower
+    from streamlda.spectral.online import DocumentAssociation, OnlinePower
+    from streamlda.spectral.power import DeflatedPower
 
     warnings.filterwarnings("ignore", message="a component should come from enough documents")
     rng = np.random.default_rng(seed)

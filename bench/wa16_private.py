@@ -83,11 +83,11 @@ def first_component(method: Any, answer: Any) -> Any:
 
 def private_first(d: int, z: float, seed: int) -> bool:
     """Whether Algorithm 3 finds the first component at this noise multiplier a query."""
-    from streamlda.decomposition.neighbours import Neighbours
-    from streamlda.decomposition.noisy import NoisyPower, Schedule
-    from streamlda.decomposition.power import DeflatedPower
-    from streamlda.decomposition.tensors import FactoredTensor
+    from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+    from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
     from streamlda.privacy.noise import SeededNoise
+    from streamlda.spectral.power import DeflatedPower
+    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     values = LARGEST * np.array(EIGENVALUES)
@@ -132,10 +132,10 @@ class SimulatedNoise:
 
 def noise_of(d: int, seed: int, source: str) -> tuple[Any, float]:
     """Return noise on a tensor with `apply`, and the noise multiplier that it has."""
-    from streamlda.decomposition.neighbours import Neighbours
-    from streamlda.decomposition.perturbation import perturb_tensor
-    from streamlda.decomposition.tensors import DenseTensor
+    from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+    from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
     from streamlda.privacy.noise import SeededNoise
+    from streamlda.spectral.tensors import DenseTensor
 
     if source == SIMULATED:
         return SimulatedNoise(d, np.random.default_rng([seed, d, 1])), 1.0
@@ -149,8 +149,8 @@ def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list
 
     The noise of a release is drawn once and scaled to each z, as it would be but for its grid.
     """
-    from streamlda.decomposition.power import DeflatedPower
-    from streamlda.decomposition.tensors import FactoredTensor
+    from streamlda.spectral.power import DeflatedPower
+    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     values = LARGEST * np.array(EIGENVALUES)
@@ -172,8 +172,8 @@ def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list
 
 def stays_at_first(d: int, levels: list[float], seed: int) -> list[bool]:
     """Whether power iterations on the perturbed tensor stay near v_1 if they start there."""
-    from streamlda.decomposition.power import unit_columns
-    from streamlda.decomposition.tensors import FactoredTensor
+    from streamlda.spectral.power import unit_columns
+    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     signal = FactoredTensor(LARGEST * np.array(EIGENVALUES), vectors)
@@ -195,8 +195,8 @@ def epsilon_of(z: float, queries: int, calibration: str) -> float:
     """Return the epsilon for which a calibration gives each query this noise multiplier."""
     from scipy.optimize import brentq
 
-    from streamlda.decomposition.neighbours import Neighbours
-    from streamlda.decomposition.noisy import Schedule
+    from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+    from streamlda.papers.wang_anandkumar.noisy import Schedule
     from streamlda.privacy import accounting
 
     if calibration == "exact":
@@ -225,7 +225,7 @@ def outcomes(parameters: Json, seed: int) -> list[bool]:
 
 def wa16_theorem42(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
     """Try every level of a grid of noise multipliers, in two threads; a row of 0 and 1 a trial."""
-    from streamlda.decomposition import noisy, perturbation  # noqa: F401 - loaded before timing
+    from streamlda.papers.wang_anandkumar import noisy, perturbation  # noqa: F401 - loaded before timing
     from streamlda.threads import one_blas_thread
 
     d, first = parameters["dimension"], 100_000 * seed

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bench.tasks import Meter
     from streamlda.documents import DocumentBatch
     from streamlda.privacy.noise import Noise
-    from streamlda.release.settings import PrivateSettings
-    from streamlda.release.topics import PairView
+    from streamlda.private.settings import PrivateSettings
+    from streamlda.private.topics import PairView
 
 EPSILONS = [1.0, 10.0]
 SIZES = [(1000, 10), (50, 5)]
@@ -68,7 +68,7 @@ def solver_error(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
 
 def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
-    from streamlda.release.settings import PrivateSettings
+    from streamlda.private.settings import PrivateSettings
 
     values = {
         "n_components": parameters["n_components"],
@@ -83,7 +83,7 @@ def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
 
 def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     from streamlda.errors import InsufficientDataError
-    from streamlda.release.releaser import PrivateLearner, Releaser
+    from streamlda.private.releaser import PrivateLearner, Releaser
 
     settings = settings_of(parameters, seed, solver=parameters["solver"])
     learner = PrivateLearner(settings, Releaser(), vocabulary="public")
@@ -96,9 +96,9 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
 
 
 def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.power_engine import new_engine
-    from streamlda.release.settings import ITERATIONS, PrivateSettings
+    from streamlda.engine.power import new_engine
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.private.settings import ITERATIONS, PrivateSettings
 
     K, n, solver = parameters["n_components"], parameters["documents"], parameters["solver"]
     options: Json = {}
@@ -132,9 +132,9 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.release.engine import PrivateEngine
-    from streamlda.release.state import from_arrays
-    from streamlda.release.topics import PairView
+    from streamlda.private.engine import PrivateEngine
+    from streamlda.private.state import from_arrays
+    from streamlda.private.topics import PairView
 
     engine, start, done = PrivateEngine(settings), 0, ""
     while done != "pairs":
@@ -160,12 +160,12 @@ def split_budget(epsilon: float) -> tuple[float, float]:
 
 def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise) -> Learned:
     """Return the topics of Algorithm 3 on the tensor of all documents, in released coordinates."""
-    from streamlda.decomposition.neighbours import DocumentTensor, Neighbours
-    from streamlda.decomposition.noisy import NoisyPower, Schedule
-    from streamlda.decomposition.power import DeflatedPower
-    from streamlda.release.settings import NOISY_POWER
-    from streamlda.release.solvers import centred_answers
-    from streamlda.release.topics import pairs_through, topics_of_eigenpairs
+    from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
+    from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
+    from streamlda.private.power import centred_answers
+    from streamlda.private.settings import NOISY_POWER
+    from streamlda.private.topics import pairs_through, topics_of_eigenpairs
+    from streamlda.spectral.power import DeflatedPower
 
     pairs_epsilon, queries_epsilon = split_budget(parameters["epsilon"])
     settings = settings_of(parameters, seed, epsilon=pairs_epsilon)

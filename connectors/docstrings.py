@@ -14,7 +14,7 @@ from typing import NamedTuple
 from connectors.lines import value_parser
 from connectors.records import Batch, RecordQueue, Skipped
 from streamlda.errors import SourceError
-from streamlda.source import Poll, Position, Progress
+from streamlda.stream.source import Poll, Position, Progress
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
 MIN_WORDS = 20

@@ -19,7 +19,7 @@ from connectors.records import (
     check_has_fields,
 )
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Position, Progress
+from streamlda.stream.source import Poll, Position, Progress
 
 
 class FileSource:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from streamlda.errors import InvalidSettingError
-from streamlda.source import Place, Poll, Reject
+from streamlda.stream.source import Place, Poll, Reject
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {

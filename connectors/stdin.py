@@ -17,7 +17,7 @@ from connectors.records import (
     check_has_fields,
 )
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Position, Progress
+from streamlda.stream.source import Poll, Position, Progress
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024

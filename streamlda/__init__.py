@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
     from streamlda.errors import StreamLDAError
     from streamlda.estimator import StreamLDA
-    from streamlda.model import TopicModel, load
-    from streamlda.source import Source, open_source
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.model.topic_model import TopicModel, load
+    from streamlda.stream.source import Source, open_source
+    from streamlda.text.vocabulary import Vocabulary
 
 __all__ = [
     "DocumentBatch",
@@ -33,15 +33,15 @@ __all__ = [
 
 _HOMES = {
     "DocumentBatch": "documents",
-    "Engine": "engine",
-    "EngineSettings": "engine",
-    "Source": "source",
+    "Engine": "engine.engine",
+    "EngineSettings": "engine.settings",
+    "Source": "stream.source",
     "StreamLDA": "estimator",
     "StreamLDAError": "errors",
-    "TopicModel": "model",
-    "Vocabulary": "vocabulary",
-    "load": "model",
-    "open_source": "source",
+    "TopicModel": "model.topic_model",
+    "Vocabulary": "text.vocabulary",
+    "load": "model.topic_model",
+    "open_source": "stream.source",
 }
 
 

@@ -16,20 +16,20 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine
-from streamlda.engine_settings import WHITENED_TENSOR
+from streamlda.engine.engine import Engine
+from streamlda.engine.fit import fit_refined
+from streamlda.engine.power import new_engine
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.estimator_parts import Asked, Learned, Refining, counts_of
-from streamlda.evaluation import DocumentCompletion, top_words
-from streamlda.fit_refined import fit_refined
-from streamlda.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.model import TopicModel
-from streamlda.power_engine import new_engine
+from streamlda.model.evaluation import DocumentCompletion, top_words
+from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.refinement.refined import refined
-from streamlda.release.matrix import MatrixFit, Users
-from streamlda.vocabulary import Vocabulary
+from streamlda.private.matrix import MatrixFit, Users
+from streamlda.refinement.refine import refined
+from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
 
@@ -73,16 +73,16 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Directions kept beyond K while summing.
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
-        higher likelihood (`streamlda.refinement.stepwise`). ``"auto"`` takes one from 150,000 rows
-        on and up to 20 of fewer (`streamlda.refinement.refined.passes_for`), and lets every row of
-        a `partial_fit` move the topics; but none where rows follow the model exactly, or are fewer
-        than 200, and with another solver. With `epsilon` it refines by rounds of rows of their own
-        where that helps (`streamlda.release.refinement`).
-        0 leaves spectral topics. A number is for `fit` alone, without `epsilon`.
+        higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
+        rows on and up to 20 of fewer (`streamlda.refinement.refine.passes_for`), and lets every row
+        of a `partial_fit` move the topics; but none where rows follow the model exactly, or are
+        fewer than 200, and with another solver. With `epsilon` it refines by rounds of rows of
+        their own where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. A
+        number is for `fit` alone, without `epsilon`.
     refinement_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last
         third of the sweeps is averaged, and `alpha_` is fitted to them. They lower perplexity, at
-        several times the time (`streamlda.refinement.refined`); they take whole counts, and are
+        several times the time (`streamlda.refinement.refine`); they take whole counts, and are
         not for `partial_fit` and not with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of the random maps, restarts and sweeps. It seeds no noise.
@@ -159,9 +159,9 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
 
     *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
-    follow the model; on text likelihood finds better ones, and `streamlda.refinement.refined` has
-    the figures. `fit` makes its spectral topics of the first rows then (`streamlda.fit_refined`);
-    `partial_fit` of the first 20,000 (`streamlda.refining_engine`). With time left, add some 10
+    follow the model; on text likelihood finds better ones, and `streamlda.refinement.refine` has
+    the figures. `fit` makes its spectral topics of the first rows then (`streamlda.engine.fit`);
+    `partial_fit` of the first 20,000 (`streamlda.engine.refining`). With time left, add some 10
     sweeps. A pass takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K).
     Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
     an entry of `X`.
@@ -357,9 +357,9 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def score(self, X: Any, y: Any = None) -> float:
         """Return the log-likelihood, in nats, of held-out halves of documents.
 
-        Document completion (`streamlda.evaluation.DocumentCompletion`): topic proportions come
-        from a random half of a document's tokens, the other half is scored. Rows with fractional
-        entries cannot be split; they are rounded to whole tokens.
+        Document completion (`streamlda.model.evaluation.DocumentCompletion`): topic proportions
+        come from a random half of a document's tokens, the other half is scored. Rows with
+        fractional entries cannot be split; they are rounded to whole tokens.
 
         Parameters
         ----------
@@ -540,7 +540,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             raise InvalidSettingError(
                 "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
                 "the published model only, got no sums; fit anew, or save the state of a running "
-                "learner with streamlda.state_file"
+                "learner with streamlda.storage.state"
             )
         if learner.differs(self._private_settings(batch, learner.settings.seed, False)):
             raise InvalidSettingError(

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine_settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
+from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.release.matrix import Users
-from streamlda.release.settings import PrivateSettings
+from streamlda.private.matrix import Users
+from streamlda.private.settings import PrivateSettings
 
 Array = NDArray[np.float64]
 

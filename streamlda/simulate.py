@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.inference import checked_alpha
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
-from streamlda.source import Poll, Position, Progress
+from streamlda.model.inference import checked_alpha
+from streamlda.stream.source import Poll, Position, Progress
 
 #: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
 BLOCK_DOCUMENTS = 1024
@@ -205,7 +205,7 @@ class PlantedLDA:
 
 
 class SimulatedSource:
-    """The texts of a planted corpus as a `streamlda.source.Source`.
+    """The texts of a planted corpus as a `streamlda.stream.source.Source`.
 
     Position ``{"document": n}`` is the number of the next document. Nothing is stored, so any
     position can be sought at the cost of one block. Memory: one poll and one block.

@@ -9,7 +9,7 @@ from scipy import stats
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.simulate import PlantedLDA, SimulatedSource, _running_sums, _search_starts
-from streamlda.source import Source
+from streamlda.stream.source import Source
 from tests import oracle_text
 
 pytestmark = pytest.mark.kernels

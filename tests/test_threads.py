@@ -10,9 +10,9 @@ PROGRAM = """
 import threading
 import numba
 from streamlda.simulate import PlantedLDA
-from streamlda.moments import Moments
+from streamlda.spectral.moments import Moments
 from streamlda.threads import one_at_a_time
-from streamlda.whitening import random_map
+from streamlda.spectral.whitening import random_map
 
 documents = PlantedLDA(3, 200, seed=1, mean_length=50).documents(2000)
 

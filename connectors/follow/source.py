@@ -18,7 +18,7 @@ from connectors.records import (
     check_has_fields,
 )
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Position, Progress
+from streamlda.stream.source import Poll, Position, Progress
 
 #: Shortest time from one look at the files to the next.
 LOOK_SECONDS = 0.2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from connectors.follow.look import Identity
 from streamlda.errors import SourceError
-from streamlda.source import Position
+from streamlda.stream.source import Position
 
 #: Files are told apart by so many of their first bytes, where inodes are reused.
 HEAD_BYTES = 256

@@ -18,7 +18,7 @@ from connectors.follow.tracked import (
     write_position,
 )
 from streamlda.errors import SourceError
-from streamlda.source import Position
+from streamlda.stream.source import Position
 
 logger = logging.getLogger(__name__)
 

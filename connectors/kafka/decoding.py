@@ -10,7 +10,7 @@ from connectors.kafka.client import Record, Run
 from connectors.lines import json_parser, value_parser
 from connectors.records import MAX_POLL_BYTES, Batch, Document, Rejected, check_has_fields
 from streamlda.errors import InvalidSettingError
-from streamlda.source import Place
+from streamlda.stream.source import Place
 
 #: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
 #: The record has a value: tombstones do not come here.

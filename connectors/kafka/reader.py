@@ -20,7 +20,7 @@ from connectors.kafka.client import (
 from connectors.kafka.corrupt import first_readable
 from connectors.kafka.share import Share, after_gap, read_position
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
-from streamlda.source import Position
+from streamlda.stream.source import Position
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.kafka.client import Bounds, Identity
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Position
+from streamlda.stream.source import Position
 
 
 class Share:

@@ -14,7 +14,7 @@ from connectors.kafka.security import Security
 from connectors.kafka.share import Share
 from connectors.records import MAX_DOCUMENT_BYTES, Batch
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Poll, Position, Progress
+from streamlda.stream.source import Poll, Position, Progress
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000

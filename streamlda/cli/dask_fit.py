@@ -14,12 +14,12 @@ from streamlda.cli.private_fit import PrivateRun, stream_name
 from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.ingest import Counts, Ingested
-    from streamlda.model import TopicModel
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.model.topic_model import TopicModel
     from streamlda.scaleout import Reading
-    from streamlda.vocabulary import Vocabulary
-    from streamlda.words import WordsToLearn
+    from streamlda.stream.ingest import Counts, Ingested
+    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.text.vocabulary import Vocabulary
 
 
 #: What only a private run in one process can do, and why.
@@ -84,8 +84,8 @@ def learn_on_dask(
     MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidSettingError
         As `streamlda.scaleout.connect`, `of_files` and `learn`.
     """
-    from streamlda.ingest import Ingested
     from streamlda.scaleout import connect, learn, learn_once, of_files
+    from streamlda.stream.ingest import Ingested
 
     corpus = of_files(sources, _reading(file_format, text_field, compression))
     progress = _Line(quiet)
@@ -133,8 +133,8 @@ class DaskRun(PrivateRun):
         MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidSettingError
             As `streamlda.scaleout.fit_privately`. What was released before is paid for.
         """
-        from streamlda.release.releaser import Releaser
-        from streamlda.release.terms import check_first_price
+        from streamlda.private.releaser import Releaser
+        from streamlda.private.terms import check_first_price
         from streamlda.scaleout import connect, fit_privately, of_files
 
         assert self.words is not None

@@ -12,7 +12,7 @@ import click
 from streamlda.cli.running import Progress
 from streamlda.cli.topics import table
 from streamlda.process import resident_bytes
-from streamlda.source import Poll, Source, open_source
+from streamlda.stream.source import Poll, Source, open_source
 
 TOPICS = 14
 
@@ -97,11 +97,11 @@ def demo(documents: int | None, n_topics: int, quiet: bool) -> None:
 def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.ingest import Ingestion
-    from streamlda.words import WordsToLearn
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.stream.ingest import Ingestion
+    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.text.analysis import TextAnalyzer
 
     start = perf_counter()
     words = WordsToLearn(
@@ -139,9 +139,9 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
 
 
 def _learn_planted() -> None:
-    from streamlda.engine import Engine
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.evaluation import matched_l1_error
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.model.evaluation import matched_l1_error
     from streamlda.simulate import PlantedLDA
 
     n_topics, n_words, n_documents, length = PLANTED

@@ -13,8 +13,8 @@ from streamlda.cli.infer import words_of
 from streamlda.cli.sources import open_sources, read_blocks, source_options, warn
 
 if TYPE_CHECKING:
-    from streamlda.model import TopicModel
-    from streamlda.source import Source
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.stream.source import Source
 
 #: Words of a topic that coherence and diversity look at.
 TOP_WORDS = 10
@@ -48,7 +48,7 @@ def evaluate(
     words among the top words, 0 to 1. unseen_share: tokens outside the vocabulary.
     matched_l1_error: mean L1 distance to the topics of --truth, 0 to 2.
     """
-    from streamlda.model import load
+    from streamlda.model.topic_model import load
 
     model = load(model_file)
     words_of(model)
@@ -69,10 +69,10 @@ def evaluate(
 
 
 def _measure(model: TopicModel, source: Source, max_documents: int | None) -> dict[str, Any]:
-    from streamlda.coherence import NpmiCounter
-    from streamlda.encoding import count_tokens
-    from streamlda.evaluation import DocumentCompletion, top_words, topic_diversity
-    from streamlda.inference import SMOOTHING
+    from streamlda.model.coherence import NpmiCounter
+    from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
+    from streamlda.model.inference import SMOOTHING
+    from streamlda.text.encoding import count_tokens
 
     vocabulary = words_of(model)
     completion = DocumentCompletion(
@@ -111,7 +111,7 @@ def _distance(truth: TopicModel, model: TopicModel) -> float:
     """Return the matched error over the words of both; a word a model lacks has probability 0."""
     import numpy as np
 
-    from streamlda.evaluation import matched_l1_error
+    from streamlda.model.evaluation import matched_l1_error
 
     names = [words_of(each).get_feature_names_out().tolist() for each in (truth, model)]
     column = {name: i for i, name in enumerate(dict.fromkeys([*names[0], *names[1]]))}

@@ -17,11 +17,11 @@ from streamlda.cli.sources import by_reason, check_output, open_sources, source_
 from streamlda.cli.words import public_words, text_analyzer, text_options
 
 if TYPE_CHECKING:
-    from streamlda.engine_settings import EngineSettings
-    from streamlda.ingest import Counts, Ingested
-    from streamlda.model import TopicModel
-    from streamlda.vocabulary import Vocabulary
-    from streamlda.words import WordsToLearn
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.stream.ingest import Counts, Ingested
+    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.text.vocabulary import Vocabulary
 
 
 def frequency(value: str) -> float:
@@ -302,9 +302,9 @@ def _learn(
     quiet: bool,
     settings: dict[str, Any],
 ) -> tuple[TopicModel, Ingested]:
+    from streamlda.engine.power import new_engine
     from streamlda.errors import InsufficientDataError
-    from streamlda.ingest import Ingestion
-    from streamlda.power_engine import new_engine
+    from streamlda.stream.ingest import Ingestion
 
     words, most_words = _words(settings)
     _engine_settings(settings, most_words)
@@ -336,7 +336,7 @@ def _learn(
 
 def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSettings:
     """Return the settings of the engine, checked; so bad ones are met before anything is read."""
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.settings import EngineSettings
     from streamlda.errors import InvalidSettingError
 
     if settings["topics"] > n_features:
@@ -364,8 +364,8 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
 
 def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
     """Return the words, or how to choose them, and how many there are at most."""
-    from streamlda.analysis import FrequencyLimits
-    from streamlda.words import WordsToLearn
+    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.text.analysis import FrequencyLimits
 
     kinds = [name for name in ("vocabulary", "vocabulary_size", "hash_bits") if settings[name]]
     if len(kinds) > 1:

@@ -14,8 +14,8 @@ from streamlda.cli.sources import check_output, open_sources, read_blocks, sourc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from streamlda.model import TopicModel
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.text.vocabulary import Vocabulary
 
 #: Decimals of a proportion in the output.
 DECIMALS = 6
@@ -54,7 +54,7 @@ def infer(
     """
     import orjson
 
-    from streamlda.model import load
+    from streamlda.model.topic_model import load
 
     if output != "-":
         check_output(output, [model_file, *sources])

@@ -28,8 +28,8 @@ def map_command(folder: str, output: str, anew: bool, quiet: bool) -> None:
 
     The file can be read by its owner only: how often words occur can be told from it.
     """
-    from streamlda.map_file import save_map
-    from streamlda.merge import newest_of
+    from streamlda.storage.merge import newest_of
+    from streamlda.storage.projection import save_map
 
     check_output(output)
     check_outside(output, (folder,))

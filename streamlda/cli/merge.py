@@ -10,7 +10,7 @@ import click
 from streamlda.cli.sources import check_output, warn
 
 if TYPE_CHECKING:
-    from streamlda.checkpoint import Checkpoint
+    from streamlda.storage.checkpoint import Checkpoint
 
 
 @click.command(short_help="Join what several daemons have learned.")
@@ -34,8 +34,8 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
 
     Private states are refused: private daemons publish snapshots of their own.
     """
-    from streamlda.merge import merge_checkpoints
-    from streamlda.state_file import save_state
+    from streamlda.storage.merge import merge_checkpoints
+    from streamlda.storage.state import save_state
 
     outputs = [output] if state is None else [output, state]
     for path in outputs:

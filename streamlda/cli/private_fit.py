@@ -18,16 +18,16 @@ from streamlda.cli.running import Progress, StopSignals
 from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.ingest import Counts, Ingested
-    from streamlda.privacy.ledger import Ledger
+    from streamlda.privacy.ledger.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
-    from streamlda.release.releaser import PrivateLearner, Releaser
-    from streamlda.release.settings import PrivateSettings
-    from streamlda.release.snapshot import PrivateSnapshot
-    from streamlda.source import Source
-    from streamlda.vocabulary import Vocabulary
-    from streamlda.words import WordsToSelect
+    from streamlda.private.releaser import PrivateLearner, Releaser
+    from streamlda.private.settings import PrivateSettings
+    from streamlda.private.snapshot import PrivateSnapshot
+    from streamlda.stream.ingest import Counts, Ingested
+    from streamlda.stream.source import Source
+    from streamlda.stream.vocabulary_choice import WordsToSelect
+    from streamlda.text.analysis import TextAnalyzer
+    from streamlda.text.vocabulary import Vocabulary
 
 
 def stream_name(sources: Sequence[str]) -> str:
@@ -89,9 +89,9 @@ class PrivateRun:
             If no snapshot could be made; it tells places, not documents.
         """
         from streamlda.errors import InsufficientDataError
-        from streamlda.ingest import Ingestion
-        from streamlda.release.releaser import CLOCKED_ROWS, Releaser
-        from streamlda.release.terms import check_first_price
+        from streamlda.private.releaser import CLOCKED_ROWS, Releaser
+        from streamlda.private.terms import check_first_price
+        from streamlda.stream.ingest import Ingestion
 
         settings, selection = self._settings()
         with ExitStack() as opened:
@@ -151,8 +151,8 @@ class PrivateRun:
     def _settings(self) -> tuple[PrivateSettings, WordSelection | None]:
         """Return the settings, for the most words there can be, and the choice of words."""
         from streamlda.errors import InvalidSettingError
-        from streamlda.release.settings import PrivateSettings
-        from streamlda.release.terms import words_and_delta
+        from streamlda.private.settings import PrivateSettings
+        from streamlda.private.terms import words_and_delta
 
         options = self.options
         relation, delta, selection = options["relation"] or "add-remove", options["delta"], None
@@ -192,8 +192,8 @@ class PrivateRun:
         self, opened: ExitStack, settings: PrivateSettings, selection: WordSelection | None
     ) -> Ledger:
         """Open the ledger or make it, and end a release that a crash cut short."""
-        from streamlda.privacy.ledger import Ledger
-        from streamlda.release.terms import run_terms
+        from streamlda.privacy.ledger.ledger import Ledger
+        from streamlda.private.terms import run_terms
 
         terms = run_terms(settings, words=selection is not None)
         path = self.options["ledger"]
@@ -214,7 +214,7 @@ class PrivateRun:
         return self.words
 
     def _words_to_select(self, selection: WordSelection, releaser: Releaser) -> WordsToSelect:
-        from streamlda.words import WordsToSelect
+        from streamlda.stream.vocabulary_choice import WordsToSelect
 
         return WordsToSelect(
             selection,
@@ -232,8 +232,8 @@ class PrivateRun:
         stop: Callable[[], None],
     ) -> PrivateLearner:
         """Return the learner for the words, when they are known."""
-        from streamlda.release.releaser import PrivateLearner
-        from streamlda.release.terms import STATEMENTS, for_fewer_words
+        from streamlda.private.releaser import PrivateLearner
+        from streamlda.private.terms import STATEMENTS, for_fewer_words
 
         first_place = self.options["vocabulary_documents"] if self.words is None else 0
         settings = for_fewer_words(settings, words.n_features)
@@ -258,7 +258,7 @@ class PrivateRun:
         return learner
 
     def _summarize(self, ingested: Ingested[PrivateLearner], stopped: bool) -> None:
-        from streamlda.release.terms import STATEMENTS
+        from streamlda.private.terms import STATEMENTS
 
         learner, words = ingested.engine, ingested.vocabulary
         newest = learner.engine.snapshot

@@ -41,7 +41,7 @@ def report(
     plain words and in full; settings and versions. All of it comes from the models, so that the
     page of a private model is as private as the model.
     """
-    from streamlda.model import load
+    from streamlda.model.topic_model import load
     from streamlda.report import write_report
 
     check_output(output, model_files)

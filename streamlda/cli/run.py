@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamlda.settings import TABLE, Setting
+from streamlda.settings.table import TABLE, Setting
 
 #: What sysexits.h calls EX_CONFIG: starting again cannot help.
 WRONG_CONFIGURATION = 78
@@ -43,7 +43,7 @@ def _metavar(setting: Setting) -> str:
 
 
 def _help(setting: Setting) -> str:
-    from streamlda.settings import describe
+    from streamlda.settings.table import describe
 
     row = next(row for row in describe() if row["name"] == setting.name)
     return f"{setting.help} {row['variable']} [default: {row['default']}]"
@@ -76,7 +76,7 @@ def run(config: str | None, check: bool, **flags: Any) -> None:
         StreamLDAError,
         VocabularyError,
     )
-    from streamlda.settings import MIB, load_settings
+    from streamlda.settings.table import MIB, load_settings
 
     given = {
         setting.name + ("_file" if setting.kind == "secret" else ""): flags[_parameter(setting)]

@@ -12,10 +12,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from streamlda.process import resident_bytes
-from streamlda.source import Reject, Source
+from streamlda.stream.source import Reject, Source
 
 if TYPE_CHECKING:
-    from streamlda.ingest import Counts
+    from streamlda.stream.ingest import Counts
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):

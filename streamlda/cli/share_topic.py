@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from streamlda.settings import SETTINGS, Setting
+from streamlda.settings.table import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from streamlda.sites.exchange import ShareTopic
@@ -86,8 +86,8 @@ def take_options(options: dict[str, Any]) -> dict[str, Any] | None:
 @contextmanager
 def share_topic(given: dict[str, Any]) -> Iterator[ShareTopic]:
     """Open the topic that `take_options` has found; it connects when it is used."""
-    from streamlda.sink import open_sink
     from streamlda.sites.exchange import SINK
+    from streamlda.stream.sink import open_sink
 
     names = (*SECURITY, *(f"{name}_file" for name in SECRETS))
     security = {name: given[name] for name in names if name in given}

@@ -18,7 +18,7 @@ import click
 from streamlda.cli.sources import check_output
 
 if TYPE_CHECKING:
-    from streamlda.model import TopicModel
+    from streamlda.model.topic_model import TopicModel
     from streamlda.simulate import PlantedLDA
 
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
@@ -132,8 +132,8 @@ def made_up_words(n: int) -> list[str]:
 
 def planted_model(planted: PlantedLDA, words: list[str]) -> TopicModel:
     """Return planted topics as a model, as if they had been learned without error."""
-    from streamlda.model import TopicModel
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.text.vocabulary import Vocabulary
 
     return TopicModel(
         components=planted.components,

@@ -14,7 +14,7 @@ from streamlda.cli.sources import check_output
 from streamlda.cli.words import public_words, text_options
 
 if TYPE_CHECKING:
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.text.vocabulary import Vocabulary
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
@@ -137,7 +137,7 @@ def roster(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
     The roster is public, and the same for all. Let every site compare its digest with the others by
     another way than the file itself: whose keys are in it decides who can read what.
     """
-    from streamlda.release.settings import PrivateSettings
+    from streamlda.private.settings import PrivateSettings
     from streamlda.sites.keys import PublicKeys
     from streamlda.sites.roster import Member, Roster
 

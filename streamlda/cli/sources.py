@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from streamlda.source import Place, Source, open_source
+from streamlda.stream.source import Place, Source, open_source
 
 FORMATS = ("auto", "text", "jsonl", "csv", "parquet")
 COMPRESSIONS = ("infer", "none", "gzip", "bz2", "xz", "zstd")
@@ -102,7 +102,7 @@ def read_blocks(
     """Yield polls of documents with their places; at the end, say what was passed over."""
     from collections import Counter
 
-    from streamlda.ingest import BLOCK_DOCUMENTS, places
+    from streamlda.stream.ingest import BLOCK_DOCUMENTS, places
 
     done, ended = 0, False
     rejects: Counter[str] = Counter()

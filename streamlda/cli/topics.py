@@ -10,7 +10,7 @@ import click
 from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
-    from streamlda.model import TopicModel
+    from streamlda.model.topic_model import TopicModel
 
 
 @click.command(short_help="Show the topics of a model.")
@@ -32,7 +32,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
     header ends with the privacy statement. A private model tells places, not
     documents: their number is private.
     """
-    from streamlda.model import load
+    from streamlda.model.topic_model import load
 
     model = load(model_file)
     if as_json:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.text.analysis import TextAnalyzer
+    from streamlda.text.vocabulary import Vocabulary
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,7 +55,7 @@ def text_options(command: Command) -> Command:
 
 def public_words(settings: dict[str, Any]) -> Vocabulary | None:
     """Return the words that were given, or hashed ones; None if they are to be chosen."""
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.text.vocabulary import Vocabulary
 
     analyzer = text_analyzer(settings)
     if settings["vocabulary"] is not None:
@@ -67,8 +67,8 @@ def public_words(settings: dict[str, Any]) -> Vocabulary | None:
 
 def text_analyzer(settings: dict[str, Any]) -> TextAnalyzer:
     """Return how texts are split into words."""
-    from streamlda.analysis import TextAnalyzer
-    from streamlda.vocabulary import Vocabulary
+    from streamlda.text.analysis import TextAnalyzer
+    from streamlda.text.vocabulary import Vocabulary
 
     stop: Any = settings["stop_words"]
     if stop == "none":

@@ -41,9 +41,9 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.budget_table import figure, plain, printable
 from streamlda.privacy.events import GaussianRelease, number
-from streamlda.privacy.ledger_terms import Cohort, DocumentRange, LedgerTerms, Losses
+from streamlda.privacy.ledger.budget_table import figure, plain, printable
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Losses
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
 

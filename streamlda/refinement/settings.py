@@ -11,7 +11,7 @@ from streamlda.errors import InvalidSettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefinementSettings:
-    """Settings of `streamlda.refinement.stepwise.Refinement`; fixed for its life.
+    """Settings of `streamlda.refinement.stepwise_em.Refinement`; fixed for its life.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class RefinementSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResamplingSettings:
-    """Settings of `streamlda.refinement.resampling.Resampling`; fixed for its life.
+    """Settings of `streamlda.refinement.gibbs.Resampling`; fixed for its life.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.report import account, overview, views
 from streamlda.report.facts import Facts, gather
 from streamlda.report.markup import Markup, element, joined

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.diagnosis import (
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.model.diagnostics import (
     Spectrum,
     SuggestedTopics,
     common_columns,
@@ -20,9 +21,8 @@ from streamlda.diagnosis import (
     redundant_topics,
     suggest_n_components,
 )
-from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.evaluation import top_words
-from streamlda.model import TopicModel
+from streamlda.model.evaluation import top_words
+from streamlda.model.topic_model import TopicModel
 from streamlda.report.layout import flat_map
 from streamlda.service.identity import follow, prevalence
 

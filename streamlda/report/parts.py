@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE, SEEDED
 from streamlda.report.markup import Markup, element
 

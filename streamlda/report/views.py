@@ -9,7 +9,7 @@ from streamlda.report.facts import Facts
 from streamlda.report.markup import Markup, element, joined
 from streamlda.report.overview import REASONS
 from streamlda.report.parts import count, details, link, percent, plate, table
-from streamlda.topics import SUPPORT_ANGLE
+from streamlda.spectral.topics import SUPPORT_ANGLE
 
 #: Most topics whose every distance is listed.
 MATRIX_TOPICS = 40

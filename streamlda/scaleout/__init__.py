@@ -1,8 +1,9 @@
 """One model from many workers: the engine's sums, taken shard by shard on a Dask cluster.
 
-Sums through one map add up (`streamlda.merge` says why), so a shard of the documents is a task: it
-reads its documents, folds them into one set of arrays with the engine's own kernels, and returns
-that. Sets are joined in a tree; the last one is the state of an `Engine` with a shared map. ::
+Sums through one map add up (`streamlda.storage.merge` says why), so a shard of the documents is a
+task: it reads its documents, folds them into one set of arrays with the engine's own kernels, and
+returns that. Sets are joined in a tree; the last one is the state of an `Engine` with a shared map.
+::
 
     beginning   the first documents, at the driver: words and first map
     sketches    all shards, pairs only: better maps, and how many documents each shard has

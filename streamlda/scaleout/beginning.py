@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.engine import WARMUP_MAX_ENTRIES, Engine, first_map
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.engine import WARMUP_MAX_ENTRIES, Engine, first_map
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, VocabularyError
-from streamlda.ingest import Counts
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Corpus, Rows, Shard, rows_of
 from streamlda.scaleout.sums import Plan, told
+from streamlda.stream.ingest import Counts
+from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, WordsToLearn
+from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import VOCABULARY_CHARACTERS, WordsToLearn
 
 Words = Vocabulary | WordsToLearn | None
 

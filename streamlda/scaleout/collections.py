@@ -26,21 +26,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.refining import RefiningEngine
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
     MissingExtraError,
 )
-from streamlda.model import TopicModel
-from streamlda.refining_engine import RefiningEngine
+from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.beginning import first_rows
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
 from streamlda.scaleout.private import count_places, fit_privately
 from streamlda.scaleout.shards import Corpus, of_partitions
-from streamlda.words import WordsToLearn
+from streamlda.stream.vocabulary_choice import WordsToLearn
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -186,7 +186,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
 
 
 def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: int | None) -> None:
-    from streamlda.release.releaser import Releaser, open_ledger
+    from streamlda.private.releaser import Releaser, open_ledger
 
     if n_features is None:
         raise InvalidSettingError(

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS
-from streamlda.engine import Engine
-from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.engine import Engine
+from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.engine.refining import needed_passes
+from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.fit_refined import START_DOCUMENTS
-from streamlda.ingest import Counts
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import at_least
-from streamlda.refining_engine import needed_passes
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.kept import keep
@@ -33,8 +32,9 @@ from streamlda.scaleout.shards import (
     of_partitions,
 )
 from streamlda.scaleout.sums import Plan, Sums, accumulate, added, merged
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WordsToLearn
+from streamlda.stream.ingest import Counts
+from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -219,7 +219,7 @@ def learn_once(
     refinement_passes : int, optional
         How often the documents are gone over again, 0 for none. If it is left out, 0 where the
         settings say ``refine=False``, else what one process decides for such topics and so many
-        documents (`streamlda.refining_engine.needed_passes`).
+        documents (`streamlda.engine.refining.needed_passes`).
     most_bytes : float, optional
         What documents may take on all workers together: 0.4 of the workers' memory limits by
         default. If they take more, none is kept, and they are read again in every round.

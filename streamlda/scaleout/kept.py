@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.ingest import Counts
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Corpus, Shard, rows_of
 from streamlda.scaleout.sums import added, single_threaded, told
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream.ingest import Counts
+from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.ingest import Counts
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import RefinementSettings, at_least
-from streamlda.refinement.stepwise import Refinement
+from streamlda.refinement.stepwise_em import Refinement
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.sums import single_threaded
+from streamlda.stream.ingest import Counts
 
 State = tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]
 
@@ -109,7 +109,7 @@ def refined_on(
 
     Equal documents in equal order give equal topics, to the last bit, on any number of workers,
     whoever is lost and however they were cut. The topics are not those of
-    `streamlda.refinement.refined`, which takes other steps, but as good (see the module).
+    `streamlda.refinement.refine`, which takes other steps, but as good (see the module).
 
     Time O(nnz K) a document and pass, and 8 V K bytes from and to each lane in each round. Memory
     of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.

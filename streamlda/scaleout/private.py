@@ -1,7 +1,7 @@
 """A private fit on a cluster: workers sum on the grid, the driver pays and draws the noise.
 
 The sums of a stage are sums of *groups*: runs of places of the whole stream, each summed in
-floating point by itself and rounded to the grid (`streamlda.release.stage`). Groups add as whole
+floating point by itself and rounded to the grid (`streamlda.private.stage`). Groups add as whole
 numbers. So a task takes whole groups, wherever the shards begin and end, and the raw sums that
 come together at the driver are, number for number, those of one process: what is proven of its
 releases holds here. What decides who sums what is the number of records of each shard, which is as
@@ -24,18 +24,18 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.ingest import Counts
-from streamlda.model import TopicModel
-from streamlda.release.engine import PrivateEngine
-from streamlda.release.matrix import VOCABULARY
-from streamlda.release.releaser import LEAST_LAST_STAGE, PrivateLearner, Releaser
-from streamlda.release.settings import PrivateSettings
-from streamlda.release.stage import Stage
-from streamlda.release.terms import STATEMENTS, check_first_price
+from streamlda.model.topic_model import TopicModel
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.matrix import VOCABULARY
+from streamlda.private.releaser import LEAST_LAST_STAGE, PrivateLearner, Releaser
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.stage import Stage
+from streamlda.private.terms import STATEMENTS, check_first_price
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Shard, rows_of
 from streamlda.scaleout.sums import single_threaded, told
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream.ingest import Counts
+from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client

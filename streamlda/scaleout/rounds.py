@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine
-from streamlda.ingest import Counts
-from streamlda.moments import Moments
+from streamlda.engine.engine import Engine
 from streamlda.scaleout.beginning import Beginning
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.shards import SHARDS
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
+from streamlda.spectral.moments import Moments
+from streamlda.stream.ingest import Counts
 
 #: Fewest documents of a task.
 LEAST_DOCUMENTS = 500

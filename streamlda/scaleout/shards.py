@@ -17,9 +17,9 @@ from scipy.sparse import sparray, spmatrix
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
-from streamlda.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
-from streamlda.source import Poll, open_source
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
+from streamlda.stream.source import Poll, open_source
+from streamlda.text.vocabulary import Vocabulary
 
 #: What a partition may list besides texts.
 COUNTS = (DocumentBatch, spmatrix, sparray)

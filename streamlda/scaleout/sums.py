@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine, map_digest
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.engine import Engine, map_digest
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
     MissingExtraError,
     SourceError,
 )
-from streamlda.ingest import Counts
-from streamlda.moments import Moments
 from streamlda.scaleout.shards import Shard, rows_of
+from streamlda.spectral.moments import Moments
+from streamlda.stream.ingest import Counts
+from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_at_a_time, one_blas_thread
-from streamlda.vocabulary import Vocabulary
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -118,8 +118,8 @@ def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
         Of a partition; None for files.
     before : int
         Number of the first document, by which documents are dealt to the two halves that noise is
-        measured by (`streamlda.moments.half_of`). With the number of documents in all shards
-        before, the halves are those of one engine over all.
+        measured by (`streamlda.spectral.moments.half_of`). With the number of documents in all
+        shards before, the halves are those of one engine over all.
 
     Raises
     ------

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 from streamlda.errors import StreamLDAError
 from streamlda.process import resident_bytes
-from streamlda.service.batch import Batch, batch_of
 from streamlda.service.logs import log, log_failure, log_from_signal
 from streamlda.service.machine import EXIT_OK, EXIT_UNFINISHED, Machine, Phase
 from streamlda.service.messages import (
@@ -48,8 +47,9 @@ from streamlda.service.messages import (
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker
-from streamlda.sink import DeadLetterSink
-from streamlda.source import Position, Source
+from streamlda.stream.batch import Batch, batch_of
+from streamlda.stream.sink import DeadLetterSink
+from streamlda.stream.source import Position, Source
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

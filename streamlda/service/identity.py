@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from streamlda.diagnosis import common_columns, hellinger
-from streamlda.model import TopicModel
+from streamlda.model.diagnostics import common_columns, hellinger
+from streamlda.model.topic_model import TopicModel
 
 #: Beyond this a topic is a new one: less than half (0.51) of the probability is shared, as
 #: ``sum_w sqrt(p_w q_w)`` measures it.

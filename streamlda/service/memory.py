@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamlda.engine import WARMUP_MAX_ENTRIES
-from streamlda.engine_settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.engine import WARMUP_MAX_ENTRIES
+from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InvalidSettingError
-from streamlda.ingest import BLOCK_CHARACTERS
-from streamlda.moments import BLOCK_DOCUMENTS
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
-from streamlda.release.settings import PrivateSettings
-from streamlda.settings import MIB, Settings
-from streamlda.words import VOCABULARY_CHARACTERS
+from streamlda.private.settings import PrivateSettings
+from streamlda.settings.table import MIB, Settings
+from streamlda.spectral.moments import BLOCK_DOCUMENTS
+from streamlda.stream.ingest import BLOCK_CHARACTERS
+from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 
 Plan = list[tuple[str, int]]
 

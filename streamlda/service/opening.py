@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamlda.analysis import LETTERS, TextAnalyzer
-from streamlda.checkpoint import Checkpoint, Checkpoints
 from streamlda.errors import LedgerError
-from streamlda.map_file import load_map
-from streamlda.privacy.ledger import Ledger
-from streamlda.release.releaser import Releaser
-from streamlda.release.settings import PrivateSettings
-from streamlda.release.terms import check_first_price, run_terms, words_and_delta
+from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.private.releaser import Releaser
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.terms import check_first_price, run_terms, words_and_delta
 from streamlda.service.memory import engine_settings, private_settings
 from streamlda.service.private_work import GoingOn, PrivateWork
 from streamlda.service.work import PublicWork, Released
-from streamlda.settings import Settings
-from streamlda.source import Source, open_source
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WORDS, WordsToLearn, WordsToSelect
+from streamlda.settings.table import Settings
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.projection import load_map
+from streamlda.stream.source import Source, open_source
+from streamlda.stream.vocabulary_choice import WORDS, WordsToLearn, WordsToSelect
+from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnReject = Callable[[Any, str], None]

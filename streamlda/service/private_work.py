@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checkpoint import Captured, Checkpoint, Checkpoints
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Intent
-from streamlda.release.releaser import PrivateLearner, Releaser
-from streamlda.release.settings import PrivateSettings
-from streamlda.release.snapshot import PrivateSnapshot
-from streamlda.release.terms import STATEMENTS, for_fewer_words
-from streamlda.service.batch import Batch
+from streamlda.privacy.ledger.ledger import Intent
+from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.snapshot import PrivateSnapshot
+from streamlda.private.terms import STATEMENTS, for_fewer_words
 from streamlda.service.work import Learned, Released, check_words
-from streamlda.source import Position
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WORDS, WordsToSelect
+from streamlda.storage.checkpoint import Captured, Checkpoint, Checkpoints
+from streamlda.stream.batch import Batch
+from streamlda.stream.source import Position
+from streamlda.stream.vocabulary_choice import WORDS, WordsToSelect
+from streamlda.text.vocabulary import Vocabulary
 
 
 class GoingOn(Releaser):

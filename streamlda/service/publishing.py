@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from streamlda.arrays_file import to_json
-from streamlda.model import TopicModel
+from streamlda.container import to_json
+from streamlda.model.topic_model import TopicModel
 from streamlda.service.snapshots import Snapshots
-from streamlda.sink import SnapshotSink
+from streamlda.stream.sink import SnapshotSink
 
 #: Words of each topic that go into a message.
 MESSAGE_WORDS = 50

@@ -6,7 +6,6 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.checkpoint import Checkpoints
 from streamlda.errors import SourceError
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
@@ -27,9 +26,10 @@ from streamlda.service.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker
-from streamlda.settings import MIB, Settings
-from streamlda.sink import DeadLetterSink, SnapshotSink, open_sink
-from streamlda.source import Source
+from streamlda.settings.table import MIB, Settings
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.source import Source
 
 #: Records that are passed over at once, behind a release.
 PASS_RECORDS = 4096

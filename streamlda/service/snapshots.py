@@ -2,8 +2,8 @@
 
 ::
 
-    snapshot-000001               a model file (`streamlda.model`), never changed once it is there
-    snapshot-000001.topics.json   ids, prevalence and movement of its topics
+    snapshot-000001               a model file (`streamlda.model.topic_model`), never changed once
+    it is there snapshot-000001.topics.json   ids, prevalence and movement of its topics
 
 The second file is made from the models and may be deleted: of the last `FOLLOWED` snapshots it is
 made again when it is missing or belongs to another model, one after the other, so that ids then
@@ -28,9 +28,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from streamlda.arrays_file import MAX_HEADER_BYTES
+from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.model import TopicModel, load
+from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
 from streamlda.service.identity import Topic, follow, prevalence
 

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checkpoint import Captured, Checkpoint, Checkpoints
-from streamlda.engine import Engine, map_digest
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.engine import Engine, map_digest
+from streamlda.engine.power import new_engine
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
-from streamlda.model import TopicModel
-from streamlda.power_engine import new_engine
-from streamlda.service.batch import Batch
-from streamlda.service.blocks import Blocks
-from streamlda.source import Position
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import VOCABULARY_CHARACTERS, WordsToLearn
+from streamlda.model.topic_model import TopicModel
+from streamlda.storage.checkpoint import Captured, Checkpoint, Checkpoints
+from streamlda.stream.batch import Batch
+from streamlda.stream.blocks import Blocks
+from streamlda.stream.source import Position
+from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, WordsToLearn
+from streamlda.text.vocabulary import Vocabulary
 
 
 class Learned(NamedTuple):
@@ -85,7 +85,7 @@ class PublicWork:
     about : dict
         Plain JSON values that each model says of its stream.
     shared_map : ndarray of shape (n_features, n_columns), optional
-        See `streamlda.map_file`.
+        See `streamlda.storage.projection`.
     """
 
     def __init__(

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
-from streamlda.checkpoint import Captured, Checkpoints
 from streamlda.errors import BudgetExceededError
-from streamlda.privacy.ledger import Ledger
-from streamlda.service.batch import Batch
+from streamlda.privacy.ledger.ledger import Ledger
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
     BudgetExhausted,
@@ -24,7 +22,9 @@ from streamlda.service.messages import (
 from streamlda.service.publishing import Publisher
 from streamlda.service.status import Status
 from streamlda.service.work import Released, Work
-from streamlda.source import Position
+from streamlda.storage.checkpoint import Captured, Checkpoints
+from streamlda.stream.batch import Batch
+from streamlda.stream.source import Position
 from streamlda.threads import one_at_a_time
 
 #: What each answers to whoever asked for it.

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, ModelFileError
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
-from streamlda.release.engine import PrivateSnapshot
-from streamlda.release.refinement import REFINED_NORM
-from streamlda.release.releaser import PrivateLearner, Releaser
-from streamlda.release.terms import STATEMENTS
+from streamlda.private.engine import PrivateSnapshot
+from streamlda.private.refinement import REFINED_NORM
+from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.terms import STATEMENTS
 from streamlda.sites.keys import Words
 from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round

@@ -27,7 +27,7 @@ from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import SHARE_FORMAT, Share
 
-#: Entry point of a topic of shares, in the group of `streamlda.sink`.
+#: Entry point of a topic of shares, in the group of `streamlda.stream.sink`.
 SINK = "kafka-shares"
 
 #: What records are counted as whose key names no site of the roster, or is none; no site's name.

@@ -18,16 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.arrays_file import to_json
+from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import LedgerTerms
-from streamlda.release.settings import WHITENED_TENSOR, PrivateSettings
-from streamlda.release.state import settings_from
+from streamlda.privacy.ledger.ledger import LedgerTerms
+from streamlda.private.settings import WHITENED_TENSOR, PrivateSettings
+from streamlda.private.state import settings_from
 from streamlda.sites.keys import PublicKeys
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 ROSTER_FORMAT, ROSTER_VERSION = "streamlda-roster", 1
 

@@ -1,6 +1,6 @@
 """A round: what all sites must know before they sum the documents of a stage.
 
-A round is the state of a private engine (`streamlda.release.engine`) at the beginning of a stage:
+A round is the state of a private engine (`streamlda.private.engine`) at the beginning of a stage:
 the map, the bounds and the noisy sums of the stages before. All of that has been released; the
 sums of the stage itself are 0. The first round follows from the roster, later ones from the shares
 of the round before: anybody who has them can make it again and compare.
@@ -11,7 +11,7 @@ learned, not what is promised. What the round may hold at all is in `streamlda.s
 Masks are bound to the digest of the round, so sites that were given
 different ones do not add up.
 
-A round file is a checked file of `streamlda.arrays_file` of kind ``streamlda-round``, version 1.
+A round file is a checked file of `streamlda.container` of kind ``streamlda-round``, version 1.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays_file import read_arrays, to_json, write_arrays
+from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
-from streamlda.release.engine import PrivateEngine
-from streamlda.release.stage import Stage
-from streamlda.release.state import named, settings_from
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.stage import Stage
+from streamlda.private.state import named, settings_from
 from streamlda.sites.roster import Roster
 from streamlda.sites.state_checks import check_arrays
 

@@ -1,6 +1,6 @@
 """A share: what one site sends in one round, masked and signed, and its file.
 
-A share file is a checked file of `streamlda.arrays_file` of kind ``streamlda-share``, version 1.
+A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 1.
 The arrays are the blocks of the stage, modulo 2^64; the metadata are the attributes of `Share`. How
 a share is made, and what it tells, is in `streamlda.sites.site`.
 """
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.arrays_file import ArraysFile, parse_arrays, read_arrays, write_arrays
+from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.keys import Words, check_name
 from streamlda.sites.rounds import content_digest

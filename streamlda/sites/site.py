@@ -3,7 +3,7 @@
     share_s = a_s + g_s + m_s   modulo 2^64, in whole steps of the grid of the stage
 
 a_s are the sums that a stage of the private route would have of these documents
-(`streamlda.release.stage`), g_s is discrete Gaussian noise of variance sigma^2 / S, with sigma the
+(`streamlda.private.stage`), g_s is discrete Gaussian noise of variance sigma^2 / S, with sigma the
 standard deviation of the aggregate's noise, and m_s the site's mask (`streamlda.sites.keys`).
 
 Privacy
@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.sites.keys import SiteKeys

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.release.refinement import RefinementRounds, check_array, is_round
-from streamlda.release.settings import PrivateSettings
-from streamlda.release.state import named
-from streamlda.release.topics import PairView, PrivateTopics
-from streamlda.topics import SpectralTopics
+from streamlda.private.refinement import RefinementRounds, check_array, is_round
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.state import named
+from streamlda.private.topics import PairView, PrivateTopics
+from streamlda.spectral.topics import SpectralTopics
 
 Arrays = Mapping[str, NDArray[Any]]
 

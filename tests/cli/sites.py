@@ -4,8 +4,8 @@ import shutil
 import subprocess
 import sys
 
-from streamlda.model import load
-from tests.test_cli import run
+from streamlda.model.topic_model import load
+from tests.cli.test_cli import run
 
 SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
 

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from streamlda.cli.site import site as site_command
-from streamlda.evaluation import matched_l1_error
-from streamlda.model import load
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from streamlda.release.settings import PrivateSettings
+from streamlda.private.settings import PrivateSettings
 from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -25,7 +25,7 @@ from tests.cli.sites import (
     make_roster,
     share_command,
 )
-from tests.test_cli import run
+from tests.cli.test_cli import run
 
 
 @pytest.fixture(scope="module")

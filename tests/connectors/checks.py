@@ -18,7 +18,7 @@ from time import monotonic
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Position, Progress, Reject, Source
+from streamlda.stream.source import Position, Progress, Reject, Source
 
 #: Longest time a check polls a source that brings nothing.
 PATIENCE_SECONDS = 10.0

@@ -3,7 +3,7 @@
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Place, Poll, Progress, Reject
+from streamlda.stream.source import Place, Poll, Progress, Reject
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 

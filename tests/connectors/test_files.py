@@ -18,7 +18,7 @@ from connectors import compressed, records
 from connectors.files import FileSource
 from connectors.listing import StoredFile
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
-from streamlda.source import Reject
+from streamlda.stream.source import Reject
 from tests.connectors.test_resume import COMPRESS
 
 

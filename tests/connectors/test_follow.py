@@ -13,7 +13,7 @@ import pytest
 from connectors.follow import FollowSource
 from connectors.follow.descriptors import MAX_OPEN
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Reject
+from streamlda.stream.source import Reject
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 NOBODY = 65534

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from connectors import compressed
 from connectors.files import FileSource
 from connectors.stdin import StdinSource
-from streamlda import ingest
-from streamlda.ingest import Ingestion
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream import ingest
+from streamlda.stream.ingest import Ingestion
+from streamlda.text.vocabulary import Vocabulary
 
 #: Document i is its own word, three times.
 WORDS = [a + b for a in "abcd" for b in "efgh"]

@@ -16,7 +16,7 @@ from connectors import docstrings
 from connectors.files import FileSource
 from connectors.stdin import StdinSource
 from streamlda.errors import SourceError
-from streamlda.source import Reject, open_source
+from streamlda.stream.source import Reject, open_source
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -184,7 +184,8 @@ def test_open_source_finds_the_connector(connector, kind, tmp_path):
 
 def test_open_source_reads_standard_input():
     code = (
-        "from streamlda.source import open_source; s = open_source('stdin', format='jsonl'); "
+        "from streamlda.stream.source import open_source; "
+        "s = open_source('stdin', format='jsonl'); "
         "p = s.poll(9, 20.0); print(p.texts, s.poll(9, 20.0).exhausted)"
     )
     done = subprocess.run(

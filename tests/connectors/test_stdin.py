@@ -10,7 +10,7 @@ import pytest
 
 from connectors.stdin import StdinSource
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Progress, Reject
+from streamlda.stream.source import Progress, Reject
 
 
 @contextmanager

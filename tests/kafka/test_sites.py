@@ -6,15 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from streamlda.evaluation import matched_l1_error
-from streamlda.model import load
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from tests.cli.sites import SITES, aggregate_command, made_at, make_roster, share_command
+from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
-from tests.test_cli import run
 
 
 def to_topic(bootstrap, topic, *more):

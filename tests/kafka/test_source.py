@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from connectors.kafka import DeadLetters, KafkaSource, Record
 from connectors.records import Rejected
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.source import Reject
+from streamlda.stream.source import Reject
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
 

@@ -21,7 +21,7 @@ from streamlda.privacy import accounting, selection
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.privacy.selection import WordSelection, calibrate_selection
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
 ALARM = 1e-5

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.settings import EngineSettings
 from streamlda.scaleout import connect
 from streamlda.simulate import PlantedLDA
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 import pytest
 
-from streamlda.analysis import TextAnalyzer
 from streamlda.cli.dask_fit import check_dask_usage, learn_on_dask
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import SourceError
-from streamlda.model import load
+from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.scaleout.cluster import ClusterError
 from streamlda.simulate import PlantedLDA
-from streamlda.words import WordsToLearn
-from tests.test_cli import run
+from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.text.analysis import TextAnalyzer
+from tests.cli.test_cli import run
 
 WORDS = WordsToLearn(analyzer=TextAnalyzer(token_pattern=r"w\d+"), max_document_frequency=1.0)
 SETTINGS = EngineSettings(n_components=3, n_features=8000)

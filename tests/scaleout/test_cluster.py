@@ -23,7 +23,7 @@ from streamlda.errors import (
 from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout import connect, learn, of_partitions
 from streamlda.scaleout.cluster import ClusterError, Given, Run
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 SECONDS = 60
 

@@ -14,7 +14,6 @@ import scipy.sparse
 from distributed import Client
 
 from streamlda import StreamLDA, load
-from streamlda.analysis import TextAnalyzer
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -29,8 +28,9 @@ from streamlda.scaleout import collections as collections_module
 from streamlda.scaleout.cluster import ClusterError
 from streamlda.scaleout.collections import current_client, is_collection, of_collection
 from streamlda.simulate import PlantedLDA
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WordsToLearn
+from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 
 ENDS = [0, 900, 900, 901, 2300, 4000]

@@ -13,9 +13,9 @@ import dask.bag
 import numpy as np
 import pytest
 
-from streamlda.analysis import TextAnalyzer
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine
+from streamlda.engine.engine import Engine
+from streamlda.engine.power import new_engine
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -23,9 +23,7 @@ from streamlda.errors import (
     SourceError,
     VocabularyError,
 )
-from streamlda.evaluation import document_completion
-from streamlda.ingest import Ingestion
-from streamlda.power_engine import new_engine
+from streamlda.model.evaluation import document_completion
 from streamlda.scaleout import (
     beginning,
     connect,
@@ -37,9 +35,11 @@ from streamlda.scaleout import (
 )
 from streamlda.scaleout.shards import Rows, Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.source import open_source
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WordsToLearn
+from streamlda.stream.ingest import Ingestion
+from streamlda.stream.source import open_source
+from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 from tests.scaleout.test_sums import relative_difference
 
@@ -102,7 +102,7 @@ def test_a_warm_up_without_documents_begins_again_as_in_one_process(
     settings, documents, most_entries, monkeypatch
 ):
     """Two runs of rows that are too short come first, and long rows end a warm-up early."""
-    for module in ("engine", "scaleout.beginning"):
+    for module in ("engine.engine", "scaleout.beginning"):
         monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", most_entries)
     short = DocumentBatch.from_matrix(np.eye(D)[np.zeros(2 * settings.warmup_documents, int)])
     first = DocumentBatch.joined([short, documents.rows(0, 350)])
@@ -129,7 +129,7 @@ def test_topics_are_as_good_as_those_of_one_process(client):
 
 
 def new_settings(n_components, n_features):
-    from streamlda.engine_settings import EngineSettings
+    from streamlda.engine.settings import EngineSettings
 
     return EngineSettings(n_components=n_components, n_features=n_features, oversampling=10)
 

@@ -22,7 +22,7 @@ from streamlda.scaleout.kept import (
     together,
 )
 from streamlda.scaleout.shards import Shard
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 
 

@@ -8,13 +8,13 @@ import numba
 import numpy as np
 import pytest
 
-from streamlda.engine import Engine
-from streamlda.engine_settings import EngineSettings
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.evaluation import document_completion
-from streamlda.refinement.refined import refined
+from streamlda.model.evaluation import document_completion
+from streamlda.refinement.refine import refined
 from streamlda.refinement.settings import RefinementSettings
-from streamlda.refinement.stepwise import Refinement
+from streamlda.refinement.stepwise_em import Refinement
 from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout import lanes as lanes_module
 from streamlda.scaleout.kept import keep

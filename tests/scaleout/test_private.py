@@ -9,7 +9,6 @@ import dask
 import numpy as np
 import pytest
 
-from streamlda.analysis import TextAnalyzer
 from streamlda.documents import DocumentBatch
 from streamlda.errors import (
     InsufficientDataError,
@@ -17,21 +16,22 @@ from streamlda.errors import (
     InvalidSettingError,
     LedgerError,
 )
-from streamlda.ingest import Ingestion
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
-from streamlda.release import stage as stage_module
-from streamlda.release.engine import PrivateEngine
-from streamlda.release.matrix import VOCABULARY
-from streamlda.release.releaser import PrivateLearner, Releaser, open_ledger
-from streamlda.release.settings import PrivateSettings
+from streamlda.private import stage as stage_module
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.matrix import VOCABULARY
+from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_files, of_partitions
 from streamlda.scaleout.private import Aggregates, Piece, count_places, merged, sum_groups
 from streamlda.scaleout.shards import Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.source import open_source
-from streamlda.vocabulary import Vocabulary
-from tests.release.audit import Recorder
+from streamlda.stream.ingest import Ingestion
+from streamlda.stream.source import open_source
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+from tests.private.audit import Recorder
 
 D, PLACES = 30, 40_000
 #: Their ends are at no border of a group, and one is empty.

@@ -8,10 +8,10 @@ import scipy.sparse
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
-from streamlda.ingest import BLOCK_DOCUMENTS, Counts
 from streamlda.scaleout.shards import Reading, Shard, of_files, of_partitions, rows_of
-from streamlda.source import open_source
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream.ingest import BLOCK_DOCUMENTS, Counts
+from streamlda.stream.source import open_source
+from streamlda.text.vocabulary import Vocabulary
 
 
 def write_lines(path, texts):

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from streamlda.analysis import TextAnalyzer
 from streamlda.documents import DocumentBatch
-from streamlda.engine import Engine
+from streamlda.engine.engine import Engine
 from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
     MissingExtraError,
     SourceError,
 )
-from streamlda.ingest import Counts
 from streamlda.scaleout.shards import Shard
 from streamlda.scaleout.sums import Plan, accumulate, added, merged, single_threaded, told
 from streamlda.simulate import PlantedLDA
-from streamlda.vocabulary import Vocabulary
+from streamlda.stream.ingest import Counts
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamlda.checkpoint import Checkpoints
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
 from streamlda.service.publishing import Publisher
 from streamlda.service.worker import Worker
-from streamlda.settings import load_settings
+from streamlda.settings.table import load_settings
+from streamlda.storage.checkpoint import Checkpoints
 from tests.service.daemon_process import Left, left_by, settings_of
 
 OnStep = Callable[[str], None]

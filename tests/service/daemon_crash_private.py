@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamlda.arrays_file import read_arrays
-from streamlda.checkpoint import Checkpoints
-from streamlda.model import load
-from streamlda.privacy.ledger import Ledger
+from streamlda.container import read_arrays
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
-from streamlda.release.releaser import RELEASE_FORMAT, RELEASE_VERSION, Releaser
+from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, Releaser
 from streamlda.service import running
-from streamlda.service.batch import Batch
 from streamlda.service.private_work import PrivateWork
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream.batch import Batch
 from tests.service.daemon_crash import (
     WRONG,
     OnStep,

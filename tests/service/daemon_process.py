@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamlda.arrays_file import to_json
-from streamlda.checkpoint import Checkpoints
-from streamlda.model import load
-from streamlda.settings import SETTINGS
+from streamlda.container import to_json
+from streamlda.model.topic_model import load
+from streamlda.settings.table import SETTINGS
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import Checkpoints
 from tests.service import planted
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from streamlda.process import resident_bytes
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.settings import load_settings
-from streamlda.source import Poll, Position, Progress
+from streamlda.settings.table import load_settings
+from streamlda.stream.source import Poll, Position, Progress
 from tests.service.daemon_process import SMALL, Daemon, texts
 
 #: How many marks a long run makes, and how many snapshots.

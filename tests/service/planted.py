@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import Stage, private_statement
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 
 def topics(n_components=4, n_features=60, *, seed=1, concentration=0.1):

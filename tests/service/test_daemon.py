@@ -30,7 +30,7 @@ from tests.service.daemon_process import (
 #: Makes the daemon wait where a test wants it to, in seconds.
 SLOW = """
 import time
-from streamlda.checkpoint import Checkpoints
+from streamlda.storage.checkpoint import Checkpoints
 from streamlda.service.worker import Worker
 def later(owner, name, seconds):
     inner = getattr(owner, name)

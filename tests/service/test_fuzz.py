@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from connectors.kafka.client import Record, Run
 from connectors.kafka.decoding import Decoding
 from connectors.records import REASONS, Batch
-from streamlda.analysis import TextAnalyzer
 from streamlda.errors import InvalidSettingError, StreamLDAError
-from streamlda.service.batch import batch_of
-from streamlda.service.blocks import Blocks
 from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
-from streamlda.settings import SETTINGS, TABLE, Settings, load_settings
-from streamlda.vocabulary import Vocabulary
+from streamlda.settings.table import SETTINGS, TABLE, Settings, load_settings
+from streamlda.stream.batch import batch_of
+from streamlda.stream.blocks import Blocks
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 from tests.service.daemon_process import Daemon, settings_of
 from tests.service.planted import model, private, topics
 from tests.service.web import PLENTY, TOKEN, Snapshots, busy_status

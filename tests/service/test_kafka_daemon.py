@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.checkpoint import Checkpoints
-from streamlda.merge import merge_checkpoints
-from streamlda.model import load
+from streamlda.model.topic_model import load
 from streamlda.service.publishing import MESSAGE_WORDS
 from streamlda.service.snapshots import Snapshots
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.merge import merge_checkpoints
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,

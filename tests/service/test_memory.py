@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError
 from streamlda.service.memory import check_memory, engine_settings, memory_plan
-from streamlda.settings import MIB, load_settings
+from streamlda.settings.table import MIB, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
@@ -28,14 +28,14 @@ ABSENT = ("documents that wait", "what the source", "a block of documents", "wha
 #: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
 PROGRAM = """
 import json, sys
-from streamlda.checkpoint import Checkpoints
-from streamlda.power_engine import new_engine
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.engine.power import new_engine
 from streamlda.privacy.noise import SecureNoise
-from streamlda.release.engine import PrivateEngine
+from streamlda.private.engine import PrivateEngine
 from streamlda.service.memory import engine_settings, memory_plan, private_settings
-from streamlda.settings import load_settings
+from streamlda.settings.table import load_settings
 from streamlda.simulate import PlantedLDA
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 folder, flags, V = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 settings = load_settings(environment={}, flags=flags)

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlda.checkpoint import Checkpoints
 from streamlda.errors import LedgerError
-from streamlda.service.batch import Batch
 from streamlda.service.opening import (
     Restored,
     analyzer,
@@ -19,7 +17,9 @@ from streamlda.service.opening import (
     security,
     stream_name,
 )
-from streamlda.settings import Settings, load_settings
+from streamlda.settings.table import Settings, load_settings
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream.batch import Batch
 from tests.service.daemon_process import settings_of, texts, write_documents
 
 KAFKA = {"source.kind": "kafka", "kafka.bootstrap": "localhost:9", "kafka.topic": "news"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda.model import TopicModel
+from streamlda.model.topic_model import TopicModel
 from streamlda.service.publishing import MESSAGE_WORDS, Publisher
 from streamlda.service.snapshots import Snapshots
 from tests.service import planted

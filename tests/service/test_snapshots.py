@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.model import load
+from streamlda.model.topic_model import load
 from streamlda.service import snapshots as module
 from streamlda.service.identity import FARTHEST, distances
 from streamlda.service.snapshots import CACHED_MODELS, Snapshots
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, shifted, topics, words
 
 
@@ -123,7 +123,7 @@ def test_distances_equal_the_definition():
 def test_distances_do_not_depend_on_the_blocks(monkeypatch):
     one, other = model(topics(3, 50)), model(topics(3, 50, seed=2))
     whole = distances(one, other)
-    monkeypatch.setattr("streamlda.diagnosis._BLOCK_COLUMNS", 7)
+    monkeypatch.setattr("streamlda.model.diagnostics._BLOCK_COLUMNS", 7)
     np.testing.assert_allclose(distances(one, other), whole, atol=1e-12)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamlda.checkpoint import Checkpoints
-from streamlda.model import load
+from streamlda.model.topic_model import load
+from streamlda.storage.checkpoint import Checkpoints
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import ROOT, environment
 from tests.service.long_stream import MARKS, SNAPSHOTS, status_of

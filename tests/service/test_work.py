@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.analysis import TextAnalyzer
-from streamlda.arrays_file import to_json
-from streamlda.checkpoint import Checkpoints
-from streamlda.engine_settings import EngineSettings
+from streamlda.container import to_json
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
-from streamlda.model import TopicModel
-from streamlda.service import blocks
-from streamlda.service.batch import Batch
+from streamlda.model.topic_model import TopicModel
 from streamlda.service.work import PublicWork
-from streamlda.vocabulary import Vocabulary
-from streamlda.words import WordsToLearn
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream import blocks
+from streamlda.stream.batch import Batch
+from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted
 from tests.service.daemon_process import texts
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamlda.checkpoint import Captured, Checkpoints
 from streamlda.errors import BudgetExceededError, SourceError
-from streamlda.service.batch import Batch
 from streamlda.service.messages import (
     BudgetExhausted,
     CheckpointDone,
@@ -25,7 +23,9 @@ from streamlda.service.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker
-from streamlda.source import Position
+from streamlda.storage.checkpoint import Captured, Checkpoints
+from streamlda.stream.batch import Batch
+from streamlda.stream.source import Position
 from tests.service.test_work import ROWS, batch_of, new_work
 
 

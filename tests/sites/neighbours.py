@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
-from streamlda.sites.simulated import Aggregate, SimulatedSites
 
 Sums = Mapping[str, Any]
 

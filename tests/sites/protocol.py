@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger.ledger import Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.release.settings import PrivateSettings
+from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import Aggregate, aggregate
 from streamlda.sites.keys import SiteKeys
@@ -21,7 +21,7 @@ from streamlda.sites.roster import Member, Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 D = 30
 

@@ -8,17 +8,17 @@ from scipy.stats import chi2
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.evaluation import matched_l1_error
-from streamlda.model import load
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.topic_model import load
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement, statement_lines
-from streamlda.release.releaser import PrivateLearner, Releaser
+from streamlda.private.releaser import PrivateLearner, Releaser
 from streamlda.simulate import PlantedLDA
 from streamlda.sites import site as site_module
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.roster import Member
 from streamlda.sites.rounds import Round
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 from tests.sites.protocol import D, Sites, keys_of, roster_of, settings_of
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.

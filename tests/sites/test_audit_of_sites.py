@@ -2,7 +2,7 @@
 
 The adversary knows all documents but one, the *canary*, which is at an honest site, and the keys,
 documents and noise of the sites that help it; it sees the shares of all. Its test is an inner
-product of what it sees with how far the canary moves it (`tests.release.audit` for the bound).
+product of what it sees with how far the canary moves it (`tests.private.audit` for the bound).
 Shares are drawn again and again by the code that draws them once.
 
 False alarms: a sound protocol is refuted with probability 1e-6 a test. That it gives away at least
@@ -21,12 +21,12 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.privacy.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.release import contributions
+from streamlda.private import contributions
 from streamlda.sites import site as site_module
 from streamlda.sites.keys import SiteKeys, Words
 from streamlda.sites.rounds import Round
 from streamlda.sites.site import Site, Summing
-from tests.release.audit import LIKELY, SURE, Array, Finding, mu_below, one_word
+from tests.private.audit import LIKELY, SURE, Array, Finding, mu_below, one_word
 from tests.sites.protocol import D, Sites, added, counts_of, keys_of, roster_of, settings_of
 
 pytestmark = pytest.mark.statistical

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.privacy.accounting import delta_of, mu_of
 from streamlda.privacy.noise import Noise
-from streamlda.release.engine import PrivateEngine
-from streamlda.release.stage import joint_mechanism
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.stage import joint_mechanism
 from streamlda.sites import roster as roster_module
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.roster import Member, Roster
-from streamlda.vocabulary import Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 from tests.sites.protocol import keys_of, roster_of, settings_of, words_of
 
 KEYS = keys_of(8)

@@ -15,9 +15,9 @@ from streamlda.errors import (
     ModelFileError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
-from streamlda.release import contributions
+from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import NOT_NEGATIVE, POSITIVE, Round

@@ -1,1 +1,0 @@
-"""Decomposition of symmetric tensors into their eigenvectors."""

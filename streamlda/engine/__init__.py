@@ -1,0 +1,1 @@
+"""Documents in, topics out: a state machine without input or output."""

@@ -1,0 +1,91 @@
+"""Refined topics of documents that are at hand, and an engine that goes on from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.refining import RefiningEngine, needed_passes
+from streamlda.engine.settings import EngineSettings
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import refined
+
+#: Of documents at hand, so many make the spectral topics that are refined over all of them. On
+#: 195,000 abstracts (K = 50, one pass, medians of five seeds) perplexity was 1380 with 20,000 and
+#: 1371 with 30,000, NPMI 0.183 and 0.184; the start is a third of the time of a fit.
+START_DOCUMENTS = 20_000
+
+
+def fit_refined(
+    settings: EngineSettings,
+    documents: DocumentBatch,
+    passes: int | None = None,
+    sweeps: int = 0,
+) -> tuple[Engine, TopicModel]:
+    """Learn refined topics from documents that are at hand.
+
+    Spectral topics of the first `START_DOCUMENTS` are refined over all documents. Without passes,
+    or where documents follow the model, spectral topics are those of all documents.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        With ``refine`` left open or True.
+    documents : DocumentBatch
+    passes : int, optional
+        `needed_passes` by default.
+    sweeps : int, default 0
+        Of Gibbs sampling; counts must be whole then.
+
+    Returns
+    -------
+    engine : Engine
+        It goes on from here with further documents.
+    model : TopicModel
+
+    Raises
+    ------
+    InsufficientDataError
+        If fewer than 2 documents had at least 3 tokens.
+    """
+    usable = np.flatnonzero(documents.usable)
+    n = len(usable)
+    start = int(usable[START_DOCUMENTS - 1]) + 1 if n > START_DOCUMENTS else len(documents)
+    engine = Engine(settings)
+    engine.add(documents.rows(0, start))
+    model = engine.snapshot()
+    passes = needed_passes(model, n) if passes is None else passes
+    if not passes:
+        if start < len(documents):
+            engine.add(documents.rows(start, len(documents)))
+            model = engine.snapshot()
+        if not sweeps and n < settings.warmup_documents:
+            # More documents may still make a refinement worth while.
+            engine = RefiningEngine(settings)
+            engine.add(documents)
+        if not sweeps:
+            return engine, model
+    if passes and start < len(documents):
+        model = _of_all(model, documents)
+    model = refined(model, documents, passes=passes, sweeps=sweeps, seed=settings.seed % 2**63)
+    return RefiningEngine.of_model(settings, model), model
+
+
+def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
+    """Return a model of the first documents with the counts and frequencies of all of them."""
+    weights = np.where(documents.usable, 1 / np.maximum(documents.lengths, 1), 0.0)
+    frequencies = documents.to_csr().T @ weights
+    used = int(documents.usable.sum())
+    return replace(
+        model,
+        background=frequencies / frequencies.sum(),
+        diagnostics={
+            **model.diagnostics,
+            "documents_skipped": documents.n_documents - used,
+        },
+        documents_seen=used,
+        tokens_seen=int(documents.lengths.sum()),
+    )

@@ -1,0 +1,400 @@
+"""One generation of an online solver: a map, the sums behind it, and a power method that asks.
+
+`streamlda.engine.power` says what generations are for. Here is one of them: it associates documents
+with the probes of its power method round by round, keeps M1 and the pairs G over all of them, and
+is read as topics at any time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Arrays, named
+from streamlda.engine.settings import EngineSettings
+from streamlda.spectral.coordinates import (
+    are_eigenvectors,
+    begun,
+    inverse_root,
+    pairs_within,
+    turned,
+)
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.online import DocumentAssociation, OnlinePower
+from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
+from streamlda.spectral.topics import SpectralTopics, topics_along
+
+Array = NDArray[np.float64]
+
+#: Documents of a round until all components are found, where the settings leave it open.
+FIRST_ROUNDS = 1000
+
+#: Documents of a round of refining over all before it, where the settings leave it open.
+REFINING_GROWTH = 3
+
+#: In a generation that ends, the trial of earlier topics takes at most one part in so many of it.
+TRIAL_PARTS = 4
+
+#: And a search one part in so many of what is left. One component at a time needs long rounds, all
+#: at once many short ones: of 40 streams whose topics changed (K = 4, generations of 10,000
+#: documents), 2 and 0 had a topic wrong for a while with 4 and 2 parts for ``online-power``.
+SEARCH_PARTS = {"online-power": 2, "simultaneous": 8}
+
+
+class _Association(DocumentAssociation):
+    """Remembers what a round ended with: `OnlinePower` begins the next one at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.values = self.noise = np.zeros(0)
+        self.sound = False
+
+    def spread(self) -> Array:
+        spread = super().spread()
+        images, self.values = self.answer()
+        self.sound = images is not None and are_eigenvectors(self._probes, images)
+        # One standard error of T(u, u, u), in each of the directions that u may turn to.
+        self.noise = spread * np.sqrt(self.dimension / self.documents)
+        return spread
+
+
+class Read(NamedTuple):
+    """What a generation knows.
+
+    Attributes
+    ----------
+    found : Components
+    noise : ndarray of shape (i,)
+        Sampling noise of each eigenvector, times its eigenvalue.
+    documents : int
+        Documents of the round that the components come from; 0 until all have been found.
+    sound : bool
+        Whether the last round found all of them where they were, see `are_eigenvectors`.
+    messages : tuple of str
+        What the power method warned of, unless a round of refining is behind the components.
+    """
+
+    found: Components
+    noise: Array
+    documents: int
+    sound: bool
+    messages: tuple[str, ...]
+
+
+class Generation:
+    """Documents behind one map; owned by `streamlda.engine.power.PowerEngine`.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+    moments : Moments
+        Sums over the warm-up documents through V, without the triple moment. Owned from now on.
+    before : SpectralTopics, optional
+        Topics of the generation before: here the search begins, or is spared.
+    ending : bool
+        The stream ends in the warm-up, which is divided into the rounds it needs.
+
+    Attributes
+    ----------
+    moments : Moments
+    power : OnlinePower
+    ended : bool
+        Whether it has all documents that it may have.
+
+    Notes
+    -----
+    Memory O(d (K + L)); time O(nnz (K + L)) a document, O(d K (K + L)) a round.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        moments: Moments,
+        before: SpectralTopics | None = None,
+        *,
+        ending: bool = False,
+    ) -> None:
+        self.settings, self.moments = settings, moments
+        self.length = generation_length(settings)
+        self.ended = False
+        # Documents that are in the sums already while no round has taken them.
+        self._ahead = self._behind_map = moments.documents
+        self._messages: list[str] = []
+        # Documents of the last round that ended.
+        self._behind_components = 0
+        self._sound = False
+        method = self._new_method()
+        self._on_trial = before is not None and len(before.topics) == self.dimension
+        if before is not None and self._on_trial:
+            method = self._restore(begun(method.state(), before, moments.whitening))
+        self._noise = np.full(self.dimension, np.inf)
+        n = self._first_round(kept=moments.documents, ending=ending)
+        self.power = OnlinePower(method, self._association(), n)
+
+    @property
+    def simultaneous(self) -> bool:
+        """Whether the power method turns all components at once."""
+        return self.settings.solver == "simultaneous"
+
+    @property
+    def dimension(self) -> int:
+        """Columns of V; fewer than `n_components` where the warm-up told fewer apart."""
+        return int(self.moments.whitening.shape[1])
+
+    @property
+    def components_finished(self) -> int:
+        """Topics whose iterations have come to their end."""
+        return int(self.power.components().finished.sum())
+
+    @property
+    def documents_missing(self) -> int:
+        """Documents that rounds still need to find all components."""
+        if self.power.finished:
+            return 0
+        rounds = rounds_needed(self.settings, self.dimension) - self.power.rounds
+        return rounds * self.power.documents_per_round - self.power.association.documents
+
+    def _new_method(self) -> DeflatedPower | SimultaneousPower:
+        asked, k = self.settings, self.dimension
+        if self.simultaneous:
+            return SimultaneousPower(k, k, n_iterations=asked.n_iterations, seed=asked.seed)
+        return DeflatedPower(
+            *(k, k),
+            n_restarts=asked.n_restarts,
+            n_iterations=asked.n_iterations,
+            seed=asked.seed,
+        )
+
+    def _first_round(self, *, kept: int, ending: bool) -> int:
+        """Return the documents of the first round: of the trial of earlier topics, or a search."""
+        if self.settings.documents_per_round is not None:
+            return self.settings.documents_per_round
+        if self._on_trial:
+            assert self.length is not None
+            return min(max(FIRST_ROUNDS, kept), self.length // TRIAL_PARTS)
+        if ending:
+            return max(1, min(FIRST_ROUNDS, kept // rounds_needed(self.settings, self.dimension)))
+        return self._round_of_search()
+
+    def _round_of_search(self) -> int:
+        if self.settings.documents_per_round is not None:
+            return self.settings.documents_per_round
+        if self.length is None:
+            return FIRST_ROUNDS
+        parts = SEARCH_PARTS[self.settings.solver] * rounds_needed(self.settings, self.dimension)
+        return max(1, min(FIRST_ROUNDS, (self.length - self._taken) // parts))
+
+    @property
+    def _taken(self) -> int:
+        """Documents that rounds have taken."""
+        return self.moments.documents - self._ahead
+
+    def _association(self) -> _Association:
+        """Return an association through the map, corrected by the moments so far."""
+        moments = self.moments
+        V = moments.whitening
+        pairs = V.T @ moments.pair_moment()
+        return _Association(V, _alpha_0(self.settings), moments.first_moment(), pairs)
+
+    def end_of_round(self, batch: DocumentBatch, start: int) -> int:
+        """Return the document after the last one that the running round takes of the batch."""
+        usable = np.flatnonzero(batch.usable[start:])
+        remaining = self.power.remaining
+        return start + int(usable[remaining - 1]) + 1 if remaining <= len(usable) else len(batch)
+
+    def add(self, part: DocumentBatch) -> int:
+        """Learn from documents, at most the rest of a round; return the rounds that ended."""
+        self.moments.add(part)
+        return self._take(part)
+
+    def take_kept(self, kept: list[DocumentBatch]) -> int:
+        """Let rounds take the documents that the moments began with; return how many ended."""
+        ended = 0
+        for part in kept:
+            start = 0
+            while start < len(part):
+                stop = self.end_of_round(part, start)
+                rows = part.rows(start, stop)
+                self._ahead -= int(rows.usable.sum())
+                ended += self._take(rows)
+                start = stop
+        return ended
+
+    def _take(self, part: DocumentBatch) -> int:
+        ends = int(part.usable.sum()) == self.power.remaining
+        if ends:
+            self._take_last(part)
+        else:
+            self.power.add(part)
+        return int(ends)
+
+    def _take_last(self, part: DocumentBatch) -> None:
+        """End a round with these documents, and plan the next one."""
+        power = self.power
+        refining, association = power.finished, self._corrected()
+        probes, before = power.method.probes, self.components_finished
+        self._behind_components = power.documents_per_round
+        power.association = association
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            power.add(part)
+        self._messages += [str(each.message) for each in caught]
+        if refining:
+            self._messages = []
+        found = power.components()
+        if refining or self.simultaneous:
+            self._noise = self._noise_of(association)
+        elif int(found.finished.sum()) > before:
+            # The probe that became the component is where its eigenvalue was asked.
+            best = int(np.argmax(np.abs(probes.T @ found.eigenvectors[:, before])))
+            self._noise[before] = self._noise_of(association)[best]
+        self._sound = association.sound
+        if self._on_trial:
+            self._judge()
+        if self.moments.documents >= 2 * self._behind_map:
+            self._whiten_anew()
+        self._plan()
+
+    def _judge(self) -> None:
+        """Search anew unless the earlier topics are still there."""
+        self._on_trial = False
+        if not self._sound:
+            self._noise[:] = np.inf
+            n = self._round_of_search()
+            self.power = OnlinePower(self._new_method(), self._association(), n)
+
+    def _plan(self) -> None:
+        """Choose the documents of the next round; the generation ends where they do not fit."""
+        taken, total, power = self._taken, self.moments.documents, self.power
+        if self._may_refine and self.settings.documents_per_round is None:
+            n = REFINING_GROWTH * total
+            if self.length is not None:
+                # The last round has a third of the generation or more, mostly half.
+                half = self.length // 2 - taken
+                n = min(n, half) if 3 * total < self.length else self.length - taken
+            power.documents_per_round = n
+        if self.length is not None:
+            self.ended = taken + max(1, power.documents_per_round) > self.length
+
+    @property
+    def _may_refine(self) -> bool:
+        """Whether longer rounds make sense now."""
+        if self.simultaneous and self.length is not None and not self._sound:
+            # Not there yet: the short rounds go on, but not for ever.
+            return self.power.finished and 3 * self.moments.documents >= self.length
+        return self.power.finished
+
+    def _corrected(self) -> _Association:
+        """Return the running round with Dirichlet corrections from all documents so far."""
+        association = self._association()
+        only = self.power.method.wants_values_only
+        association.begin(self.power.method.probes, values_only=only)
+        association.restore(self.power.association.state())
+        return association
+
+    def _noise_of(self, association: _Association) -> Array:
+        """Return the noise of a round in the order that its vectors have now."""
+        # The simultaneous method sorts its vectors by the values they had.
+        order = np.argsort(-association.values, kind="stable")
+        return association.noise[order] if self.simultaneous else association.noise
+
+    def _whiten_anew(self) -> None:
+        """Replace V by V N^(-1/2), and all that is in its coordinates."""
+        moments = self.moments
+        self._behind_map = moments.documents
+        turn = inverse_root(pairs_within(moments, _alpha_0(self.settings)))
+        moments.whitening = np.ascontiguousarray(moments.whitening @ turn)
+        moments.pair_cross = np.ascontiguousarray(moments.pair_cross @ turn)
+        state = self.power.state()
+        state |= {f"method.{k}": v for k, v in turned(named(state, "method."), turn).items()}
+        self.power = OnlinePower.from_state(state, self._restore, self._association())
+
+    def _restore(self, state: Mapping[str, NDArray[Any]]) -> DeflatedPower | SimultaneousPower:
+        return (SimultaneousPower if self.simultaneous else DeflatedPower).from_state(state)
+
+    def read(self) -> Read:
+        """Return the components, by the running round when it is longer than the one before."""
+        power, n = self.power, self._behind_components
+        if self._on_trial or not power.finished:
+            n = 0
+        elif power.association.documents >= n:
+            method, association = self._restore(power.method.state()), self._corrected()
+            images, values = association.answer()
+            association.spread()
+            method.advance(images, values)
+            noise, n = self._noise_of(association), association.documents
+            return Read(method.components(), noise, n, association.sound, ())
+        found = power.components()
+        noise = np.where(found.finished, self._noise[: found.finished.size], np.inf)
+        return Read(found, noise, n, self._sound, tuple(self._messages))
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return all but the moments that is needed to go on: arrays, and plain JSON values."""
+        arrays: Arrays = {f"power.{name}": array for name, array in self.power.state().items()}
+        arrays["refining.noise"] = self._noise.copy()
+        return arrays, {
+            "messages": list(self._messages),
+            "behind_components": self._behind_components,
+            "behind_map": self._behind_map,
+            "on_trial": self._on_trial,
+            "sound": self._sound,
+        }
+
+    @classmethod
+    def from_state(
+        cls,
+        settings: EngineSettings,
+        moments: Moments,
+        arrays: Mapping[str, NDArray[Any]],
+        values: Mapping[str, Any],
+    ) -> Self:
+        """Go on from what `state` returned, bit for bit."""
+        generation = cls(settings, moments)
+        generation._ahead = 0
+        generation._messages = list(values["messages"])
+        generation._behind_components = int(values["behind_components"])
+        generation._behind_map = int(values["behind_map"])
+        generation._on_trial = bool(values["on_trial"])
+        generation._sound = bool(values["sound"])
+        generation._noise = arrays["refining.noise"].copy()
+        power = named(arrays, "power.")
+        generation.power = OnlinePower.from_state(
+            power, generation._restore, generation._association()
+        )
+        return generation
+
+
+def generation_length(settings: EngineSettings) -> int | None:
+    """Return the most documents of a generation; None for one that never ends."""
+    return None if settings.memory_documents is None else settings.memory_documents // 2
+
+
+def rounds_needed(settings: EngineSettings, n_components: int) -> int:
+    """Return the rounds that find all components."""
+    R = settings.n_iterations
+    return R if settings.solver == "simultaneous" else n_components * (R + 1)
+
+
+def topics_of(moments: Moments, read: Read, settings: EngineSettings) -> SpectralTopics:
+    """Return the topics that components stand for, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2)."""
+    root = inverse_root(pairs_within(moments, _alpha_0(settings)))
+    return topics_along(
+        moments.first_moment(),
+        moments.pair_moment(),
+        moments.whitening,
+        read.found.eigenvalues,
+        root @ root @ read.found.eigenvectors,
+        read.noise,
+        _alpha_0(settings),
+        moments.documents,
+    )
+
+
+def _alpha_0(settings: EngineSettings) -> float:
+    # Needed while documents are read: an unknown one is taken as 1.
+    return 1.0 if settings.alpha_0 is None else settings.alpha_0

@@ -1,0 +1,69 @@
+"""The latest documents of a stream, kept for a while."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import WARMUP_MAX_ENTRIES
+
+#: Documents are kept in parts of at most so many, and of this share of the most counts, so that no
+#: part outlives its use for long.
+PART_DOCUMENTS, PARTS = 1000, 16
+
+
+class Latest:
+    """The latest documents of a stream: at most so many, and `WARMUP_MAX_ENTRIES` counts.
+
+    Which ones they are depends on the stream alone, not on how it was cut into batches.
+    Memory: those, and one part at most of older ones.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.parts: list[DocumentBatch] = []
+        self._sizes = np.zeros(2, dtype=np.int64)
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
+        documents = batch.where(batch.usable)
+        pointers, most = documents.row_pointers, max(1, WARMUP_MAX_ENTRIES // PARTS)
+        start = 0
+        while start < documents.n_documents:
+            fitting = int(np.searchsorted(pointers, pointers[start] + most, side="right")) - 1
+            # A document is never cut.
+            stop = max(start + 1, min(fitting, start + PART_DOCUMENTS))
+            part = documents.rows(start, stop).copy()
+            self.parts.append(part)
+            self._sizes += _size(part)
+            self._drop()
+            start = stop
+
+    def _drop(self) -> None:
+        while self.parts:
+            without = self._sizes - _size(self.parts[0])
+            if not np.any(without >= (self.most, WARMUP_MAX_ENTRIES)):
+                break
+            self._sizes = without
+            self.parts.pop(0)
+
+    def latest(self) -> DocumentBatch:
+        """Return them as one batch; some document must be kept. Memory as much again."""
+        # Too much is in the oldest part alone; without its beginning nothing but what is asked for
+        # is joined.
+        oldest, *others = self.parts
+        documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
+        n, pointers = oldest.n_documents, oldest.row_pointers
+        first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
+        if not others:
+            first = min(first, n - 1)
+        return DocumentBatch.joined([oldest.rows(first, n), *others])
+
+    def clear(self) -> None:
+        """Keep none."""
+        self.parts.clear()
+        self._sizes[:] = 0
+
+
+def _size(part: DocumentBatch) -> tuple[int, int]:
+    return part.n_documents, len(part.counts)

@@ -1,0 +1,1 @@
+"""Topic models: what is published, and what is done with it."""

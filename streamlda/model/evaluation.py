@@ -1,0 +1,332 @@
+"""How good topics are: held-out likelihood, diversity, distance from planted ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.kernels.inference import word_probabilities
+from streamlda.model.inference import checked_alpha, fold_in_words, smoothed, word_major
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionResult:
+    """What document completion measured, over the same held-out tokens for model and baseline.
+
+    Attributes
+    ----------
+    log_likelihood_nats : float
+        Sum of log p(token) over the held-out tokens under the model.
+    unigram_log_likelihood_nats : float
+        The same under the background distribution alone.
+    documents : int
+        Documents with both halves non-empty; the others are left out.
+    held_out_tokens : int
+        Tokens scored.
+    unscored_tokens : int
+        In the same documents, held-out tokens of words the background gives probability 0: no
+        baseline can score them, so they count for neither.
+    """
+
+    log_likelihood_nats: float
+    unigram_log_likelihood_nats: float
+    documents: int
+    held_out_tokens: int
+    unscored_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity a held-out token, ``exp(-log_likelihood / tokens)``; lower is better."""
+        return _perplexity(self.log_likelihood_nats, self.held_out_tokens)
+
+    @property
+    def unigram_perplexity(self) -> float:
+        """Perplexity of the background distribution on the same tokens."""
+        return _perplexity(self.unigram_log_likelihood_nats, self.held_out_tokens)
+
+
+class DocumentCompletion:
+    """Document completion over a stream of batches.
+
+    Each token goes to the observed or the held-out half with probability 1/2. The document is
+    folded in on its observed half, and the held-out half is scored with
+    ``p(w) = sum_k theta_k * ((1 - smoothing) * components[k, w] + smoothing * background[w])``.
+    The split is drawn in stream order from one generator, so it does not depend on how the
+    documents are cut into batches. Memory O(K * V), independent of documents seen.
+
+    Parameters
+    ----------
+    components : ndarray of shape (K, V)
+        Probability of each word in each topic.
+    alpha : ndarray of shape (K,)
+        Parameters of the Dirichlet prior, above 0.
+    background : ndarray of shape (V,)
+        Probability of each word over all documents: the unigram baseline.
+    smoothing : float, default 0.01
+        Weight of the background in every topic, in 0..1. With 0, a held-out word that is in no
+        topic makes the perplexity infinite.
+    seed : int, default 0
+        Seed of the split; results compare only under the same seed.
+    max_iterations, tolerance
+        As in `streamlda.model.inference.topic_proportions`.
+
+    Raises
+    ------
+    InvalidSettingError
+        If shapes disagree or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        components: NDArray[np.float64],
+        alpha: NDArray[np.float64],
+        background: NDArray[np.float64],
+        *,
+        smoothing: float = 0.01,
+        seed: int = 0,
+        max_iterations: int = 100,
+        tolerance: float = 1e-4,
+    ) -> None:
+        self._alpha = checked_alpha(alpha)
+        self._background: NDArray[np.float64] = np.asarray(background, dtype=np.float64)
+        if not np.all(np.isfinite(self._background) & (self._background >= 0)):
+            raise InvalidSettingError(
+                "the background must hold finite numbers >= 0, got "
+                f"min={self._background.min()} max={self._background.max()}; pass word frequencies"
+            )
+        self._components = smoothed(components, self._background, smoothing)
+        self._rng = np.random.default_rng(seed)
+        self._max_iterations, self._tolerance = max_iterations, tolerance
+        self._model_nats, self._unigram_nats = 0.0, 0.0
+        self._documents, self._tokens, self._unscored = 0, 0, 0
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Split, fold in and score the documents of a batch.
+
+        Time O(nnz * K * iterations + V); memory O(nnz + K * distinct words + V), freed after.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If counts are not whole numbers: only tokens can be split.
+        InvalidSettingError
+            If the batch has another number of words than the topics.
+        """
+        counts = batch.counts.astype(np.int64)
+        if not np.array_equal(counts, batch.counts):
+            raise InvalidDocumentsError(
+                "document completion splits tokens, so counts must be whole numbers, got "
+                "fractional counts; pass CountVectorizer output, not TF-IDF"
+            )
+        words, local_ids = word_major(batch, self._components, len(self._alpha))
+        observed = self._rng.binomial(counts, 0.5)
+        held_out = counts - observed
+        row_of_entry = np.repeat(np.arange(len(batch)), np.diff(batch.row_pointers))
+        known = self._background[batch.word_ids] > 0
+        kept = _rows_with(observed > 0, row_of_entry, len(batch)) & _rows_with(
+            (held_out > 0) & known, row_of_entry, len(batch)
+        )
+        half, entries = _select(batch, observed, (observed > 0) & kept[row_of_entry])
+        theta = fold_in_words(
+            half, words, local_ids[entries], self._alpha, self._max_iterations, self._tolerance
+        )
+        probabilities = np.empty(len(counts))
+        word_probabilities(local_ids, batch.row_pointers, words, theta, probabilities)
+        outside = (held_out > 0) & kept[row_of_entry]
+        scored = outside & known
+        with np.errstate(divide="ignore"):
+            log_model = np.log(probabilities[scored])
+        log_unigram = np.log(self._background[batch.word_ids[scored]])
+        self._model_nats += math.fsum(held_out[scored] * log_model)
+        self._unigram_nats += math.fsum(held_out[scored] * log_unigram)
+        self._documents += int(kept.sum())
+        self._tokens += int(held_out[scored].sum())
+        self._unscored += int(held_out[outside & ~known].sum())
+
+    def result(self) -> CompletionResult:
+        """Return what the batches so far amount to.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no document so far had two non-empty halves.
+        """
+        if self._tokens == 0:
+            raise InsufficientDataError(
+                "document completion needs a document with both halves non-empty, got "
+                f"held_out_tokens={self._tokens}; evaluate on more or longer documents"
+            )
+        return CompletionResult(
+            self._model_nats, self._unigram_nats, self._documents, self._tokens, self._unscored
+        )
+
+
+def document_completion(
+    batch: DocumentBatch,
+    components: NDArray[np.float64],
+    alpha: NDArray[np.float64],
+    background: NDArray[np.float64],
+    *,
+    seed: int = 0,
+    smoothing: float = 0.01,
+    max_iterations: int = 100,
+    tolerance: float = 1e-4,
+) -> CompletionResult:
+    """Return the document completion of one batch; see `DocumentCompletion`.
+
+    Parameters and errors are those of `DocumentCompletion`, its `add` and its `result`; topics
+    are smoothed with weight 0.01 unless told otherwise.
+    """
+    completion = DocumentCompletion(
+        components,
+        alpha,
+        background,
+        smoothing=smoothing,
+        seed=seed,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+    )
+    completion.add(batch)
+    return completion.result()
+
+
+def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]:
+    """Return the ids of the `n` most probable words of each topic, most probable first.
+
+    Of equally probable words the lower id comes first. Time O(K * V), memory O(V).
+
+    Parameters
+    ----------
+    components : ndarray of shape (K, V)
+        Probability of each word in each topic.
+    n : int, default 10
+        Words a topic, between 1 and V.
+
+    Returns
+    -------
+    ndarray of shape (K, n), int64
+
+    Raises
+    ------
+    InvalidSettingError
+        If `n` lies outside 1..V or the topics hold NaN.
+    """
+    components = np.asarray(components)
+    n_words = components.shape[1]
+    if not 1 <= n <= n_words or bool(np.isnan(components).any()):
+        raise InvalidSettingError(
+            "top words need topics without NaN and n within 1..n_features, got "
+            f"n={n} n_features={n_words}"
+        )
+    top = np.empty((len(components), n), dtype=np.int64)
+    for k, topic in enumerate(components):
+        bar = np.partition(topic, n_words - n)[n_words - n]
+        above = np.flatnonzero(topic >= bar)
+        top[k] = above[np.argsort(-topic[above], kind="stable")[:n]]
+    return top
+
+
+def topic_diversity(top: Any) -> float:
+    """Return the share of distinct words among all top words, as OCTIS's TopicDiversity.
+
+    Parameters
+    ----------
+    top : array-like of shape (K, n)
+        Top words of each topic, ids or strings; n is usually 10.
+
+    Returns
+    -------
+    float
+        Between 1/K (all topics alike) and 1 (no word shared).
+
+    Raises
+    ------
+    InvalidSettingError
+        If there are no top words.
+    """
+    words = np.asarray(top)
+    if words.ndim != 2 or words.size == 0:
+        raise InvalidSettingError(
+            f"diversity needs a row of top words for each topic, got shape={words.shape}"
+        )
+    return len(np.unique(words)) / words.size
+
+
+class MatchedError(NamedTuple):
+    """L1 distance between true and estimated topics under the best one-to-one matching.
+
+    Attributes
+    ----------
+    mean : float
+        Mean of `per_topic`; 0 is perfect, 2 the largest value for distributions.
+    per_topic : ndarray of shape (K,)
+        ``sum(abs(true[k] - estimated[permutation[k]]))``.
+    permutation : ndarray of shape (K,), int64
+        Estimated topic matched to each true one.
+    """
+
+    mean: float
+    per_topic: NDArray[np.float64]
+    permutation: NDArray[np.int64]
+
+
+def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) -> MatchedError:
+    """Compare topics with planted ones, after the matching with the least total L1 distance.
+
+    Time O(K**2 * V + K**3), memory O(K**2).
+
+    Parameters
+    ----------
+    true, estimated : ndarray of shape (K, V)
+        Probability of each word in each topic.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the shapes differ.
+    """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    if np.shape(true) != np.shape(estimated) or np.ndim(true) != 2:
+        raise InvalidSettingError(
+            "topics must be compared at the same shape, got "
+            f"true={np.shape(true)} estimated={np.shape(estimated)}"
+        )
+    distances = cdist(true, estimated, "cityblock")
+    rows, columns = linear_sum_assignment(distances)
+    errors = distances[rows, columns]
+    return MatchedError(float(errors.mean()), errors, columns.astype(np.int64))
+
+
+def _perplexity(log_likelihood: float, tokens: int) -> float:
+    """Return exp(-mean log-likelihood), infinite where that overflows."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-log_likelihood / tokens))
+
+
+def _rows_with(flags: NDArray[np.bool_], row_of_entry: Any, n_rows: int) -> NDArray[np.bool_]:
+    """Return which rows have a flagged entry."""
+    found = np.zeros(n_rows, dtype=np.bool_)
+    found[row_of_entry[flags]] = True
+    return found
+
+
+def _select(
+    batch: DocumentBatch, counts: NDArray[np.int64], flags: NDArray[np.bool_]
+) -> tuple[DocumentBatch, NDArray[np.bool_]]:
+    """Return the flagged entries with new counts, as a batch of as many documents."""
+    kept_before = np.concatenate(([0], np.cumsum(flags)))
+    half = DocumentBatch(
+        counts[flags].astype(np.float64),
+        batch.word_ids[flags],
+        kept_before[batch.row_pointers],
+        batch.n_features,
+    )
+    return half, flags

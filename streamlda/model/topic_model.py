@@ -1,0 +1,438 @@
+"""The topic model: what is published, shown and used for inference, and its file.
+
+A model file is a checked file of `streamlda.container` (the bytes are described there) of kind
+``streamlda-topic-model``, version 1. It holds these arrays, K topics over V words:
+
+========== ====== ====== ==================================================================
+components F64    (K, V) row k: word probabilities of topic k, sum 1
+alpha      F64    (K,)   Dirichlet parameters of the topic mixtures, > 0
+background F64    (V,)   word frequencies of the whole corpus (M1), sum 1
+words      U8     (any,) UTF-8 text, the V words in the order of their ids, joined by a line
+                         feed (byte 10), none after the last; absent if words have no names
+========== ====== ====== ==================================================================
+
+and this metadata, one JSON object with exactly the members
+
+``vocabulary``
+    Null, or the object that with the words makes the vocabulary again.
+``settings``, ``diagnostics``, ``versions``, ``privacy``
+    Objects: what the fit was asked for, what it found out about itself, the versions of
+    streamlda and of the packages below it, and the privacy statement.
+``documents_seen``, ``tokens_seen``
+    Whole numbers from 0.
+``created``
+    Date and time in ISO 8601 with the offset of UTC.
+
+No code is ever read from the file.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
+from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.privacy.statement import not_private
+from streamlda.text.vocabulary import Vocabulary
+
+FORMAT = "streamlda-topic-model"
+FORMAT_VERSION = 1
+
+#: Kind of a file of raw state (`streamlda.storage.state`), which must never be taken for a model.
+STATE_FORMAT = "streamlda-state"
+
+#: How far a sum of probabilities may be from 1.
+SUM_TOLERANCE = 1e-6
+
+_OBJECTS = ("settings", "diagnostics", "versions", "privacy")
+_COUNTS = ("documents_seen", "tokens_seen")
+
+
+def current_versions() -> dict[str, str]:
+    """Return the versions of Python, streamlda and the packages its numbers depend on."""
+    packages = ("streamlda", "numpy", "numba", "scipy", "scikit-learn")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicModel:
+    """K topics over V words, with all that is known about where they come from.
+
+    Arrays that come writable are copied, so that later writes of others change no model; those
+    that come read-only are shared. Memory O(K V).
+
+    Parameters
+    ----------
+    components : ndarray of shape (K, V), float64
+        Word probabilities of each topic; every row sums to 1.
+    alpha : ndarray of shape (K,), float64
+        Dirichlet parameters of the topic mixtures, above 0.
+    background : ndarray of shape (V,), float64
+        Word frequencies of the corpus (M1); they sum to 1.
+    vocabulary : Vocabulary or None
+        How text becomes word ids; None for a model of matrices whose columns have no names.
+    settings, diagnostics, versions : mapping
+        Plain JSON values: what was asked for, what the fit found out, what ran.
+    documents_seen, tokens_seen : int
+        Size of the corpus so far.
+    privacy : mapping
+        The privacy statement (`streamlda.privacy.statement`); `not_private` unless told otherwise.
+        Files from before there were private models say ``{"statement": "none"}``, the same.
+    created : str
+        Date and time in ISO 8601, UTC.
+
+    Raises
+    ------
+    InvalidSettingError
+        Naming the rule and the value that breaks it.
+    VocabularyError
+        If the words cannot be stored, or are not V.
+    """
+
+    components: NDArray[np.float64]
+    alpha: NDArray[np.float64]
+    background: NDArray[np.float64]
+    vocabulary: Vocabulary | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=current_versions)
+    documents_seen: int = 0
+    tokens_seen: int = 0
+    privacy: Mapping[str, Any] = field(default_factory=not_private)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def __post_init__(self) -> None:
+        for name in ("components", "alpha", "background"):
+            _set(self, name, _read_only(name, getattr(self, name)))
+        _check_shapes(self.components, self.alpha, self.background)
+        _check_probabilities("components", self.components)
+        _check_probabilities("background", self.background)
+        if self.alpha.min() <= 0:
+            raise InvalidSettingError(
+                f"alpha must be > 0, got min={self.alpha.min()}; fit fewer topics"
+            )
+        for name in _COUNTS:
+            _set(self, name, _count(name, getattr(self, name)))
+        for name in _OBJECTS:
+            _set(self, name, _plain_object(name, getattr(self, name)))
+        _check_created(self.created)
+        if self.vocabulary is not None:
+            _check_vocabulary(self.vocabulary, self.n_features)
+
+    @property
+    def n_components(self) -> int:
+        """Number of topics K."""
+        return len(self.components)
+
+    @property
+    def n_features(self) -> int:
+        """Number of words V."""
+        return len(self.background)
+
+    @property
+    def alpha_0(self) -> float:
+        """Sum of alpha: the larger, the more topics a document mixes."""
+        return float(self.alpha.sum())
+
+    def __repr__(self) -> str:
+        return (
+            f"TopicModel(n_components={self.n_components}, n_features={self.n_features}, "
+            f"alpha_0={self.alpha_0:.4g}, documents_seen={self.documents_seen})"
+        )
+
+    def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
+        """Return the most probable words of each topic, most probable first.
+
+        Equal probabilities come in the order of their ids. Time O(K V), memory O(V).
+
+        Parameters
+        ----------
+        n : int, default 10
+            Words for each topic; all V if there are fewer.
+
+        Returns
+        -------
+        list of K lists of (word, probability)
+            Hashed words as `Vocabulary.feature_name` names them; ids without a vocabulary.
+
+        Raises
+        ------
+        InvalidSettingError
+            If `n` is below 1.
+        """
+        if n < 1:
+            raise InvalidSettingError(f"n must be >= 1, got n={n}; ask for at least one word")
+        n = min(n, self.n_features)
+        name = str if self.vocabulary is None else self.vocabulary.feature_name
+        topics = []
+        for row in self.components:
+            least = np.partition(row, self.n_features - n)[self.n_features - n]
+            ids = np.flatnonzero(row >= least)
+            ids = ids[np.argsort(-row[ids], kind="stable")][:n]
+            topics.append([(name(i), float(row[i])) for i in ids.tolist()])
+        return topics
+
+    def transform(self, documents: Any) -> NDArray[np.float64]:
+        """Return the topic proportions of documents; the model is not changed.
+
+        Time O(nnz K) an iteration; topics are smoothed with `inference.SMOOTHING` of background.
+
+        Parameters
+        ----------
+        documents : sequence of str, DocumentBatch, or array-like or sparse matrix of counts
+            Texts need a model with a vocabulary; words outside it are passed over. A document
+            without a known word gets the proportions of the prior.
+
+        Returns
+        -------
+        ndarray of shape (n_documents, K)
+            Rows sum to 1.
+
+        Raises
+        ------
+        VocabularyError
+            If texts come to a model without a vocabulary.
+        InvalidDocumentsError
+            If counts are not over the V words of the model, or are no counts.
+        """
+        if not isinstance(documents, DocumentBatch):
+            texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
+            documents = self._encode(documents) if texts else DocumentBatch.from_matrix(documents)
+        return topic_proportions(documents, self._smoothed, self.alpha)
+
+    def _encode(self, texts: Sequence[str]) -> DocumentBatch:
+        if self.vocabulary is None:
+            raise VocabularyError(
+                "a model must have a vocabulary to read text, got a model of matrices; "
+                "pass counts, or save it with the names of its words"
+            )
+        return self.vocabulary.encode(texts).batch
+
+    @cached_property
+    def _smoothed(self) -> NDArray[np.float64]:
+        return smoothed(self.components, self.background, SMOOTHING)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, whole or not at all; a file of that name is replaced.
+
+        Equal models give equal bytes. Time and file size O(K V); memory twice the file's size.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. Permissions follow the umask.
+
+        Raises
+        ------
+        OSError
+            With the errno of the cause (no space, no permission); what was there before stays.
+        """
+        arrays: dict[str, NDArray[Any]] = {
+            "components": self.components,
+            "alpha": self.alpha,
+            "background": self.background,
+        }
+        metadata: dict[str, Any] = {"created": self.created, "vocabulary": None}
+        for name in _OBJECTS + _COUNTS:
+            metadata[name] = getattr(self, name)
+        if self.vocabulary is not None:
+            metadata["vocabulary"] = self.vocabulary.metadata()
+            if self.vocabulary.words is not None:
+                arrays["words"] = _words_to_bytes(self.vocabulary.words)
+        write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
+
+
+def load(path: str | os.PathLike[str]) -> TopicModel:
+    """Read a model file; everything in it is checked before the model is made.
+
+    Time O(K V); memory twice the size of the file while it is read, then once, and the words.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file of `TopicModel.save`.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError, OSError
+        As the system gives them, if the file cannot be opened.
+    ModelFileError
+        If it is not a whole, unaltered model file.
+    NewerFormatError
+        If a later version of streamlda wrote it.
+    """
+    try:
+        file = read_arrays(path, FORMAT, FORMAT_VERSION)
+    except ModelFileError as error:
+        if _holds_state(path):
+            raise ModelFileError(
+                "a model must be a published one, got raw data, the state of a running engine: "
+                f"format={STATE_FORMAT!r} path={str(path)!r}; keep that file secret, and pass the "
+                "model that the run saved"
+            ) from error
+        raise
+    try:
+        return _from_file(file)
+    except (StreamLDAError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            "a model file must hold a valid model, got "
+            f"error={type(error).__name__}({str(error)[:200]!r}) path={str(path)!r}; "
+            "it was not written by streamlda: fit and save the model again"
+        ) from error
+
+
+def _holds_state(path: str | os.PathLike[str]) -> bool:
+    try:
+        read_arrays(path, STATE_FORMAT, sys.maxsize)
+    except ModelFileError:
+        return False
+    return True
+
+
+def _from_file(file: ArraysFile) -> TopicModel:
+    arrays: dict[str, Any] = dict(file.arrays)
+    metadata = dict(file.metadata)
+    words = arrays.pop("words", None)
+    if set(arrays) != {"components", "alpha", "background"}:
+        raise ModelFileError(f"the arrays must be those of the format, got {sorted(arrays)[:8]}")
+    if set(metadata) != {"vocabulary", "created", *_OBJECTS, *_COUNTS}:
+        raise ModelFileError(
+            f"the metadata must be those of the format, got {sorted(metadata)[:12]}"
+        )
+    for name, array in arrays.items():
+        if array.dtype != np.float64:
+            raise ModelFileError(f"an array must be float64, got {name}={array.dtype}")
+        array.flags.writeable = False  # nobody else holds it, so that it need not be copied
+    vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
+    return TopicModel(**arrays, **metadata, vocabulary=vocabulary)
+
+
+def _vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
+    if stored is None:
+        if words is not None:
+            raise ModelFileError("words must come with the metadata of a vocabulary, got null")
+        return None
+    return Vocabulary.from_metadata(stored, None if words is None else _words_from_bytes(words))
+
+
+def _words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
+    try:
+        text = "\n".join(words).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise VocabularyError(
+            "words must be valid Unicode text, got a lone surrogate; decode the corpus as UTF-8"
+        ) from error
+    if text.count(b"\n") != len(words) - 1:
+        bad = next(i for i, word in enumerate(words) if "\n" in word)
+        raise VocabularyError(
+            f"words must not contain a line feed, got word_id={bad}; change the tokenizer"
+        )
+    return np.frombuffer(text, np.uint8)
+
+
+def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise ModelFileError(f"words must be bytes, got dtype={data.dtype} ndim={data.ndim}")
+    return tuple(data.tobytes().decode("utf-8").split("\n"))
+
+
+def _set(model: TopicModel, name: str, value: Any) -> None:
+    object.__setattr__(model, name, value)  # the way into a frozen dataclass, before it is used
+
+
+def _read_only(name: str, array: Any) -> NDArray[np.float64]:
+    values = np.ascontiguousarray(array, dtype=np.float64)
+    if values.flags.writeable and np.may_share_memory(values, array):
+        values = values.copy()
+    values.flags.writeable = False
+    if not np.isfinite(values).all():
+        raise InvalidSettingError(
+            f"{name} must be finite, got {name} with NaN or infinity; fit the model again"
+        )
+    return values
+
+
+def _check_shapes(
+    components: NDArray[np.float64], alpha: NDArray[np.float64], background: NDArray[np.float64]
+) -> None:
+    if (
+        components.ndim != 2
+        or 0 in components.shape
+        or alpha.shape != components.shape[:1]
+        or background.shape != components.shape[1:]
+    ):
+        raise InvalidSettingError(
+            "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1, got "
+            f"components={components.shape} alpha={alpha.shape} background={background.shape}; "
+            "pass arrays of one fit"
+        )
+
+
+def _check_probabilities(name: str, values: NDArray[np.float64]) -> None:
+    low = values.min()
+    error = np.abs(values.sum(axis=-1) - 1).max()
+    if low < 0 or error > SUM_TOLERANCE:
+        raise InvalidSettingError(
+            f"{name} must be probabilities, each row with the sum 1 within {SUM_TOLERANCE}, got "
+            f"min={low} largest_error={error}; clip and normalize them first"
+        )
+
+
+def _count(name: str, value: SupportsIndex) -> int:
+    number = -1 if isinstance(value, bool | float) else operator.index(value)
+    if number < 0:
+        raise InvalidSettingError(
+            f"{name} must be a whole number >= 0, got {name}={value}; pass a count"
+        )
+    return number
+
+
+def _plain_object(name: str, value: Any) -> dict[str, Any]:
+    """Return the object as it will be read back, so that a save cannot fail later."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidSettingError(
+            f"{name} must be a mapping with string keys, got type={type(value).__name__}; "
+            "pass a dict"
+        )
+    plain: dict[str, Any] = json.loads(to_json(dict(value)))
+    return plain
+
+
+def _check_created(created: str) -> None:
+    try:
+        offset = datetime.fromisoformat(created).utcoffset()
+    except (TypeError, ValueError) as error:
+        raise InvalidSettingError(
+            f"created must be a time in ISO 8601, got created={created!r:.60}; "
+            "pass datetime.now(UTC).isoformat()"
+        ) from error
+    if offset != timedelta(0):
+        raise InvalidSettingError(
+            f"created must be in UTC, got offset={offset}; pass datetime.now(UTC).isoformat()"
+        )
+
+
+def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
+    if vocabulary.n_features != n_features:
+        raise VocabularyError(
+            "a vocabulary must have one word for each column of components, got "
+            f"words={vocabulary.n_features} columns={n_features}; pass the one of the fit"
+        )
+    to_json(vocabulary.metadata())
+    if vocabulary.words is not None:
+        _words_to_bytes(vocabulary.words)

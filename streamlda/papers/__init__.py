@@ -1,0 +1,1 @@
+"""Systems of the papers, as published; nothing else imports them."""

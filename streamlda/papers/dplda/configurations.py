@@ -1,0 +1,245 @@
+"""DP-LDA as published: noise on the edges of a configuration, topics from what is released.
+
+**Configuration 1** (e2, e3, e5) is proven private: M2, M3 and M2 once more are released with
+Gaussian or Laplace noise, and the rest is post-processing.
+
+- Unit document, relation replace-one over N places; N, d, k, alpha_0 and all settings are public.
+- Sensitivities, with their derivation: `streamlda.papers.dplda.sensitivity`. A symmetric array
+  is released as its entries i <= j (<= k), each times the square root of how often it occurs
+  (Laplace: times how often), so that norms of what is released are those of the whole array.
+- Composition: `streamlda.papers.dplda.calibration`.
+- Rounding: in the sensitivity, and grid and integer noise, as everywhere
+  (`streamlda.privacy.mechanism`, `streamlda.papers.laplace`).
+
+**Configurations 2 to 4** are *not proven private*: `flow.Configuration.open_claims` says why, and
+so does every statement. Nothing in the engine uses them.
+
+Where the paper is silent: signs of singular vectors are fixed by their largest entry; W^+ of
+configuration 1 is turned to fit W, which is free because both are released; topics are scaled to
+sum to 1; nothing is published where noise would be infinite, because a lower bound of Procedure 1
+came out as 0; alpha comes from released eigenvalues (1 and 2), or is uniform (3 and 4).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.dplda.calibration import LowerBounds, Plan, make_plan, procedure_1
+from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
+from streamlda.papers.dplda.moments import LDAMoments
+from streamlda.papers.dplda.release import Edges, pair_cells, triple_cells
+from streamlda.papers.dplda.sensitivity import (
+    CLAIMED,
+    PAIR_TERMS,
+    TRIPLE_TERMS,
+    Facts,
+)
+from streamlda.papers.dplda.settings import DPLDASettings, DPLDATopics
+from streamlda.papers.dplda.spectral import (
+    SpectralSteps,
+    leading_pairs,
+    symmetrised,
+    unwhitened,
+)
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.private.topics import project_simplex
+
+Array = NDArray[np.float64]
+
+#: Least share of alpha_0 that a topic gets from a noisy eigenvalue.
+LEAST_SHARE = 1e-3
+
+
+def fit(
+    documents: DocumentBatch, settings: DPLDASettings, noise: Noise | None = None
+) -> DPLDATopics:
+    """Estimate moments and publish topics, as one configuration does.
+
+    Time O(N d^3) for configuration 1, and for the others O(nnz k) a matrix product of the
+    eigenvalue problem, O((N + d) k^3) and, with e5, O(d^2); memory accordingly O(d^3), and
+    O(nnz + d^2) with e5: 32 d^2 bytes while noise is drawn (2 GB for 8000 words).
+
+    Parameters
+    ----------
+    documents : DocumentBatch
+        At least 3, of whole counts.
+    settings : DPLDASettings
+    noise : Noise, optional
+        `SecureNoise` by default; `SeededNoise` in tests.
+
+    Raises
+    ------
+    InvalidSettingError, InvalidDocumentsError, InsufficientDataError
+        If a setting or the documents cannot be used; nothing has been released then.
+    """
+    moments = LDAMoments(documents, settings.alpha_0)
+    steps = SpectralSteps(
+        moments,
+        settings.n_components,
+        n_iterations=settings.n_iterations,
+        n_restarts=settings.n_restarts,
+        seed=settings.seed,
+    )
+    return release(steps, settings, noise)
+
+
+def release(
+    steps: SpectralSteps, settings: DPLDASettings, noise: Noise | None = None
+) -> DPLDATopics:
+    """Publish topics from steps that are computed already; every call is a release of its own.
+
+    Parameters and errors as for `fit`; alpha_0 and k of `settings` must be those of the steps.
+    """
+    moments = steps.moments
+    asked = (settings.n_components, settings.alpha_0)
+    if asked != (steps.n_components, moments.alpha_0):
+        raise InvalidSettingError(
+            "settings must be those the steps were made with, got "
+            f"n_components={asked[0]} alpha_0={asked[1]} expected={steps.n_components} "
+            f"and {moments.alpha_0}; make new steps"
+        )
+    chosen = configuration(settings.configuration)
+    drawn = SecureNoise() if noise is None else noise
+    d, k = moments.n_features, steps.n_components
+    cells = {
+        "e2": pair_cells(d),
+        "e3": triple_cells(d),
+        "e5": pair_cells(d),
+        "e6": triple_cells(k),
+        "e7": k * k,
+        "e9": k * d,
+    }
+    edge_cells = sum(cells[name] for name in chosen.edges)
+    laplace = settings.mechanism == "laplace"
+    plan = make_plan(
+        chosen,
+        settings.epsilon,
+        settings.delta,
+        mechanism=settings.mechanism,
+        accounted=settings.accounting,
+        gaussian_cells=0 if laplace else edge_cells,
+        laplace_cells=len(chosen.bounds) + (edge_cells if laplace else 0),
+    )
+    facts = _facts(steps, chosen)
+    bounds = procedure_1(chosen, facts, plan, drawn)
+    moved = _sensitivities(chosen, facts, bounds, plan, settings)
+    edges = Edges(plan, moved, moments.n_documents, drawn)
+    components, alpha = np.empty((0, d)), np.empty(0)
+    if all(math.isfinite(value) for value in moved.values()):
+        raw, alpha = ROUTES[chosen.name](steps, edges)
+        components = np.apply_along_axis(project_simplex, 1, raw)
+    else:
+        edges.scales.update(dict.fromkeys(moved, math.inf))
+    return DPLDATopics(
+        components,
+        alpha,
+        settings,
+        moments.n_documents,
+        plan.event,
+        plan.sampler_delta,
+        bounds,
+        edges.scales,
+        drawn.secure,
+    )
+
+
+def _facts(steps: SpectralSteps, chosen: Configuration) -> Facts:
+    """Return the truth that Procedure 1 hides; configuration 1 asks for none of it."""
+    public = (steps.moments.n_documents, steps.n_components, steps.moments.alpha_0)
+    if not chosen.bounds:
+        return Facts(*public)
+    leading = steps.leading.values
+    if "gamma_s" not in chosen.bounds:
+        return Facts(*public, sigma_k=float(leading[-1]))
+    factors = steps.factors
+    return Facts(
+        *public,
+        sigma_k=float(leading[-1]),
+        gamma_s=factors.gap,
+        sigma_1=float(leading[0]),
+        lambda_1=float(factors.values[0]),
+    )
+
+
+def _sensitivities(
+    chosen: Configuration,
+    facts: Facts,
+    bounds: LowerBounds,
+    plan: Plan,
+    settings: DPLDASettings,
+) -> dict[str, float]:
+    """Return what the noise on each edge is scaled to; infinite if nothing is known."""
+    seen = replace(facts, sigma_k=bounds.sigma_k, gamma_s=bounds.gamma_s)
+    claimed = CLAIMED[settings.constants]
+    found = {}
+    for name in chosen.edges:
+        carried = EDGES[name].sensitivity
+        assert carried is not None
+        if plan.by_l1 and carried.l1_bound is not None:
+            found[name] = carried.l1_bound(seen)
+        else:
+            found[name] = carried.bound(seen, claimed)
+    return found
+
+
+def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+    """Noise on M2, M3 and M2: all else is post-processing."""
+    k = steps.n_components
+    W = leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
+    tensor = edges.symmetric("e3", steps.triples, TRIPLE_TERMS)
+    for _ in range(3):
+        tensor = np.tensordot(tensor, W, axes=(0, 0))
+    factors = steps.decomposed(symmetrised(tensor))
+    back = leading_pairs(edges.symmetric("e5", steps.pairs, PAIR_TERMS), k).unwhitening
+    # Another draw of noise has other singular vectors: turn W^+ so that W'W^+' is nearest to 1.
+    left, _, right = np.linalg.svd(W.T @ back)
+    back = back @ (left @ right).T
+    return unwhitened(back, factors.vectors), _alpha(factors.values, steps)
+
+
+def _route_2(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+    """Noise on the whitened tensor, and on M2 for W^+."""
+    back = _unwhitening(steps, edges)
+    factors = steps.decomposed(edges.symmetric("e6", steps.whitened))
+    return unwhitened(back, factors.vectors), _alpha(factors.values, steps)
+
+
+def _route_3(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+    """Noise on the eigenvectors, and on M2 for W^+."""
+    back = _unwhitening(steps, edges)
+    return unwhitened(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
+
+
+def _route_4(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+    """Noise on the topics."""
+    return edges.vector("e9", steps.topics), _uniform(steps)
+
+
+ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
+
+
+def _unwhitening(steps: SpectralSteps, edges: Edges) -> Array:
+    noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
+    return leading_pairs(noisy, steps.n_components).unwhitening
+
+
+def _alpha(eigenvalues: Array, steps: SpectralSteps) -> Array:
+    """Return alpha_i in proportion to lambda_i^(-2), as far as noise leaves them positive."""
+    k, alpha_0 = steps.n_components, steps.moments.alpha_0
+    largest = float(eigenvalues.max())
+    if largest <= 0:
+        return _uniform(steps)
+    share = np.maximum(eigenvalues / largest, math.sqrt(LEAST_SHARE)) ** -2.0
+    share = np.maximum(share / share.sum(), LEAST_SHARE / k)
+    alpha: Array = alpha_0 * share / share.sum()
+    return alpha
+
+
+def _uniform(steps: SpectralSteps) -> Array:
+    return np.full(steps.n_components, steps.moments.alpha_0 / steps.n_components)

@@ -1,0 +1,226 @@
+"""The flow graph of [DP-LDA], Figure 1, and its configurations: data, and questions about them.
+
+Edges have the numbers of the ICML version. Versions 1 and 2 on arXiv number them otherwise: their
+(e3, e4, e8), (e6, e8), (e7, e8) and (e9) are (e2, e3, e5), (e5, e6), (e5, e7) and (e9) here.
+
+Noise on an edge is noise on the value of its source, as this edge carries it on: M2 has two edges
+that are noised, so it is released twice. If no path from the documents to the output is without
+noise, the edges are a cut, and what is released is all that the output depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.dplda import sensitivity
+from streamlda.papers.dplda.sensitivity import ClaimedBounds, Facts
+
+DOCUMENTS, OUTPUT = "documents", "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the flow.
+
+    Parameters
+    ----------
+    name : str
+    symbol : str
+        As in [DP-LDA].
+    shape : str
+    """
+
+    name: str
+    symbol: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far a document moves the value that an edge carries.
+
+    Parameters
+    ----------
+    scope : {"global", "local"}
+        Whether it holds for all documents, or for these only, by bounds on their sigma_k and
+        gamma_s.
+    bound : callable
+        (facts, claimed bounds) -> l2 (Frobenius) sensitivity.
+    l1_bound : callable or None
+        The same in l1, where pure epsilon is possible.
+    proven : bool
+    reason : str
+        Why not; empty if it is.
+    """
+
+    scope: str
+    bound: Callable[[Facts, ClaimedBounds], float]
+    l1_bound: Callable[[Facts], float] | None
+    proven: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A step of the algorithm.
+
+    Parameters
+    ----------
+    name, source, target : str
+    operation : str
+        What is done to the source.
+    sensitivity : Sensitivity or None
+        None where no configuration puts noise.
+    """
+
+    name: str
+    source: str
+    target: str
+    operation: str
+    sensitivity: Sensitivity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A set of edges that noise is put on.
+
+    Parameters
+    ----------
+    name : str
+    edges : tuple of str
+    bounds : tuple of {"sigma_k", "gamma_s"}
+        Which lower bounds Procedure 1 releases first.
+    reasons : tuple of str
+        What keeps it from being proven private, beside the sensitivities of its edges.
+    """
+
+    name: str
+    edges: tuple[str, ...]
+    bounds: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def open_claims(self) -> tuple[str, ...]:
+        """Everything that is not proven, in order; empty for a configuration that is private."""
+        found = [*self.reasons]
+        for name in self.edges:
+            carried = EDGES[name].sensitivity
+            if carried is not None and not carried.proven:
+                found.insert(0, carried.reason)
+        return tuple(found)
+
+    @property
+    def proven(self) -> bool:
+        """Whether privacy is proven."""
+        return not self.open_claims
+
+
+FIRST_ORDER = (
+    "Theorem 5 leaves out the terms of first and second order in the change of the whitening"
+)
+CONVERGENCE = (
+    "Theorem 6 takes an upper bound on the error of the power method for one on its sensitivity, "
+    "and rests on Theorem 5"
+)
+SCALE = "Theorem 7 reads the largest singular value of M2, which Procedure 1 does not protect"
+GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
+ONE_FOR_ALL = "k vectors are released with the noise of one"
+
+NODES = {
+    node.name: node
+    for node in (
+        Node(DOCUMENTS, "c_n", "N x d"),
+        Node("pairs", "M2", "d x d"),
+        Node("triples", "M3", "d x d x d"),
+        Node("whitening", "W = U Sigma^(-1/2)", "d x k"),
+        Node("unwhitening", "W^+ = Sigma^(1/2) U'", "k x d"),
+        Node("whitened", "T = M3(W, W, W)", "k x k x k"),
+        Node("factors", "mu_bar_i", "k x k"),
+        Node("topics", "mu_i", "k x d"),
+        Node(OUTPUT, "mu_i, on the simplex", "k x d"),
+    )
+}
+
+PAIRS = Sensitivity(
+    "global", lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1, True
+)
+TRIPLES = Sensitivity(
+    "global", lambda facts, _: sensitivity.triples_l2(facts), sensitivity.triples_l1, True
+)
+WHITENED = Sensitivity(
+    "local", lambda facts, claimed: claimed.whitened(facts), None, False, FIRST_ORDER
+)
+FACTORS = Sensitivity(
+    "local", lambda facts, claimed: claimed.factors(facts), None, False, CONVERGENCE
+)
+TOPICS = Sensitivity("local", lambda facts, claimed: claimed.topics(facts), None, False, SCALE)
+
+EDGES = {
+    edge.name: edge
+    for edge in (
+        Edge("e0", DOCUMENTS, "pairs", "unbiased estimate"),
+        Edge("e1", DOCUMENTS, "triples", "unbiased estimate"),
+        Edge("e2", "pairs", "whitening", "k leading eigenpairs", PAIRS),
+        Edge("e3", "triples", "whitened", "multiply by W three times", TRIPLES),
+        Edge("e4", "whitening", "whitened", "multiply by W three times"),
+        Edge("e5", "pairs", "unwhitening", "k leading eigenpairs", PAIRS),
+        Edge("e6", "whitened", "factors", "simultaneous power method", WHITENED),
+        Edge("e7", "factors", "topics", "un-whiten", FACTORS),
+        Edge("e8", "unwhitening", "topics", "un-whiten"),
+        Edge("e9", "topics", OUTPUT, "project onto the simplex", TOPICS),
+    )
+}
+
+CONFIGURATIONS = {
+    configuration.name: configuration
+    for configuration in (
+        Configuration("1", ("e2", "e3", "e5"), ()),
+        Configuration("2", ("e5", "e6"), ("sigma_k",)),
+        Configuration("3", ("e5", "e7"), ("sigma_k", "gamma_s"), (GAP, ONE_FOR_ALL)),
+        Configuration("4", ("e9",), ("sigma_k", "gamma_s"), (GAP, ONE_FOR_ALL)),
+    )
+}
+
+
+def is_cut(edges: Iterable[str]) -> bool:
+    """Return whether every path from the documents to the output goes over one of the edges.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there is no edge of that name.
+    """
+    noised = set(edges)
+    if not noised <= set(EDGES):
+        raise InvalidSettingError(
+            f"edges must be among {', '.join(EDGES)}, got unknown={sorted(noised - set(EDGES))}; "
+            "see streamlda.papers.dplda.flow"
+        )
+    reached, waiting = set(), [DOCUMENTS]
+    while waiting:
+        node = waiting.pop()
+        reached.add(node)
+        waiting += [
+            edge.target
+            for edge in EDGES.values()
+            if edge.source == node and edge.name not in noised and edge.target not in reached
+        ]
+    return OUTPUT not in reached
+
+
+def configuration(name: str | int) -> Configuration:
+    """Return a configuration by its number.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there is none.
+    """
+    if str(name) not in CONFIGURATIONS:
+        raise InvalidSettingError(
+            f"a configuration must be one of {', '.join(CONFIGURATIONS)}, got "
+            f"configuration={name!r}; take 1, the only one that is proven private"
+        )
+    return CONFIGURATIONS[str(name)]

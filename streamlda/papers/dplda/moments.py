@@ -1,0 +1,255 @@
+"""The moments of LDA as [DP-LDA] estimates them: unbiased, by means over pairs of documents too.
+
+With p1, P2, P3 of a document as in `streamlda.spectral.moments`, N documents, a = alpha_0 and sums
+over
+*different* documents m, n, o::
+
+    M1 = 1/N sum p1
+    M2 = 1/N sum P2 - a/(a+1) 1/(N(N-1)) sum p1_m x p1_n
+    M3 = 1/N sum P3 - a/(a+2) 1/(N(N-1)) sym3 sum P2_m x p1_n
+         + 2a^2/((a+1)(a+2)) 1/(N(N-1)(N-2)) sum p1_m x p1_n x p1_o
+
+sym3 adds the three places of the vector. Products of *means* would be biased by 1/N, since a
+document is not independent of itself. Sums over different documents are sums over all, less those
+of documents with themselves, which are sums over documents again.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.spectral.moments import Moments, document_weights
+
+Array = NDArray[np.float64]
+
+#: Most words for which the triple moment is formed: 17 MB.
+DENSE_WORDS = 128
+
+#: Documents, or words, whose outer products are formed at once.
+_BLOCK = 1024
+
+
+class Coefficients(NamedTuple):
+    """Weights of the products of means; `mixed` is negative.
+
+    Attributes
+    ----------
+    squared : float
+        a/(a+1), of M1 x M1 in M2 (there subtracted).
+    mixed : float
+        -a/(a+2), of each of the three E P2 x M1 in M3.
+    cubed : float
+        2 a^2/((a+1)(a+2)), of M1 x M1 x M1 in M3.
+    """
+
+    squared: float
+    mixed: float
+    cubed: float
+
+
+def coefficients(alpha_0: float) -> Coefficients:
+    """Return the weights for alpha_0.
+
+    Raises
+    ------
+    InvalidSettingError
+        If alpha_0 is not above 0 and finite.
+    """
+    if not 0 < alpha_0 < np.inf:
+        raise InvalidSettingError(
+            f"alpha_0 must be a number above 0, got alpha_0={alpha_0}; take 1 if it is not known"
+        )
+    a = float(alpha_0)
+    return Coefficients(a / (a + 1), -a / (a + 2), 2 * a * a / ((a + 1) * (a + 2)))
+
+
+class LDAMoments:
+    """Unbiased M1, M2 and M3 of a batch, dense or seen through a map.
+
+    A document with fewer than three tokens counts as a blank: its p1, P2, P3 are 0, and N counts it
+    all the same, so that N is the public number of places.
+
+    Holds the documents: memory O(nnz). Privacy: everything here is raw.
+
+    Parameters
+    ----------
+    documents : DocumentBatch
+        N documents of whole counts.
+    alpha_0 : float
+        a, sum of the Dirichlet parameters; public.
+
+    Raises
+    ------
+    InsufficientDataError
+        If there are fewer than 3 documents.
+    InvalidDocumentsError
+        If counts are not whole numbers: no bound on P2 and P3 holds then.
+    InvalidSettingError
+        If alpha_0 is not above 0.
+
+    Attributes
+    ----------
+    coefficients : Coefficients
+    n_documents, n_features : int
+        N and d.
+    """
+
+    def __init__(self, documents: DocumentBatch, alpha_0: float) -> None:
+        self.coefficients, self.alpha_0 = coefficients(alpha_0), float(alpha_0)
+        if documents.n_documents < 3:
+            raise InsufficientDataError(
+                "a mean over three different documents needs as many, got "
+                f"documents={documents.n_documents}; add more documents"
+            )
+        if not documents.whole:
+            raise InvalidDocumentsError(
+                "moments with a privacy bound need whole counts, got fractions; "
+                "pass counts of tokens, not weights"
+            )
+        self._documents = documents
+        self.n_documents, self.n_features = documents.n_documents, documents.n_features
+        # p1 as rows, 0 for blanks.
+        weights = scipy.sparse.diags_array(document_weights(documents)[:, 0])
+        self._first: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
+            weights @ documents.to_csr()
+        )
+        lengths = documents.lengths
+        usable = documents.usable
+        # l/(l-1) and 1/(l-1): P2 = l/(l-1) p1 p1' - diag(p1)/(l-1).
+        self._outer = np.zeros(self.n_documents)
+        self._outer[usable] = lengths[usable] / (lengths[usable] - 1.0)
+        self._repeated = np.zeros(self.n_documents)
+        self._repeated[usable] = 1.0 / (lengths[usable] - 1.0)
+        self._first_sum: Array = np.asarray(self._first.sum(axis=0), dtype=np.float64).ravel()
+
+    def first(self) -> Array:
+        """Return M1, shape (d,)."""
+        return self._first_sum / self.n_documents
+
+    def pairs_times(self, columns: Array) -> Array:
+        """Return M2 X; M2 is not formed. Time O(nnz m), memory O((N + d) m).
+
+        Parameters
+        ----------
+        columns : ndarray of shape (d,) or (d, m)
+        """
+        N, p = self.n_documents, self._first
+        X = columns.reshape(self.n_features, -1)
+        seen = p @ X
+        raw = p.T @ (self._outer[:, None] * seen) - self._pair_diagonal[:, None] * X
+        squared = np.outer(self._first_sum, self._first_sum @ X) - p.T @ seen
+        weight = self.coefficients.squared / (N * (N - 1))
+        product: Array = raw / N - weight * squared
+        return product.reshape(columns.shape)
+
+    def pairs(self) -> Array:
+        """Return M2, shape (d, d), symmetric to the last bit; memory O(d^2)."""
+        N, p = self.n_documents, self._first
+        total = np.empty((self.n_features, self.n_features))
+        weight = self.coefficients.squared / (N * (N - 1))
+        combined = scipy.sparse.diags_array(self._outer / N + weight) @ p
+        for start in range(0, self.n_features, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            total[rows] = (p[:, rows].T @ combined).toarray()
+            total[rows] -= weight * np.outer(self._first_sum[rows], self._first_sum)
+        total[np.diag_indices_from(total)] -= self._pair_diagonal / N
+        lower = np.tril_indices(_BLOCK, -1)
+        for start in range(0, self.n_features, _BLOCK):
+            # The upper half decides: what is released is that half.
+            stop = min(start + _BLOCK, self.n_features)
+            total[stop:, start:stop] = total[start:stop, stop:].T
+            block = total[start:stop, start:stop]
+            inside = lower if stop - start == _BLOCK else np.tril_indices(stop - start, -1)
+            block[inside] = block.T[inside]
+        return total
+
+    def triples(self) -> Array:
+        """Return M3, shape (d, d, d).
+
+        Time O(N d^3), memory O(d^3).
+
+        Raises
+        ------
+        InvalidSettingError
+            If d is above `DENSE_WORDS`.
+        """
+        if self.n_features > DENSE_WORDS:
+            raise InvalidSettingError(
+                f"a triple moment over words must have at most {DENSE_WORDS} words, got "
+                f"n_features={self.n_features}; take a configuration that sees it through a map "
+                "(2, 3 or 4), or fewer words"
+            )
+        return self.triples_through(np.eye(self.n_features))
+
+    def triples_through(self, W: Array) -> Array:
+        """Return M3(W, W, W), shape (m, m, m), symmetric up to rounding.
+
+        Time O(nnz m + (N + d) m^3), memory O((N + d) m + m^3).
+
+        Parameters
+        ----------
+        W : ndarray of shape (d, m)
+            Finite.
+
+        Raises
+        ------
+        InvalidSettingError
+            If it is not.
+        """
+        N, p = self.n_documents, self._first
+        W = np.ascontiguousarray(W, dtype=np.float64)
+        raw = Moments(W)
+        raw.add(self._documents)
+        seen: Array = np.asarray(p @ W)
+        first = seen.sum(axis=0)
+        pair_sum = (seen * self._outer[:, None]).T @ seen - W.T @ (self._pair_diagonal[:, None] * W)
+        repeats: Array = np.asarray(p.T @ (self._repeated[:, None] * seen))
+        _, mixed, cubed = self.coefficients
+        mixed /= N * (N - 1)
+        cubed /= N * (N - 1) * (N - 2)
+        # sym3 of P2 x p1 of one document: three times the cube, less the repeated words.
+        total = _weighted_cube(seen, 2 * cubed - 3 * mixed * self._outer)
+        total += cubed * np.einsum("i,j,k->ijk", first, first, first)
+        if raw.documents:
+            total += raw.triple_sum() / N
+        placed = mixed * (np.multiply.outer(pair_sum, first) + _contract_words(W, repeats))
+        placed -= cubed * np.multiply.outer(seen.T @ seen, first)
+        for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
+            total += placed.transpose(order)
+        return total
+
+    @cached_property
+    def _pair_diagonal(self) -> Array:
+        """Sum of p1 / (l - 1), shape (d,)."""
+        return np.asarray(self._first.T @ self._repeated, dtype=np.float64)
+
+
+def _weighted_cube(seen: Array, weights: Array) -> Array:
+    """Return sum_n weights[n] y_n x y_n x y_n over the rows of `seen`."""
+    m = seen.shape[1]
+    total = np.zeros((m * m, m))
+    size = max(1, _BLOCK * _BLOCK // (m * m))
+    for start in range(0, len(seen), size):
+        y, w = seen[start : start + size], weights[start : start + size]
+        outer = (y[:, :, None] * (w[:, None] * y)[:, None, :]).reshape(len(y), m * m)
+        total += outer.T @ y
+    return total.reshape(m, m, m)
+
+
+def _contract_words(W: Array, other: Array) -> Array:
+    """Return sum_w W_w x W_w x other_w over words."""
+    m = W.shape[1]
+    total = np.zeros((m * m, m))
+    size = max(1, _BLOCK * _BLOCK // (m * m))
+    for start in range(0, len(W), size):
+        rows = W[start : start + size]
+        outer = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), m * m)
+        total += outer.T @ other[start : start + size]
+    return total.reshape(m, m, m)

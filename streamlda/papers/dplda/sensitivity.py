@@ -1,0 +1,203 @@
+"""How far one document moves the nodes of the flow graph: proven for moments, claimed for the rest.
+
+**Unit** document, **relation** replace-one: one of N places holds another document, or a blank (a
+document of fewer than three tokens). N, d, k and alpha_0 are public. With the weights
+s = a/(a+1), b = -a/(a+2) and c = 2a^2/((a+1)(a+2)) of `moments.Coefficients`:
+
+======= =============== ======================================================= ========
+node    norm            sensitivity times N                                     [DP-LDA]
+======= =============== ======================================================= ========
+M2      l1              2 + 4 s                                                 the same
+M2      l2 (Frobenius)  sqrt(2 + 4 s^2)                                         by l1
+M3      l1              2 + 12 |b| + 6 c                                        2 + 4 |b| + 6 c
+M3      l2 (Frobenius)  sqrt of the largest of 2 + 12 b^2 + 12 b c + 6 c^2,     by l1
+                        2 + 6 b^2 + 3 c^2 and 2 (1 + 3 b)^2 + 6 c^2
+======= =============== ======================================================= ========
+
+**Derivation.** Let a document change from D to D', with differences u1, u2, u3 of p1, P2, P3, and
+let m, n run over pairs of different *other* documents. Then N times the difference of M3 is the
+mean over such pairs of
+
+    u3 + b sym3(u2 x (p_m + p_n)/2) + sym3(u1 x (b (P_m + P_n)/2 + c sym(p_m x p_n))),
+
+p and P being p1 and P2 of other documents: sums over different documents hold each pair (triple)
+with the changed one N - 1 (half of (N-1)(N-2)) times. A norm of a mean is at most the largest norm,
+so three other things than N matter: D, D', m and n. In each of the four the expression is affine,
+and (p1, P2, P3) of a document is a mean over its triples of tokens, so the norm, which is convex,
+is largest where each document is one triple of tokens or a blank (a pair of tokens for m and n,
+which enter by p1 and P2 alone). Which words are equal is all that matters then: ten tokens,
+finitely many patterns. A test goes through them; these are largest, w being words:
+
+- l1: D = w1 w1 w1, D' = w2 w2 w2, m = w3 w3 w3, n = w4 w4 w4. No two terms share an entry, so
+  the triangle inequality is attained: 2 + 3 |b| 2 + 3 |b| 2 + 3 c 2.
+- l2: the same D and D' with m and n both of w3, or of w3 and w4, or of w1 and w2.
+
+For N = 3 the mean has one pair: the bounds are attained. M2 likewise, from
+u2 - s (u1 x p_m + p_m x u1) with m of w3. In [DP-LDA] the mixed term of M3 is counted once, though
+it stands in three places.
+
+sigma_k of M2 moves by at most the spectral norm of the difference of M2 (Weyl), so by its l2.
+
+**Claims that are not proven.** Theorems 5, 6 and 7, as `ClaimedBounds`. With W of one dataset and
+W' of its neighbour, M3(W, W, W) - M3'(W', W', W') contains M3(W - W', W, W), first order in W - W';
+Theorem 5 has the third power of W - W' alone. So the whitened tensor may move by more than is
+claimed, and so may all that is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.dplda.moments import coefficients
+
+#: Bounds on the absolute terms that the moments are added up from, for rounding. Of a document, the
+#: terms of P2 have sum at most 2 and those of P3 10 (three equal tokens); sums over different
+#: documents are made from all, at most 2 and 10 times as much (N = 3).
+PAIR_TERMS, TRIPLE_TERMS = 4.0, 42.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What sensitivities are functions of.
+
+    Parameters
+    ----------
+    n_documents, n_components : int
+        N, at least 3, and k; public.
+    alpha_0 : float
+        a; public.
+    sigma_k : float
+        A lower bound on the k-th singular value of M2.
+    gamma_s : float
+        A lower bound on a quarter of the least gap between eigenvalues of the whitened tensor.
+    sigma_1, lambda_1 : float
+        Largest singular value of M2, and largest eigenvalue of the whitened tensor. [DP-LDA] reads
+        them without noise.
+
+    Raises
+    ------
+    InvalidSettingError
+        If N or k is too small, or alpha_0 is not above 0.
+    """
+
+    n_documents: int
+    n_components: int
+    alpha_0: float
+    sigma_k: float = 0.0
+    gamma_s: float = 0.0
+    sigma_1: float = 0.0
+    lambda_1: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n_documents < 3 or self.n_components < 1:
+            raise InvalidSettingError(
+                "sensitivities need at least 3 documents and 1 topic, got "
+                f"n_documents={self.n_documents} n_components={self.n_components}; use more"
+            )
+        coefficients(self.alpha_0)
+
+
+def pairs_l1(facts: Facts) -> float:
+    """Return the l1 sensitivity of M2; attained."""
+    return (2 + 4 * coefficients(facts.alpha_0).squared) / facts.n_documents
+
+
+def pairs_l2(facts: Facts) -> float:
+    """Return the Frobenius sensitivity of M2; attained. Also bounds sigma_k and sigma_1."""
+    return math.sqrt(2 + 4 * coefficients(facts.alpha_0).squared ** 2) / facts.n_documents
+
+
+def triples_l1(facts: Facts) -> float:
+    """Return the l1 sensitivity of M3; attained for N = 3."""
+    _, b, c = coefficients(facts.alpha_0)
+    return (2 + 12 * abs(b) + 6 * c) / facts.n_documents
+
+
+def triples_l2(facts: Facts) -> float:
+    """Return the Frobenius sensitivity of M3; attained for N = 3."""
+    _, b, c = coefficients(facts.alpha_0)
+    one_word = 2 + 12 * b * b + 12 * b * c + 6 * c * c
+    two_words = 2 + 6 * b * b + 3 * c * c
+    same_words = 2 * (1 + 3 * b) ** 2 + 6 * c * c
+    return math.sqrt(max(one_word, two_words, same_words)) / facts.n_documents
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedBounds:
+    """Local sensitivities as [DP-LDA] claims them; none is proven. Infinite where a bound is 0.
+
+    Parameters
+    ----------
+    name : str
+    whitened : callable
+        Theorem 5: the whitened tensor, Frobenius.
+    factors : callable
+        Theorem 6: one eigenvector of it, l2.
+    topics : callable
+        Theorem 7: one topic, l2.
+    """
+
+    name: str
+    whitened: Callable[[Facts], float]
+    factors: Callable[[Facts], float]
+    topics: Callable[[Facts], float]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator > 0 else math.inf
+
+
+def _whitened_one(facts: Facts) -> float:
+    """k^(3/2) / (N sigma_k^(3/2))."""
+    return _ratio(facts.n_components**1.5, facts.n_documents * facts.sigma_k**1.5)
+
+
+def _factors_one(facts: Facts) -> float:
+    """k^2 / (gamma_s N sigma_k^(3/2))."""
+    return _ratio(math.sqrt(facts.n_components) * _whitened_one(facts), facts.gamma_s)
+
+
+def _topics_one(facts: Facts) -> float:
+    """k^2 sqrt(sigma_1) / (gamma_s N sigma_k^(3/2))."""
+    return math.sqrt(facts.sigma_1) * _factors_one(facts)
+
+
+def _whitened_proof(facts: Facts) -> float:
+    """Equation 64 of version 2, with sigma_(k+1) >= 0 as all that is known of it."""
+    N, k = facts.n_documents, facts.n_components
+    _, b, c = coefficients(facts.alpha_0)
+    size = 1 + 6 * abs(b) * N / (N - 1) + 3 * c * N * N / ((N - 1) * (N - 2))
+    sigma, half = facts.sigma_k, facts.sigma_k / 2
+    third = _ratio((2 * k) ** 1.5 * pairs_l1(facts) ** 3, (sigma * math.sqrt(half)) ** 3)
+    return size * third + _ratio(triples_l1(facts) * k**1.5, half**1.5)
+
+
+def _factors_proof(facts: Facts) -> float:
+    """Proof of Theorem 6: 2 sqrt(k) / gamma_s times Theorem 5."""
+    return _ratio(2 * math.sqrt(facts.n_components) * _whitened_proof(facts), facts.gamma_s)
+
+
+def _topics_proof(facts: Facts) -> float:
+    """Proof of Theorem 7: eigenvector, un-whitening and scale."""
+    a, moved, pairs = facts.alpha_0, _factors_proof(facts), pairs_l1(facts)
+    scale = (a + 2) / (2 * math.sqrt((a + 1) * a))
+    root = math.sqrt(facts.sigma_1)
+    turned = facts.lambda_1 * root * moved
+    unwhitened = _ratio(facts.lambda_1 * root * pairs, facts.sigma_k)
+    return scale * (turned + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
+
+
+#: The leading terms with constant one: the noise that section 6 of version 2 prints, and the least
+#: that the O() of the theorems can be read as.
+CONSTANT_ONE = ClaimedBounds("constant one", _whitened_one, _factors_one, _topics_one)
+
+#: The explicit bounds at the ends of the proofs (appendix H of version 2), with the l1
+#: sensitivities of M2 and M3 that are right.
+PROOF_CONSTANTS = ClaimedBounds(
+    "constants of the proofs", _whitened_proof, _factors_proof, _topics_proof
+)
+
+CLAIMED = {bounds.name: bounds for bounds in (CONSTANT_ONE, PROOF_CONSTANTS)}

@@ -1,0 +1,246 @@
+"""The steps of the spectral algorithm without noise: values of the nodes of `flow`.
+
+Nothing here is private unless what goes in is.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.dplda.moments import LDAMoments
+from streamlda.spectral.power import SimultaneousPower
+from streamlda.spectral.tensors import DenseTensor
+
+Array = NDArray[np.float64]
+
+#: Most words for which all eigenpairs are computed; beyond, the leading ones by Lanczos.
+FULL_EIGENPAIRS = 512
+
+#: An eigenvalue of M2 below this share of the largest is raised to it, so that W is finite.
+EIGENVALUE_FLOOR = 1e-6
+
+#: Iterations and random starts of the simultaneous power method; the start that explains most of
+#: the tensor is kept.
+ITERATIONS, RESTARTS = 40, 10
+
+
+class LeadingPairs(NamedTuple):
+    """The k leading eigenpairs of M2.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Falling, above 0. M2 is positive semidefinite up to sampling and noise, so these are its
+        singular values.
+    vectors : ndarray of shape (d, k)
+        Unit columns; the entry of largest size is positive. A fixed sign is needed because W and
+        W^+ may come from different releases of M2.
+    """
+
+    values: Array
+    vectors: Array
+
+    @property
+    def whitening(self) -> Array:
+        """W = U Sigma^(-1/2), shape (d, k)."""
+        return self.vectors / np.sqrt(self.values)
+
+    @property
+    def unwhitening(self) -> Array:
+        """The transpose of W^+ = Sigma^(1/2) U', shape (d, k)."""
+        return self.vectors * np.sqrt(self.values)
+
+
+class Factors(NamedTuple):
+    """What the power method makes of a whitened tensor.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Falling.
+    vectors : ndarray of shape (k, k)
+        mu_bar_i, orthonormal columns.
+    """
+
+    values: Array
+    vectors: Array
+
+    @property
+    def gap(self) -> float:
+        """A quarter of the least gap between neighbouring eigenvalues, 0 after the last."""
+        return float(-np.diff(self.values, append=0.0).max() / 4)
+
+
+def leading_pairs(matrix: Array, n: int) -> LeadingPairs:
+    """Return the n leading eigenpairs of a symmetric matrix; time O(d^2 n) or so, or O(d^3)."""
+    d = len(matrix)
+    if d <= FULL_EIGENPAIRS:
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(d - n, d - 1))
+        return _signed(values, vectors)
+    return _lanczos(matrix, n, d, 1e-6)
+
+
+def leading_pairs_of(moments: LDAMoments, n: int) -> LeadingPairs:
+    """Return the n leading eigenpairs of M2, which is not formed if there are many words."""
+    d = moments.n_features
+    if d <= FULL_EIGENPAIRS:
+        return leading_pairs(moments.pairs(), n)
+    operator = scipy.sparse.linalg.LinearOperator(
+        (d, d), matvec=moments.pairs_times, dtype=np.float64
+    )
+    return _lanczos(operator, n, d, 1e-9)
+
+
+def _lanczos(
+    matrix: Array | scipy.sparse.linalg.LinearOperator, n: int, d: int, tolerance: float
+) -> LeadingPairs:
+    # The edge of a spectrum of noise is crowded: a wide basis needs far fewer products. A fixed
+    # start, so that the same released matrix always gives the same topics.
+    values, vectors = scipy.sparse.linalg.eigsh(
+        matrix, n, which="LA", v0=np.ones(d), tol=tolerance, ncv=min(d, 3 * n + 60)
+    )
+    return _signed(values, vectors)
+
+
+def _signed(values: Array, vectors: Array) -> LeadingPairs:
+    order = np.argsort(-values, kind="stable")
+    values, vectors = values[order], vectors[:, order]
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.where(vectors[largest, np.arange(len(order))] < 0, -1.0, 1.0)
+    least = EIGENVALUE_FLOOR * max(float(values[0]), np.finfo(np.float64).tiny / EIGENVALUE_FLOOR)
+    return LeadingPairs(np.maximum(values, least), vectors * signs)
+
+
+def factors_of(
+    tensor: Array, *, n_iterations: int = ITERATIONS, n_restarts: int = RESTARTS, seed: int = 0
+) -> Factors:
+    """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method.
+
+    Time O(n_restarts n_iterations k^4), memory O(k^3).
+
+    Raises
+    ------
+    InvalidSettingError
+        If the tensor is not symmetric and finite, or a number is below 1.
+    """
+    if n_iterations < 1 or n_restarts < 1:
+        raise InvalidSettingError(
+            "iterations and restarts must be at least 1, got "
+            f"n_iterations={n_iterations} n_restarts={n_restarts}; leave them at their defaults"
+        )
+    asked, k = DenseTensor(tensor, 3), len(tensor)
+    best: Factors | None = None
+    for restart in range(n_restarts):
+        method = SimultaneousPower(k, k, n_iterations=n_iterations, seed=seed + restart)
+        while not method.finished:
+            method.advance(*asked.apply(method.probes))
+        vectors = method.probes
+        values = asked.apply(vectors)[1]
+        if best is None or np.sum(values**2) > np.sum(best.values**2):
+            order = np.argsort(-values, kind="stable")
+            best = Factors(values[order], vectors[:, order])
+    assert best is not None
+    return best
+
+
+def unwhitened(unwhitening: Array, vectors: Array) -> Array:
+    """Return mu_i as rows, each scaled to sum to 1; shape (k, d).
+
+    mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has turned it
+    around, and it is turned back.
+    """
+    topics = (unwhitening @ vectors).T
+    sums = topics.sum(axis=1)
+    tiny = np.finfo(np.float64).tiny
+    scaled: Array = topics / np.where(np.abs(sums) > tiny, sums, 1.0)[:, None]
+    return scaled
+
+
+class SpectralSteps:
+    """The nodes of the flow graph for one set of documents, each computed once.
+
+    Memory O(d^2) where a configuration asks for M2 or M3, O(nnz + d k + k^3) otherwise.
+
+    Parameters
+    ----------
+    moments : LDAMoments
+    n_components : int
+        k, below d.
+    n_iterations, n_restarts, seed : int
+        Of the power method; public.
+
+    Raises
+    ------
+    InvalidSettingError
+        If k is not from 1 to below d.
+    """
+
+    def __init__(
+        self,
+        moments: LDAMoments,
+        n_components: int,
+        *,
+        n_iterations: int = ITERATIONS,
+        n_restarts: int = RESTARTS,
+        seed: int = 0,
+    ) -> None:
+        if not 1 <= n_components < moments.n_features:
+            raise InvalidSettingError(
+                "there must be at least 1 topic and fewer than words, got "
+                f"n_components={n_components} n_features={moments.n_features}; ask for fewer"
+            )
+        self.moments, self.n_components = moments, n_components
+        self._n_iterations, self._n_restarts, self._seed = n_iterations, n_restarts, seed
+
+    @cached_property
+    def pairs(self) -> Array:
+        """M2."""
+        return self.moments.pairs()
+
+    @cached_property
+    def triples(self) -> Array:
+        """M3; few words only."""
+        return self.moments.triples()
+
+    @cached_property
+    def leading(self) -> LeadingPairs:
+        """Singular values and vectors of M2."""
+        return leading_pairs_of(self.moments, self.n_components)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """T = M3(W, W, W), symmetric to the last bit."""
+        return symmetrised(self.moments.triples_through(self.leading.whitening))
+
+    @cached_property
+    def factors(self) -> Factors:
+        """Eigenvalues and mu_bar_i."""
+        return self.decomposed(self.whitened)
+
+    @cached_property
+    def topics(self) -> Array:
+        """mu_i before they are projected onto the simplex, shape (k, d)."""
+        return unwhitened(self.leading.unwhitening, self.factors.vectors)
+
+    def decomposed(self, tensor: Array) -> Factors:
+        """Decompose any whitened tensor as these steps do."""
+        return factors_of(
+            tensor,
+            n_iterations=self._n_iterations,
+            n_restarts=self._n_restarts,
+            seed=self._seed,
+        )
+
+
+def symmetrised(tensor: Array) -> Array:
+    """Return the mean over all orders of the indices."""
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+    mean: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)
+    return mean

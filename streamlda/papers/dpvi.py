@@ -1,0 +1,342 @@
+"""Private variational Bayes for LDA: online variational Bayes whose statistics carry noise.
+
+Park, Foulds, Chaudhuri, Welling (2016), "Private topic modeling", and (2020), "Variational Bayes in
+private settings (VIPS)", JAIR 68: the baseline that DP-LDA compares itself with. A step of Hoffman,
+Blei, Bach (2010) draws documents at random, finds the variational share of every topic in their
+words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as 0, and
+moves the topics' Dirichlet parameters towards it.
+
+Where this leaves the papers, each time in their favour:
+
+- A document's statistic has Euclidean norm at most its number of tokens, and the papers' noise is
+  scaled to the longest document. Here every statistic is clipped to a norm `clip_norm`, a public
+  number; statistics of real documents are far below the worst case.
+- The moments accountant is replaced by numerical composition of privacy loss distributions, with
+  pessimistic rounding (the library dp-accounting, extra ``accounting``): less noise for the same
+  promise.
+- Documents are drawn by Poisson sampling, each with probability `sampling_rate` in each step, as
+  that accounting asks; the papers draw a fixed number and account as if by Poisson.
+
+The E-step runs to the convergence of the authors' code (mean change of gamma below 0.001, at most
+100 updates).
+
+*Unit* document; *relation* add-remove, rows keep their places: each row is drawn by a coin of its
+own. *Sensitivity* of a step's sum: one clipped statistic, l2 norm `clip_norm`, attained by a
+document of one word that one topic takes. The topics that the E-step works with are the released
+ones of the step before, so each step is a subsampled Gaussian mechanism, and steps compose
+adaptively. *Public*: all settings, the vocabulary, the bound `n_max` on rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.kernels.refinement import add_shares
+from streamlda.papers.variational import variational_shares
+from streamlda.privacy.mechanism import Block, JointGaussian
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.refinement.stepwise_em import blocks, by_word
+
+Array = NDArray[np.float64]
+
+#: Convergence of the E-step, as in the authors' code: updates, and mean change of gamma.
+MOST_UPDATES, TOLERANCE = 100, 1e-3
+
+#: Learning rate (offset + step)^-exponent: the authors' exponent; their offset of 1024 is for
+#: thousands of steps, and these runs have far fewer.
+RATE_OFFSET, RATE_EXPONENT = 1.0, 0.7
+
+#: Most entries times topics that are worked on at a time: 32 MiB of shares.
+_MOST_SHARES = 2**23
+
+#: Bits of the coin that decides whether a document is drawn.
+_COIN_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPVISettings:
+    """What is asked of private variational Bayes; all of it is public.
+
+    Parameters
+    ----------
+    n_components : int
+        K.
+    epsilon, delta : float or None
+        For all steps together; both None is the method without noise and clipping.
+    clip_norm : float
+        Largest Euclidean norm of a document's statistic, in tokens.
+    sampling_rate : float, default 0.1
+        Probability q that a step draws a document.
+    steps : int, default 50
+    alpha_0 : float, default 1.0
+        Sum of the prior of the proportions, which is symmetric.
+    eta : float or None, default None
+        Prior of a topic's words; None takes 1/K, as the authors do.
+    seed : int, default 0
+        Of the topics to start from. It seeds no noise and draws no documents.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range.
+    """
+
+    n_components: int
+    epsilon: float | None
+    delta: float | None
+    clip_norm: float
+    sampling_rate: float = 0.1
+    steps: int = 50
+    alpha_0: float = 1.0
+    eta: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("n_components", self.n_components, 1)
+        _at_least("steps", self.steps, 1)
+        for name in ("clip_norm", "alpha_0"):
+            _above_0(name, getattr(self, name))
+        if not 0 < self.sampling_rate <= 1:
+            raise InvalidSettingError(
+                "a step must draw documents with a probability above 0 and at most 1, got "
+                f"sampling_rate={self.sampling_rate}; take 0.1, or 1 for all documents"
+            )
+        if (self.epsilon is None) != (self.delta is None):
+            raise InvalidSettingError(
+                f"epsilon and delta go together, got epsilon={self.epsilon} delta={self.delta}; "
+                "give both, or neither for no privacy"
+            )
+        if self.epsilon is not None and self.delta is not None:
+            _above_0("epsilon", self.epsilon)
+            if not 0 < self.delta < 1:
+                raise InvalidSettingError(
+                    f"delta must lie between 0 and 1, got delta={self.delta}; "
+                    "take well below one over the number of documents"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class DPVITopics:
+    """What private variational Bayes publishes.
+
+    Attributes
+    ----------
+    components : ndarray of shape (K, V)
+        Means of the topics' Dirichlet distributions.
+    alpha : ndarray of shape (K,)
+        As asked for.
+    settings : DPVISettings
+    noise_multiplier : float
+        z of each step; 0 without privacy.
+    secure : bool
+        Whether noise and coins came from `SecureNoise`.
+    """
+
+    components: Array
+    alpha: Array
+    settings: DPVISettings
+    noise_multiplier: float
+    secure: bool
+
+    @property
+    def private(self) -> bool:
+        """Whether this may be called differentially private."""
+        return self.settings.epsilon is not None and self.secure
+
+    @property
+    def statement(self) -> str:
+        """One paragraph to publish beside the topics."""
+        asked = self.settings
+        who = "private variational Bayes (Park et al. 2016, 2020)"
+        if asked.epsilon is None:
+            return f"not private: no noise was asked for. {who}."
+        if not self.secure:
+            return f"not private: the noise was seeded. {who}."
+        return (
+            f"private: epsilon {asked.epsilon:g}, delta {asked.delta:g} for each document "
+            f"(add-remove). {who}: {asked.steps} steps, each over a Poisson sample of rate "
+            f"{asked.sampling_rate:g}, statistics clipped to norm {asked.clip_norm:g}, noise "
+            f"{self.noise_multiplier:.3f} times that."
+        )
+
+
+def fit(
+    documents: DocumentBatch,
+    settings: DPVISettings,
+    *,
+    n_max: int | None = None,
+    noise: Noise | None = None,
+) -> DPVITopics:
+    """Learn topics of all documents.
+
+    Time O(steps (q nnz K updates + V K)); memory O(V K) and 32 MiB, and the drawn documents.
+
+    Parameters
+    ----------
+    documents : DocumentBatch
+        A row that is blank is drawn like others and adds nothing.
+    settings : DPVISettings
+    n_max : int, optional
+        Public bound on the number of rows; by default their number, which is public then.
+    noise : Noise, optional
+        `SecureNoise` by default, of which the coins are made too.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there are more rows than `n_max`, or so many that rounding would cost too much.
+    MissingExtraError
+        With an epsilon, if dp-accounting is not installed.
+    """
+    noise = SecureNoise() if noise is None else noise
+    n_max = max(1, documents.n_documents) if n_max is None else n_max
+    if documents.n_documents > n_max:
+        raise InvalidSettingError(
+            "n_max must bound the number of rows, got "
+            f"n_max={n_max} documents={documents.n_documents}; raise it"
+        )
+    K, V = settings.n_components, documents.n_features
+    multiplier, mechanism = 0.0, None
+    if settings.epsilon is not None and settings.delta is not None:
+        # What the sampler's distance from exact noise may cost, bounded before z is known: each
+        # step draws the noise of V K cells, and a coin for each row.
+        draws = V * K + (n_max if settings.sampling_rate < 1 else 0)
+        distance = 2 * Noise.tv_distance_bound * draws * settings.steps
+        left = settings.delta - (1 + math.exp(settings.epsilon)) * distance
+        multiplier = subsampled_multiplier(
+            settings.epsilon, left, settings.sampling_rate, settings.steps
+        )
+        mechanism = JointGaussian(
+            [Block("statistic", (V, K), settings.clip_norm)], multiplier, n_max=n_max
+        )
+    eta = 1 / K if settings.eta is None else settings.eta
+    alpha = np.full(K, settings.alpha_0 / K)
+    # Hoffman's start. Of the public scale that a step's statistic has, so that it is forgotten.
+    dirichlet = np.random.default_rng(settings.seed).gamma(100.0, 0.01, size=(V, K))
+    for step in range(1, settings.steps + 1):
+        drawn = documents.where(coins(documents.n_documents, settings.sampling_rate, noise))
+        clip = math.inf if mechanism is None else settings.clip_norm
+        total = statistic(drawn, dirichlet, alpha, clip)
+        if mechanism is not None:
+            total = np.maximum(mechanism.release({"statistic": total}, noise)["statistic"], 0.0)
+        rho = (RATE_OFFSET + step) ** -RATE_EXPONENT
+        dirichlet *= 1 - rho
+        dirichlet += rho * (eta + total / settings.sampling_rate)
+    topics = np.ascontiguousarray((dirichlet / dirichlet.sum(axis=0)).T)
+    return DPVITopics(topics, alpha, settings, multiplier, noise.secure)
+
+
+def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_norm: float) -> Array:
+    """Return the sum over documents of their clipped expected tokens by word and topic.
+
+    A document's part is ``counts[w] * share[w, k]``, of Euclidean norm at most its tokens, scaled
+    to norm `clip_norm` if that is less.
+
+    Parameters
+    ----------
+    documents : DocumentBatch
+    dirichlet : ndarray of shape (V, K)
+        Parameters of the topics' Dirichlet distributions.
+    alpha : ndarray of shape (K,)
+    clip_norm : float
+
+    Returns
+    -------
+    ndarray of shape (V, K)
+    """
+    words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
+    total = np.zeros(dirichlet.shape)
+    for part in _parts(documents, _MOST_SHARES // len(alpha)):
+        shares = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
+        norms = np.empty(part.n_documents)
+        layout = (part.counts, part.word_ids, part.row_pointers)
+        variational_shares(*layout, words, alpha, MOST_UPDATES, TOLERANCE, shares, norms)
+        # Rounded down, so that no norm ends above the bound: 8 roundings are more than there are.
+        factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300) * (1 - 2.0**-50))
+        weights = part.counts * np.repeat(factors, np.diff(part.row_pointers))
+        add_shares(*by_word(part), weights, shares, total)
+    return total
+
+
+def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:
+    """Return which of n rows are drawn, each by a secret coin of its own.
+
+    The coin is right to 2^-32, from below: heads with probability ``floor(2^32 q) / 2^32``, which
+    is amplified at least as well as q. Its bits are the low ones of a wide discrete Gaussian, as in
+    `streamlda.papers.laplace`.
+    """
+    if probability >= 1:
+        return np.ones(n, dtype=np.bool_)
+    bits = noise.discrete_gaussian(2.0**40, n) & (2**_COIN_BITS - 1)
+    heads: NDArray[np.bool_] = bits < math.floor(probability * 2**_COIN_BITS)
+    return heads
+
+
+@lru_cache(maxsize=256)
+def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Return the least z at which so many subsampled Gaussian releases are (epsilon, delta)-DP.
+
+    By dp-accounting's privacy loss distributions, rounded pessimistically, to 0.1 % of z, from
+    above. Add-remove.
+
+    Raises
+    ------
+    InvalidSettingError
+        If no delta is left.
+    MissingExtraError
+        If dp-accounting is not installed.
+    """
+    if not 0 < delta < 1:
+        raise InvalidSettingError(
+            f"delta must leave something for the noise, got delta={delta}; raise delta"
+        )
+    try:
+        import dp_accounting
+        from dp_accounting.pld import PLDAccountant
+    except ImportError as error:
+        raise MissingExtraError(
+            "dp-accounting", "accounting", "private variational Bayes"
+        ) from error
+
+    def spends(z: float) -> float:
+        sampled = dp_accounting.GaussianDpEvent(z)
+        if sampling_rate < 1:
+            sampled = dp_accounting.PoissonSampledDpEvent(sampling_rate, sampled)
+        # Coarser for small epsilon than the default, which is the better the finer.
+        interval = min(1e-4, epsilon / 2000)
+        accountant = PLDAccountant(value_discretization_interval=interval)
+        accountant.compose(sampled, steps)
+        return float(accountant.get_epsilon(delta))
+
+    low, high = 0.1, 1.0
+    while spends(high) > epsilon:
+        low, high = high, 2 * high
+    # What is spent falls about as 1/z, so that few evaluations find it.
+    z = float(brentq(lambda z: math.log(spends(z) / epsilon), low, high, rtol=5e-4))
+    while spends(z) > epsilon:
+        z *= 1.0005
+    return z
+
+
+def _parts(documents: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
+    return blocks(documents, max(1, most_entries))
+
+
+def _above_0(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidSettingError(f"{name} must be above 0, got {name}={value}; choose another")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InvalidSettingError(f"{name} must be at least {least}, got {name}={value}")

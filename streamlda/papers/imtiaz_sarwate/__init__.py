@@ -1,0 +1,1 @@
+"""Imtiaz & Sarwate (2018): algorithms on simulated sites."""

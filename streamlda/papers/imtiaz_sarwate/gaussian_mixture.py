@@ -1,0 +1,341 @@
+"""capeAGN for mixtures of spherical Gaussians: samples of several sites (section V, Appendix B-B).
+
+A sample is t = a_i + z with probability w_i and z ~ N(0, sigma^2 I), so that
+``E t t' - sigma^2 I = sum w_i a_i a_i'`` and ``E H(t) = sum w_i a_i x a_i x a_i`` with
+``H(t) = t x t x t - sigma^2 sum_d (t x e_d x e_d + e_d x t x e_d + e_d x e_d x t)``. Two routes:
+
+`projected` (ours)
+    1. ``t t'`` is aggregated in packed form. sigma^2, if it is not given, is the mean of the d - K
+       smallest eigenvalues; U holds the leading eigenvectors that stand above the noise.
+    2. Each site sees its samples in the k dimensions of U and sums
+       ``H = y x y x y - sigma^2 sym3(y x I)``, y = U't, scaled down to a bound B. Noise goes on
+       k (k + 1) (k + 2) / 6 numbers.
+    3. Whitening comes *after* the noise: whitened first, samples of rare components are long, and B
+       with them.
+`paper` (Algorithm 3)
+    As the paper has it: d x d x d numbers with noise, then W = U D^(-1/2), then the power method.
+    sigma^2 comes from the noisy second moment, not from the samples as in the authors' code.
+
+Privacy
+-------
+Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public.
+
+- *Second moment*: `vector_moments`; sqrt(2) C, C the squared radius.
+- *H in k dimensions*: scaled to norm at most B, public by the first stage: two differ by 2 B at
+  most, attained by opposite samples, as H(-t) = -H(t). By the Pythagorean rule
+  ``||H||^2 = ||y||^6 - 6 sigma^2 ||y||^4 + sigma^4 (3 k + 6) ||y||^2``; where these terms cancel,
+  a quarter of the norm of the absolute ones is taken if that is larger.
+- *H in d dimensions*, samples of norm at most 1 (scaled by the radius): by the triangle inequality
+  ``||H|| <= 1 + 3 d sigma^2``, and 2 + 6 d sigma^2 for a difference: Appendix C. (The norm of the
+  second term is sqrt(3 d + 6) sigma^2; the paper's bound is kept for comparison.)
+
+References
+----------
+Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 3, Appendices B and C; Hsu and Kakade,
+*Learning mixtures of spherical Gaussians*, ITCS 2013.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.imtiaz_sarwate.plain_moments import (
+    paper_components,
+    plain_pairs,
+    plain_triples,
+    symmetric_pairs,
+    symmetric_triples,
+)
+from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.vector_moments import (
+    SECOND_RATIO,
+    clipped,
+    packed_second,
+    second_block,
+    third_sum,
+)
+from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.mechanism import Block
+from streamlda.private.contributions import pack_triples, unpack_pairs, unpack_triples
+from streamlda.spectral.tensor_power import tensor_power
+
+Array = NDArray[np.float64]
+Route = Literal["projected", "paper"]
+
+#: Part of the budget of the second moment, on our route; the paper halves.
+SECOND_PART = 0.8
+
+#: B over the cube of the root of the mean squared norm of a projected sample.
+BOUND = 2.0
+
+#: A direction is real when its eigenvalue exceeds this part of the noise's spectral norm.
+FLOOR = 1.0
+
+
+class MixtureSite:
+    """The samples of one site, scaled down to the public radius.
+
+    Memory: the samples, and d^3 numbers on the paper's route.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n, d)
+    radius : float
+        Public bound on their norm; longer ones are scaled down to it.
+    """
+
+    def __init__(self, samples: Array, radius: float) -> None:
+        self.samples, self.radius = clipped(samples, radius), float(radius)
+        self._second: Array | None = None
+        self._third: Array | None = None
+        self._total: Array = np.zeros(self.dimension)
+
+    @property
+    def documents(self) -> int:
+        """N_s."""
+        return len(self.samples)
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+        return int(self.samples.shape[1])
+
+    def second(self) -> Array:
+        """Return the packed sum of t t'; raw, not private. Time O(n d^2), once."""
+        if self._second is None:
+            self._second = packed_second(self.samples)
+        return self._second
+
+    def plain_second(self) -> dict[str, Array]:
+        """Return the same of samples divided by the radius, as the paper has it (``second``)."""
+        matrix = unpack_pairs(self.second(), self.dimension)
+        return {"second": plain_pairs(matrix) / self.radius**2}
+
+    def projected(self, directions: Array, variance: float, bound: float) -> Array:
+        """Return the packed sum of clipped H in the space of orthonormal directions; raw.
+
+        Time O(n (d k + k^3)), memory O(n k + k^3).
+        """
+        y = self.samples @ directions
+        factors = clip_factors(skew_norms(y, variance), bound)
+        return pack_triples(_skew(third_sum(y, factors), factors @ y, variance))
+
+    def whole(self, variance: float) -> Array:
+        """Return the sum of H in all d dimensions, for samples divided by the radius; raw.
+
+        Time O(n d^3) once, memory O(d^3).
+        """
+        if self._third is None:
+            self._third = third_sum(self.samples) / self.radius**3
+            self._total = self.samples.sum(axis=0) / self.radius
+        return _skew(self._third, self._total, variance)
+
+
+def skew_norms(y: Array, variance: float) -> Array:
+    """Return what H of each projected sample is clipped by: at least its norm, shape (n,)."""
+    k, square = y.shape[1], np.einsum("nk,nk->n", y, y)
+    twice = variance**2 * (3 * k + 6)
+    norm = square * (square * (square - 6 * variance) + twice)
+    absolute = square**1.5 + math.sqrt(twice) * np.sqrt(square)
+    larger: Array = np.maximum(np.sqrt(np.maximum(norm, 0.0)), absolute / 4)
+    return larger
+
+
+def skew_block(k: int, bound: float, variance: float, radius: float) -> Block:
+    """Return the block of `MixtureSite.projected`; two samples differ by twice the bound."""
+    most = radius**3 + variance * math.sqrt(3 * k + 6) * radius
+    return Block(
+        "third", (k * (k + 1) * (k + 2) // 6,), bound, magnitude=max(1.0, 1.01 * most / bound)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureEstimate:
+    """What was learned.
+
+    Attributes
+    ----------
+    components : ndarray of shape (K, d)
+        Means a_i, most frequent first; zeros beyond `found`.
+    weights : ndarray of shape (K,)
+        w_i, summing to 1; 0 beyond `found`.
+    variance : float
+        sigma^2.
+    found : int
+        Components whose direction stands above the noise.
+    """
+
+    components: Array
+    weights: Array
+    variance: float
+    found: int
+
+
+def learn_mixture(
+    sites: Sequence[MixtureSite],
+    n_components: int,
+    network: SimulatedSites,
+    *,
+    variance: float | None = None,
+    route: Route = "projected",
+    rng: np.random.Generator,
+) -> MixtureEstimate:
+    """Learn the means of a mixture of spherical Gaussians from the samples of several sites.
+
+    Time O(d^3 + k^4) beside the sites' sums, memory O(S d^2); on the paper's route O(S d^3).
+
+    Parameters
+    ----------
+    sites : sequence of MixtureSite
+        One for each of the network, of one dimension and radius.
+    n_components : int
+        K, below d, or d if the variance is given.
+    network : SimulatedSites
+        Sizes, promises and scheme. What the scheme `pooled` gives is not private.
+    variance : float, optional
+        sigma^2, if it is public.
+    route : {"projected", "paper"}
+    rng : numpy.random.Generator
+        Starts of power iterations; it hides nothing.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the sites do not fit each other, the network or `n_components`.
+    """
+    spaces = {(site.dimension, site.radius) for site in sites}
+    if len(spaces) != 1 or tuple(site.documents for site in sites) != network.sizes:
+        raise InvalidSettingError(
+            "sites must have one dimension and radius and the sizes of the network, got "
+            f"dimensions and radii={sorted(spaces)} network={network.sizes}; make the network for "
+            "these sites"
+        )
+    d, radius = spaces.pop()
+    most = d - 1 if variance is None else d
+    if not 1 <= n_components <= most or route not in ("projected", "paper"):
+        raise InvalidSettingError(
+            f"components must be from 1 to {most}, by the route projected or paper, got "
+            f"n_components={n_components} route={route!r}"
+        )
+    if variance is not None and not 0 <= variance < math.inf:
+        raise InvalidSettingError(
+            f"a variance must be finite and at least 0, got variance={variance}"
+        )
+    learn = _projected if route == "projected" else _paper
+    return learn(sites, n_components, network, variance, d, radius, rng)
+
+
+def _projected(
+    sites: Sequence[MixtureSite],
+    n_components: int,
+    network: SimulatedSites,
+    variance: float | None,
+    d: int,
+    radius: float,
+    rng: np.random.Generator,
+) -> MixtureEstimate:
+    second = network.release(
+        network.sums_of(sites, lambda site: {"second": site.second()}),
+        [second_block(d, radius)],
+        part=SECOND_PART,
+        ratio=SECOND_RATIO,
+    )
+    N = second.documents
+    values, vectors = np.linalg.eigh(unpack_pairs(second.sums["second"] / N, d))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    variance = _variance(values, n_components) if variance is None else variance
+    # Off the diagonal an entry is its packed value over sqrt(2).
+    floor = 2 * second.stddevs["second"] / math.sqrt(2) / N * math.sqrt(d)
+    weight = values[:n_components] - variance
+    k = max(1, int(np.cumprod(weight > FLOOR * floor).sum()))
+    U, weight = np.ascontiguousarray(vectors[:, :k]), np.maximum(weight[:k], 1e-9 * values[0])
+    if network.scheme == "pooled":
+        # Nothing has to be bounded.
+        bound = radius**3 + variance * math.sqrt(3 * k + 6) * radius
+    else:
+        bound = BOUND * float(np.maximum(values[:k], 0.0).sum()) ** 1.5
+    third = network.release(
+        network.sums_of(sites, lambda site: {"third": site.projected(U, variance, bound)}),
+        [skew_block(k, bound, variance, radius)],
+        part=1 - SECOND_PART,
+        ratio=2.0,
+    )
+    seen = unpack_triples(third.sums["third"] / N, k) / np.sqrt(
+        np.multiply.outer(np.multiply.outer(weight, weight), weight)
+    )
+    found = tensor_power(seen, k, rng=rng)
+    means = (U * np.sqrt(weight)) @ found.eigenvectors * found.eigenvalues
+    return _estimate(means.T, found.eigenvalues, variance, n_components)
+
+
+def _paper(
+    sites: Sequence[MixtureSite],
+    n_components: int,
+    network: SimulatedSites,
+    variance: float | None,
+    d: int,
+    radius: float,
+    rng: np.random.Generator,
+) -> MixtureEstimate:
+    second = network.release(
+        network.sums_of(sites, MixtureSite.plain_second),
+        [second_block(d, 1.0)],
+        part=0.5,
+        ratio=SECOND_RATIO,
+    )
+    N = second.documents
+    moment = symmetric_pairs(second.sums["second"] / N, d)
+    values = np.asarray(np.linalg.eigvalsh(moment)[::-1], dtype=np.float64)
+    scaled = _variance(values, n_components) if variance is None else variance / radius**2
+    bound = 1 + 3 * d * scaled
+    third = network.release(
+        network.sums_of(sites, lambda site: {"third": plain_triples(site.whole(scaled))}),
+        [Block("third", (d * (d + 1) * (d + 2) // 6,), bound, magnitude=1.01)],
+        part=0.5,
+        ratio=2.0,
+    )
+    means, eigenvalues = paper_components(
+        moment - scaled * np.eye(d),
+        symmetric_triples(third.sums["third"] / N, d),
+        n_components,
+        rng,
+    )
+    return _estimate(radius * means, eigenvalues, radius**2 * scaled, n_components)
+
+
+def _variance(eigenvalues: Array, n_components: int) -> float:
+    """Return the mean of all but the K largest eigenvalues, at least 0."""
+    return max(float(eigenvalues[n_components:].mean()), 0.0)
+
+
+def _skew(third: Array, total: Array, variance: float) -> Array:
+    """Return the sum of H from those of y x y x y and of y."""
+    identity = np.eye(len(total))
+    outer = np.multiply.outer(total, identity)
+    corrected: Array = third - variance * (
+        outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0)
+    )
+    return corrected
+
+
+def _estimate(
+    means: Array, eigenvalues: Array, variance: float, n_components: int
+) -> MixtureEstimate:
+    found = len(means)
+    # An eigenvalue is 1 / sqrt(w).
+    weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
+    total = weights.sum()
+    weights = weights / total if total > 0 else np.full(found, 1 / found)
+    order = np.argsort(-weights, kind="stable")
+    components = np.zeros((n_components, means.shape[1]))
+    components[:found] = means[order]
+    return MixtureEstimate(
+        components, np.append(weights[order], np.zeros(n_components - found)), variance, found
+    )

@@ -1,0 +1,344 @@
+"""Sites that play all parts in one process: what is aggregated under each scheme of section VI.
+
+For experiments and for the algorithms of Imtiaz & Sarwate (2018)
+(`streamlda.papers.imtiaz_sarwate.pca`, `single_topic`, `gaussian_mixture`). Sites on machines of
+their own, with keys and masks, are in `streamlda.sites.share` and `streamlda.sites.aggregate`; what
+each party learns is derived in `streamlda.sites.scheme`.
+
+A statistic comes as the *sum* of one site's contributions. With weights mu_s of means the result is
+``N sum_s mu_s sum_s / N_s``, for the usual mu_s = N_s / N the plain sum of sums. In these units one
+document moves the sums of any site by the same, so that with equal promises all sites need the same
+noise, whatever their sizes, and the aggregate of `cape` has the pooled noise for every split.
+
+================ ==================================================================
+scheme           noise in the aggregate, for S equal promises and mu_s = N_s / N
+================ ==================================================================
+`cape`           tau: each site adds e_s + f_s + g_s; e sums to zero, f is taken off
+`conventional`   sqrt(S) tau: each site adds all it needs by itself
+`local`          tau, in the sums of one site alone (S tau in units of the whole)
+`pooled-private` tau: one holder of all documents adds the noise
+`pooled`         none: not private
+================ ==================================================================
+
+Noise is integer, on the grid of `streamlda.privacy.mechanism.JointGaussian`, from a `Noise`
+object. The zero-sum terms are differences of noise that two sites share: ``e_s = sum_(t>s) r_st -
+sum_(t<s) r_ts`` with r_st of variance ``kappa^2 / S``, integers that cancel exactly and have the
+covariance ``kappa^2 (I - 11'/S)`` of the plan. A sum of discrete Gaussians of 2^28 steps and more
+is discrete Gaussian up to exp(-2^57) (Kairouz, Liu, Steinke, ICML 2021), so that what is proven of
+one noise holds for the sum.
+
+Privacy
+-------
+Unit: a sample, in one site. Relation: replace-one, as in the paper; the sizes N_s are public.
+The caller states the *ratio* r of a statistic: two contributions of norm at most 1 (in the weighted
+coordinates of the blocks) differ by r at most, ``1 <= r <= 2``. The mechanism is made for
+add-remove, with noise multiplier r z, and so has standard deviation
+``r z (1 + 2 E + G) >= z (r + 2 E + G)``: at least z times the sensitivity under replace-one with
+the roundings 2 E and the grid G of `mechanism`, of which only one site has a part that changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.imtiaz_sarwate.promise import Promise
+from streamlda.privacy.events import number
+from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.sites.scheme import NoisePlan
+
+T = TypeVar("T")
+
+Scheme = Literal["cape", "conventional", "local", "pooled-private", "pooled"]
+SCHEMES: tuple[Scheme, ...] = ("cape", "conventional", "local", "pooled-private", "pooled")
+
+#: Roundings behind a term of the statistics here: products, a clip factor, and sums over words.
+TERM_ROUNDINGS = 2**14
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What is known after a stage.
+
+    Attributes
+    ----------
+    sums : dict of str to ndarray
+        By block; noisy but under `pooled`.
+    stddevs : dict of str to float
+        Of the noise in each value; 0 under `pooled`.
+    documents : int
+        Samples behind the sums; public.
+    tv_distance_bound : float
+        Of all noise that was drawn from exact noise; one (epsilon, delta) guarantee costs
+        (1 + e^epsilon) times as much more delta (`streamlda.privacy.noise`).
+    """
+
+    sums: dict[str, Array]
+    stddevs: dict[str, float]
+    documents: int
+    tv_distance_bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one site sends under `cape`, in whole steps of the grid.
+
+    Attributes
+    ----------
+    sent : dict of str to ndarray of int64
+        Sums + e_s + f_s + g_s.
+    known : dict of str to ndarray of int64
+        f_s, which the aggregator made and takes off.
+    """
+
+    sent: dict[str, Counts]
+    known: dict[str, Counts]
+
+
+class SimulatedSites:
+    """S sites, an aggregator and their promises.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        N_s, samples of each site; public. At least two sites.
+    promises : Promise or sequence of Promise
+        One for all sites, or one for each.
+    scheme : str, default "cape"
+        One of `SCHEMES`.
+    weights : sequence of float, optional
+        mu_s, above 0, summing to 1; N_s / N by default.
+    colluders : int, default 0
+        Sites that may help the aggregator (`streamlda.sites.scheme`); for `cape` alone.
+    site : int, default 0
+        The one that is left under `local`.
+    noise : Noise, optional
+        `SecureNoise` by default; `SeededNoise` in tests.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range, or lists differ in length.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        promises: Promise | Sequence[Promise],
+        scheme: Scheme = "cape",
+        *,
+        weights: Sequence[float] | None = None,
+        colluders: int = 0,
+        site: int = 0,
+        noise: Noise | None = None,
+    ) -> None:
+        self.sizes = tuple(int(size) for size in sizes)
+        self.promises: tuple[Promise, ...] = (
+            (promises,) * len(self.sizes) if isinstance(promises, Promise) else tuple(promises)
+        )
+        if scheme not in SCHEMES or len(self.promises) != len(self.sizes):
+            raise InvalidSettingError(
+                f"a scheme must be one of {', '.join(SCHEMES)} with a promise for each site, got "
+                f"scheme={scheme!r} sites={len(self.sizes)} promises={len(self.promises)}; "
+                "give one promise for all sites, or one for each"
+            )
+        if not 0 <= site < len(self.sizes):
+            raise InvalidSettingError(
+                f"a site must be one of 0 to {len(self.sizes) - 1}, got site={site}"
+            )
+        self.scheme, self._site, self._colluders = scheme, site, colluders
+        self._weights = None if weights is None else tuple(weights)
+        self._noise = SecureNoise() if noise is None else noise
+        # Checks the rest.
+        self.plan()
+
+    @property
+    def documents(self) -> int:
+        """N, or the size of the only site under `local`."""
+        return self.sizes[self._site] if self.scheme == "local" else sum(self.sizes)
+
+    def uses(self, site: int) -> bool:
+        """Return whether the sums of a site count: under `local`, those of one alone."""
+        return self.scheme != "local" or site == self._site
+
+    def plan(self, part: float = 1.0) -> NoisePlan:
+        """Return the noise of a stage, in units of the sensitivity of a sum over N."""
+        return NoisePlan.for_means(
+            self.sizes,
+            [promise.noise_multiplier(part) for promise in self.promises],
+            weights=self._weights,
+            colluders=self._colluders,
+        )
+
+    def sums_of(self, sites: Sequence[T], sums: Callable[[T], dict[str, Array]]) -> list[Any]:
+        """Return `sums` of every site that counts, and nothing of the others."""
+        return [sums(site) if self.uses(s) else {} for s, site in enumerate(sites)]
+
+    def noise_multiplier(self, part: float = 1.0) -> float:
+        """Return standard deviation of the noise in a sum over its sensitivity; 0 for `pooled`."""
+        if self.scheme == "pooled":
+            return 0.0
+        if self.scheme == "local":
+            return self.promises[self._site].noise_multiplier(part)
+        plan = self.plan(part)
+        level = {"cape": plan.aggregate, "conventional": plan.conventional}
+        return self.documents * level.get(self.scheme, plan.pooled)
+
+    def release(
+        self,
+        site_sums: Sequence[Mapping[str, Array]],
+        blocks: Sequence[Block],
+        *,
+        part: float = 1.0,
+        ratio: float = 2.0,
+    ) -> Aggregate:
+        """Aggregate one statistic of every site under the scheme.
+
+        Time O(S cells), a few draws of noise each; memory O(S cells).
+
+        Parameters
+        ----------
+        site_sums : sequence of mapping of str to ndarray
+            For each site the sums of its clipped contributions, by block. Not private. Those of a
+            site that does not count (`uses`) may be left empty.
+        blocks : sequence of Block
+        part : float, default 1
+            Of the budget; the parts of all stages must sum to 1 at most.
+        ratio : float, default 2
+            Most that two contributions differ by, over the norm of one; see the module.
+
+        Raises
+        ------
+        InvalidSettingError
+            If shapes are not those of the blocks, there is not one mapping for each site, or the
+            ratio lies outside 1 to 2.
+        InvalidDocumentsError
+            If sums cannot be those of as many clipped contributions.
+        """
+        if len(site_sums) != len(self.sizes):
+            raise InvalidSettingError(
+                "there must be the sums of every site, got "
+                f"site_sums={len(site_sums)} sites={len(self.sizes)}; pass them in order"
+            )
+        ratio = number("ratio", ratio, 1.0, 2.0)
+        if self.scheme == "local":
+            multiplier = self.promises[self._site].noise_multiplier(part)
+            mechanism = self._mechanism(blocks, ratio * multiplier)
+            released = mechanism.release(site_sums[self._site], self._noise)
+            distance = mechanism.tv_distance_bound
+            return Aggregate(released, mechanism.stddevs, self.documents, distance)
+        plan = self.plan(part)
+        mechanism = self._mechanism(blocks, ratio * self._multiplier(plan))
+        summed = [self._weighted(sums, s, plan) for s, sums in enumerate(site_sums)]
+        if self.scheme == "pooled":
+            total = {b.name: np.sum([sums[b.name] for sums in summed], axis=0) for b in blocks}
+            mechanism.check(total)
+            return Aggregate(total, dict.fromkeys(total, 0.0), self.documents, 0.0)
+        # In units of the pooled noise.
+        if self.scheme == "pooled-private":
+            grids = [mechanism.to_grid(sums) for sums in summed]
+            noisy, level = [*grids, mechanism.noise_on_grid(self._noise)], 1.0
+        elif self.scheme == "conventional":
+            noisy = []
+            for sums, needed in zip(summed, plan.needed, strict=True):
+                own = self._draw(mechanism, needed / plan.pooled)
+                noisy.append(_added(mechanism.to_grid(sums), own))
+            level = plan.conventional / plan.pooled
+        else:
+            shares = self._shares(summed, mechanism, plan)
+            noisy = [_added(share.sent, share.known, -1) for share in shares]
+            level = plan.aggregate / plan.pooled
+        total_grid = noisy[0]
+        for grid in noisy[1:]:
+            total_grid = _added(total_grid, grid)
+        stddevs = {name: level * stddev for name, stddev in mechanism.stddevs.items()}
+        S = len(self.sizes)
+        # Each pair of sites, and twice each site.
+        draws = {"cape": S * (S - 1) // 2 + 2 * S, "conventional": S}.get(self.scheme, 1)
+        distance = draws * mechanism.tv_distance_bound
+        return Aggregate(mechanism.from_grid(total_grid), stddevs, self.documents, distance)
+
+    def shares(
+        self,
+        site_sums: Sequence[Mapping[str, Array]],
+        blocks: Sequence[Block],
+        *,
+        part: float = 1.0,
+        ratio: float = 2.0,
+    ) -> tuple[list[Share], JointGaussian]:
+        """Return what each site sends under `cape`, and the mechanism that knows the grid.
+
+        Parameters and errors as for `release`.
+        """
+        plan = self.plan(part)
+        mechanism = self._mechanism(blocks, ratio * self._multiplier(plan))
+        summed = [self._weighted(sums, s, plan) for s, sums in enumerate(site_sums)]
+        return self._shares(summed, mechanism, plan), mechanism
+
+    def _shares(
+        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: NoisePlan
+    ) -> list[Share]:
+        S = plan.n_sites
+        zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
+        together = plan.kappa / math.sqrt(S) / plan.pooled
+        shares = []
+        for s, sums in enumerate(summed):
+            for t in range(s + 1, S):
+                for name, drawn in self._draw(mechanism, together).items():
+                    zero_sum[s][name] = zero_sum[s][name] + drawn
+                    zero_sum[t][name] = zero_sum[t][name] - drawn
+            weight = plan.weights[s]
+            known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled)
+            own = self._draw(mechanism, weight * plan.local[s] / plan.pooled)
+            sent = _added(_added(mechanism.to_grid(sums), own), known)
+            sent = {name: values + zero_sum[s][name] for name, values in sent.items()}
+            shares.append(Share(sent, known))
+        return shares
+
+    def _multiplier(self, plan: NoisePlan) -> float:
+        """Return that of the pooled noise, for sums that are weighted as `_weighted` does.
+
+        A factor c below 1 makes the sums of a site smaller, but not the error of the grid, 2^-9
+        of a contribution at most (`JointGaussian`): ``c r (1 + 2^-9 / c) >= c r + 2^-9``.
+        """
+        multiplier = self.documents * plan.pooled
+        if self._weights is None:
+            return multiplier
+        smallest = min(
+            mu * self.documents / size for mu, size in zip(plan.weights, self.sizes, strict=True)
+        )
+        return multiplier * (1 + 2.0**-9 / min(smallest, 1.0))
+
+    def _mechanism(self, blocks: Sequence[Block], multiplier: float) -> JointGaussian:
+        return JointGaussian(
+            blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
+        )
+
+    def _weighted(self, sums: Mapping[str, Array], site: int, plan: NoisePlan) -> dict[str, Array]:
+        """Return N mu_s times the mean of a site."""
+        if self._weights is None:
+            return dict(sums)
+        factor = plan.weights[site] * self.documents / self.sizes[site]
+        return {name: factor * np.asarray(values) for name, values in sums.items()}
+
+    def _draw(self, mechanism: JointGaussian, level: float) -> dict[str, NDArray[np.int64]]:
+        """Draw noise of `level` times the mechanism's, on its grid."""
+        if level == 0:
+            return {b.name: np.zeros(b.shape, dtype=np.int64) for b in mechanism.blocks}
+        return {
+            b.name: self._noise.discrete_gaussian(
+                level * mechanism.stddevs[b.name] / mechanism.steps[b.name], b.shape
+            )
+            for b in mechanism.blocks
+        }
+
+
+def _added(a: Mapping[str, Counts], b: Mapping[str, Counts], sign: int = 1) -> dict[str, Counts]:
+    return {name: a[name] + sign * b[name] for name in a}

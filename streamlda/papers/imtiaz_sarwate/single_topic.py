@@ -1,0 +1,349 @@
+"""capeAGN for single-topic models: documents of several sites, each about one topic (section V).
+
+A document has topic i with probability w_i and l >= 3 words drawn from mu_i. With p1, P2 and P3 of
+`streamlda.spectral.moments`, ``E P2 = sum w_i mu_i mu_i'`` and ``E P3 = sum w_i mu_i x mu_i x
+mu_i``: an LDA model as alpha_0 goes to 0, so that `streamlda.private.topics` does the rest. Two
+routes:
+
+`whitened` (ours)
+    1. P1 and P2 are aggregated, packed as the entries i <= j of a symmetric matrix, times sqrt(2)
+       off the diagonal.
+    2. From them each site gets the same map W (`maps`), and sums ``P3(W, W, W)``:
+       noise goes on k (k + 1) (k + 2) / 6 numbers, not d^3.
+    3. Decomposition and a constrained fit, with the known noise (`private_topics`).
+`paper` (Algorithm 3)
+    1. Every entry i <= j of the pair matrix gets noise of one size.
+    2. Every entry i <= j <= k of the d x d x d tensor does; then it is seen through W = U D^(-1/2).
+    3. Power method; negative probabilities become 0.
+
+The paper's ``t1 t2'`` and ``t1 x t2 x t3`` of the first words are not symmetric, and its symmetric
+noise would leave what is not symmetric in the open: ``M2 - M2'`` of the aggregate has no noise at
+all. Both routes therefore release the mean over all orders of different words, which is symmetric,
+has the same expectation and no larger norm.
+
+Privacy
+-------
+Unit: a document, at one site. Relation: replace-one; sizes are public. Documents of fewer than 3
+words count as blank; many of them would bend the word frequencies towards equal ones.
+
+- *Pairs.* p1 and P2 are convex combinations of unit vectors e_i and of e_i e_j': norm at most 1,
+  packing keeps it. No entry is negative, so two contributions differ by sqrt(2) at most:
+  ``||x - y||^2 <= ||x||^2 + ||y||^2``. Attained by documents of one word each, ``w w w`` and
+  ``v v v``. In the paper's coordinates, without sqrt(2) off the diagonal, the norm is no larger,
+  and the same documents attain the same bound.
+- *Triples.* W is public then: post-processing of the pairs. P3(W, W, W) is a convex combination of
+  sym(a x b x c), a, b, c rows of W; with R the longest row its norm is at most R^3. The distance of
+  two points of a convex hull is largest between extreme ones, and
+  ``<sym(a b c), sym(d e f)>`` is a mean of products of three inner products, each in
+  [-rho R^2, R^2], so at least -rho R^6: two contributions differ by ``R^3 sqrt(2 (1 + rho))`` at
+  most, rho = max(0, -min W_i'W_j / R^2). Attained for rho = 0 by orthogonal, for rho = 1 by
+  opposite longest rows. (A blank document is zero, at R^3 from the others at most.)
+- *Triples, paper.* Nonnegative, norm at most 1: sqrt(2), as Appendix C has it.
+
+References
+----------
+Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 3 and Appendices B, C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.imtiaz_sarwate.maps import chosen_map
+from streamlda.papers.imtiaz_sarwate.plain_moments import (
+    paper_components,
+    plain_pairs,
+    plain_triples,
+    symmetric_pairs,
+    symmetric_triples,
+)
+from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
+from streamlda.privacy.mechanism import Block
+from streamlda.private.contributions import (
+    TRIPLE_TERMS,
+    FirstPart,
+    PairPart,
+    View,
+    pack_triples,
+    unpack_pairs,
+    unpack_triples,
+)
+from streamlda.private.topics import PairView, private_topics
+from streamlda.spectral.moments import Moments
+
+Array = NDArray[np.float64]
+Route = Literal["whitened", "paper"]
+
+#: Parts of the budget: word frequencies, pairs, triples.
+FIRST_PART, PAIR_PART, TRIPLE_PART = 0.05, 0.45, 0.5
+
+#: A single-topic model is LDA with alpha_0 = 0; of this size it changes topics by as little.
+NO_MIXING = 1e-6
+
+#: Words up to which a site keeps its raw P3 whole, instead of reading its documents again.
+DENSE_WORDS = 64
+
+#: Noise that stands for none where a standard deviation has to be positive, in documents.
+NO_NOISE = 1e-6
+
+
+class SingleTopicSite:
+    """The documents of one site, and the raw sums that it makes of them.
+
+    Memory: the documents, d^2 numbers, and d^3 where d is at most `DENSE_WORDS`.
+
+    Parameters
+    ----------
+    batch : DocumentBatch
+        Those with fewer than 3 words count as blank.
+    """
+
+    def __init__(self, batch: DocumentBatch) -> None:
+        self.batch = batch
+        self._pairs: dict[str, Array] | None = None
+        self._dense: Array | None = None
+
+    @property
+    def documents(self) -> int:
+        """N_s, blank ones included."""
+        return self.batch.n_documents
+
+    def pairs(self) -> dict[str, Array]:
+        """Return the sums of p1 (``first``) and of packed P2 (``pair``); raw, not private.
+
+        Time O(nnz^2) a document, once.
+        """
+        if self._pairs is None:
+            view = View(self.batch, self.batch.usable)
+            sums: dict[str, Array] = {}
+            for part in _pair_parts(self.batch.n_features):
+                part.add(view)
+                sums |= part.take()
+            self._pairs = {name: sums[name] for name in ("first", "pair")}
+        return self._pairs
+
+    def triples(self, whitening: Array) -> dict[str, Array]:
+        """Return the packed sum of P3(W, W, W) (``triple``); raw, not private.
+
+        Time O(d^3 k) once the dense sum is there, O(nnz k + k^3) a document beyond `DENSE_WORDS`.
+        """
+        if self.batch.n_features <= DENSE_WORDS:
+            seen = np.asarray(self.dense_triples())
+            for _ in range(3):
+                seen = np.tensordot(seen, whitening, axes=(0, 0))
+            return {"triple": pack_triples(seen)}
+        moments = Moments(np.ascontiguousarray(whitening))
+        moments.add(self.batch)
+        return {"triple": pack_triples(moments.triple_sum())}
+
+    def plain_pairs(self) -> dict[str, Array]:
+        """Return P2 in the coordinates of the paper's noise (``pair``); raw, not private."""
+        return {"pair": plain_pairs(unpack_pairs(self.pairs()["pair"], self.batch.n_features))}
+
+    def plain_triples(self) -> dict[str, Array]:
+        """Return P3 in the coordinates of the paper's noise (``triple``); raw, not private."""
+        return {"triple": plain_triples(self.dense_triples())}
+
+    def dense_triples(self) -> Array:
+        """Return the sum of P3, shape (d, d, d); raw, not private. Time O(d^3) a document, once."""
+        if self._dense is None:
+            moments = Moments(np.eye(self.batch.n_features))
+            moments.add(self.batch)
+            self._dense = moments.triple_sum()
+        return self._dense
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEstimate:
+    """What was learned.
+
+    Attributes
+    ----------
+    components : ndarray of shape (K, d)
+        Distributions, most prevalent first; those beyond `found` repeat the word frequencies.
+    weights : ndarray of shape (K,)
+        Share of the documents, summing to 1; 0 beyond `found`.
+    found : int
+        Topics that stand above the noise.
+    """
+
+    components: Array
+    weights: Array
+    found: int
+
+
+def learn_topics(
+    sites: Sequence[SingleTopicSite],
+    n_components: int,
+    network: SimulatedSites,
+    *,
+    route: Route = "whitened",
+    rng: np.random.Generator,
+) -> TopicEstimate:
+    """Learn a single-topic model from the documents of several sites.
+
+    Time O(d^3 + k^4) beside the sites' sums, memory O(S d^2), on the paper's route O(S d^3).
+
+    Parameters
+    ----------
+    sites : sequence of SingleTopicSite
+        One for each of the network, of the same words.
+    n_components : int
+        K, at most the number of words.
+    network : SimulatedSites
+        Sizes, promises and scheme. What the scheme `pooled` gives is not private.
+    route : {"whitened", "paper"}
+    rng : numpy.random.Generator
+        Starts of power iterations and draws that directions are compared with; it hides nothing.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the sites do not fit each other, the network or `n_components`.
+    InsufficientDataError
+        If the sums hold nothing but noise.
+    """
+    words = {site.batch.n_features for site in sites}
+    if len(words) != 1 or tuple(site.documents for site in sites) != network.sizes:
+        raise InvalidSettingError(
+            "sites must have the same words and the sizes of the network, got "
+            f"words={sorted(words)} sizes={tuple(site.documents for site in sites)} "
+            f"network={network.sizes}; make the network for these sites"
+        )
+    d = words.pop()
+    if not 1 <= n_components <= d or route not in ("whitened", "paper"):
+        raise InvalidSettingError(
+            "topics must be from 1 to the number of words, by the route whitened or paper, got "
+            f"n_components={n_components} words={d} route={route!r}"
+        )
+    learn = _whitened if route == "whitened" else _paper
+    return learn(sites, n_components, network, d, rng)
+
+
+def _whitened(
+    sites: Sequence[SingleTopicSite],
+    n_components: int,
+    network: SimulatedSites,
+    d: int,
+    rng: np.random.Generator,
+) -> TopicEstimate:
+    pairs = network.release(
+        network.sums_of(sites, SingleTopicSite.pairs),
+        pair_blocks(d),
+        part=FIRST_PART + PAIR_PART,
+        ratio=math.sqrt(2),
+    )
+    view = _view(pairs, n_components, d)
+    moment = (view.directions * view.eigenvalues) @ view.directions.T
+    k, N = len(view.eigenvalues), pairs.documents
+    noise = network.noise_multiplier(TRIPLE_PART) * math.sqrt(2) / N
+    W = chosen_map(moment, k, view.first, 1 / math.sqrt(N), noise)
+    triples = network.release(
+        network.sums_of(sites, lambda site: site.triples(W)),
+        [triple_block(W)],
+        part=TRIPLE_PART,
+        ratio=triple_ratio(W),
+    )
+    spread = max(triples.stddevs["triple"], NO_NOISE) / (N * math.sqrt(6))
+    seen = unpack_triples(triples.sums["triple"] / N, k)
+    look = W.T @ view.first, W.T @ moment @ W
+    found = private_topics(view, seen, spread, W, *look, NO_MIXING, N, rng)
+    missing = n_components - len(found.components)
+    return TopicEstimate(
+        components=np.vstack([found.components, np.tile(view.first, (missing, 1))]),
+        weights=np.append(found.alpha / found.alpha.sum(), np.zeros(missing)),
+        found=len(found.components),
+    )
+
+
+def _view(pairs: Aggregate, n_components: int, d: int) -> PairView:
+    N, packed = pairs.documents, pairs.sums["pair"]
+    # Off the diagonal, where an entry is its packed value over sqrt(2).
+    stddev = max(pairs.stddevs["pair"] / math.sqrt(2), NO_NOISE)
+    first_stddev = max(pairs.stddevs["first"], NO_NOISE)
+    # Every document adds 1 in all, and their number is public.
+    first = pairs.sums["first"] + (N - pairs.sums["first"].sum()) / d
+    return PairView.of(
+        first,
+        first_stddev,
+        unpack_pairs(packed, d),
+        float(N),
+        stddev,
+        None,
+        n_components,
+        NO_MIXING,
+    )
+
+
+def _paper(
+    sites: Sequence[SingleTopicSite],
+    n_components: int,
+    network: SimulatedSites,
+    d: int,
+    rng: np.random.Generator,
+) -> TopicEstimate:
+    pairs = network.release(
+        network.sums_of(sites, SingleTopicSite.plain_pairs),
+        [Block("pair", (d * (d + 1) // 2,), 1.0, nonnegative=True, magnitude=1.01)],
+        part=0.5,
+        ratio=math.sqrt(2),
+    )
+    triples = network.release(
+        network.sums_of(sites, SingleTopicSite.plain_triples),
+        [Block("triple", (d * (d + 1) * (d + 2) // 6,), 1.0, magnitude=TRIPLE_TERMS)],
+        part=0.5,
+        ratio=math.sqrt(2),
+    )
+    N = pairs.documents
+    vectors, values = paper_components(
+        symmetric_pairs(pairs.sums["pair"] / N, d),
+        symmetric_triples(triples.sums["triple"] / N, d),
+        n_components,
+        rng,
+    )
+    positive = np.maximum(vectors, 0.0)
+    mass = positive.sum(axis=1, keepdims=True)
+    flat = np.full_like(positive, 1 / d)
+    components = np.divide(positive, mass, out=flat, where=mass > 0)
+    # An eigenvalue is 1 / sqrt(w).
+    weights = np.where(values > 0, np.maximum(values, 1e-6) ** -2.0, 0.0)
+    weights = (
+        weights / weights.sum() if weights.sum() > 0 else np.full(len(values), 1 / len(values))
+    )
+    order = np.argsort(-weights, kind="stable")
+    return TopicEstimate(components[order], weights[order], n_components)
+
+
+def pair_blocks(n_features: int) -> list[Block]:
+    """Return the blocks of `SingleTopicSite.pairs`."""
+    blocks = [block for part in _pair_parts(n_features) for block in part.blocks()]
+    return [block for block in blocks if block.name in ("first", "pair")]
+
+
+def triple_block(whitening: Array) -> Block:
+    """Return the block of `SingleTopicSite.triples`: the longest row, cubed, bounds the norm."""
+    k = whitening.shape[1]
+    longest = float(np.linalg.norm(whitening, axis=1).max()) * (1 + 1e-9)
+    return Block("triple", (k * (k + 1) * (k + 2) // 6,), longest**3, magnitude=TRIPLE_TERMS)
+
+
+def triple_ratio(whitening: Array) -> float:
+    """Return sqrt(2 (1 + rho)), the most that two documents' triples differ by, over R^3."""
+    gram = whitening @ whitening.T
+    rho = min(max(-float(gram.min()) / float(gram.diagonal().max()), 0.0), 1.0)
+    return min(math.sqrt(2 * (1 + rho)) * (1 + 1e-9), 2.0)
+
+
+def _pair_parts(n_features: int) -> tuple[FirstPart, PairPart]:
+    return (
+        FirstPart(n_features, 1.0, FIRST_PART),
+        PairPart(n_features, None, 1.0, PAIR_PART),
+    )

@@ -1,0 +1,1 @@
+"""Wang & Anandkumar (2016) on explicit tensors."""

@@ -1,0 +1,107 @@
+"""Random-marginal whitening: the usual way to reduce a tensor of low rank, for comparison.
+
+Wang & Anandkumar (2016), appendix B: M(theta) = T(I, I, theta) = sum_i l_i (v_i'theta) v_i v_i' has
+the span of the components as its leading eigenspace, so T can be decomposed there, in k dimensions.
+The smallest l_i |v_i'theta| is of the order l_min / sqrt(d), so noise above that spoils the span
+(Proposition B.1), where the power method on T itself stands more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.errors import InvalidSettingError
+from streamlda.spectral.power import unit_columns
+from streamlda.spectral.tensor_power import PowerResult, robust_tensor_power
+from streamlda.spectral.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
+
+Array = NDArray[np.float64]
+
+
+def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
+    """Return M(theta) = T(I, I, theta), shape (d, d), for a tensor of order 3.
+
+    By polarisation, ``4 T(I, e, theta) = T(I, e + theta, e + theta) - T(I, e - theta, e - theta)``:
+    exact, at 2 d columns.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the tensor is not of order 3.
+    """
+    if tensor.order != 3:
+        raise InvalidSettingError(
+            f"a marginal over one index must be a matrix, got order={tensor.order}; "
+            "pass a tensor of order 3"
+        )
+    basis, across = np.eye(tensor.dimension), theta[:, None]
+    plus, minus = (tensor.apply(basis + sign * across)[0] for sign in (1, -1))
+    marginal = (plus - minus) / 4
+    symmetric: Array = (marginal + marginal.T) / 2
+    return symmetric
+
+
+def random_marginal_power(
+    tensor: SymmetricTensor | Array,
+    n_components: int,
+    n_restarts: int | None = None,
+    n_iterations: int | None = None,
+    *,
+    n_marginals: int = 1,
+    seed: int = 0,
+    noise_floor: float | None = None,
+) -> PowerResult:
+    """Find the span of the components from random marginals, then decompose within it.
+
+    The span is that of the k leading eigenvectors of ``sum_theta M(theta)^2``: for one theta those
+    of M(theta) itself that are largest in size. What the tensor holds outside the span is lost.
+
+    Time O(n_marginals d) columns of T and d^3, then `robust_tensor_power` in k dimensions; memory
+    O(d^2) beside the tensor.
+
+    Parameters
+    ----------
+    tensor : SymmetricTensor of order 3 or ndarray of shape (d, d, d)
+    n_components : int
+        k, at most d.
+    n_restarts, n_iterations, noise_floor
+        As in `robust_tensor_power`.
+    n_marginals : int, default 1
+        How many theta; one, as in the paper, may lie nearly across some v_i.
+    seed : int
+        Of the theta and of the random starts.
+
+    Returns
+    -------
+    PowerResult
+        Whether an eigenvector has settled is judged within the span.
+
+    Raises
+    ------
+    InvalidSettingError, InvalidDocumentsError
+        As `robust_tensor_power`; also if the order is not 3 or there is no marginal.
+    """
+    asked = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    d = asked.dimension
+    if not 1 <= n_components <= d or n_marginals < 1:
+        raise InvalidSettingError(
+            "components must number between 1 and the dimension and marginals at least 1, got "
+            f"n_components={n_components} dimension={d} n_marginals={n_marginals}; "
+            "ask for fewer components"
+        )
+    # Not the stream of the starts, [seed, i].
+    rng = np.random.default_rng([seed, 0, 1])
+    gathered = np.zeros((d, d))
+    for _ in range(n_marginals):
+        theta = rng.standard_normal((d, 1))
+        marginal = random_marginal(asked, unit_columns(theta, theta)[:, 0])
+        gathered += marginal @ marginal
+    span = np.linalg.eigh(gathered)[1][:, : -n_components - 1 : -1]
+    inner = ImplicitTensor(n_components, lambda u: span.T @ asked.apply(span @ u)[0])
+    within = robust_tensor_power(
+        inner, n_components, n_restarts, n_iterations, seed=seed, noise_floor=noise_floor
+    )
+    return dataclasses.replace(within, eigenvectors=span @ within.eigenvectors)

@@ -1,0 +1,1 @@
+"""What was spent, on the disk before noise is drawn."""

@@ -1,0 +1,309 @@
+"""The privacy ledger: what has been spent, durable before any noise is drawn.
+
+A release goes through three steps, each on the disk before the next begins:
+
+1. `Ledger.begin` records the cohort and its price. From here on the price is spent, for good.
+2. The caller draws the noise and writes the artefact to a temporary file.
+3. `Ledger.publish` records the digest of that file, gives it its final name, and commits.
+
+After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks the release as lost.
+Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
+refuses unless the caller asks for it with ``replay=True`` and pays again.
+
+The ledger holds places of documents, never their words. Under the add-remove relation their number
+is private all the same, so the files are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from streamlda.errors import InvalidSettingError, LedgerError
+from streamlda.privacy.accounting import cost
+from streamlda.privacy.events import Event
+from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
+from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported, sync_folder
+from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger.state import Intent
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms
+
+__all__ = [
+    "Cohort",
+    "DocumentRange",
+    "Intent",
+    "Ledger",
+    "LedgerReader",
+    "LedgerTerms",
+    "Recovery",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What became of a release that a crash cut short.
+
+    Attributes
+    ----------
+    intent : Intent
+        The release; its price stays spent in any case.
+    outcome : {"committed", "lost"}
+        Whether the stored bytes are published now.
+    path : Path or None
+        The published artefact.
+    """
+
+    intent: Intent
+    outcome: Literal["committed", "lost"]
+    path: Path | None
+
+
+class Ledger(LedgerReader):
+    """A ledger opened by its only writer. Make one with `Ledger.open`.
+
+    Holds a lock until it is closed. Each step of a release is a few forced writes, tens of
+    milliseconds on common disks. A forked child cannot write; it must open the ledger itself.
+    """
+
+    def __init__(self, terms: LedgerTerms | None, *, _file: LedgerFile) -> None:
+        super().__init__(_file.path, terms, _file=_file)
+        self._thread = threading.RLock()
+        _file.mark()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        terms: LedgerTerms | None = None,
+        *,
+        create: bool = False,
+        on_step: OnStep | None = None,
+    ) -> Self:
+        """Open a ledger for writing, or make it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The ledger; ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. The
+            folder must exist.
+        terms : LedgerTerms or None
+            What it must have been made with, or will be; None takes any.
+        create : bool, default False
+            Make it if there is none and there never was one. Leave it False where a checkpoint
+            says that there is one.
+        on_step : callable or None
+            Called with the name of each step, for tests of crashes.
+
+        Raises
+        ------
+        LedgerError
+            As for `LedgerReader`, and if another process has it open for writing, or it cannot be
+            written.
+        """
+        file = LedgerFile(path, on_step)
+        file.lock()
+        try:
+            if create and not file.exists():
+                if terms is None:
+                    raise InvalidSettingError(
+                        "a new ledger must have terms, got terms=None; pass LedgerTerms"
+                    )
+                file.create({"terms": terms.to_json(), "at": _now()})
+            return cls(terms, _file=file)
+        except BaseException:
+            file.unlock()
+            raise
+
+    def close(self) -> None:
+        """Let another writer in. Closing twice is allowed."""
+        self._file.unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def begin(
+        self,
+        cohort: Cohort,
+        event: Event,
+        *,
+        config_hash: str = "",
+        description: str = "",
+        replay: bool = False,
+    ) -> Intent:
+        """Spend the price of a release; only after the return may its noise be drawn.
+
+        Parameters
+        ----------
+        cohort : Cohort
+            The documents that the release reads, with the ledger's present generation.
+        event : event
+            What is to be released (`streamlda.privacy.events`); its cost is the price.
+        config_hash, description : str
+            Kept with the release. Never document text.
+        replay : bool, default False
+            Allow documents that were in a release before, and spend on them again.
+
+        Returns
+        -------
+        Intent
+
+        Raises
+        ------
+        BudgetExceededError, LedgerError, InvalidSettingError
+            As `check`. A `LedgerError` of a failed write may leave the price spent all the same.
+        """
+        self._file.check_writable()
+        with self._thread:
+            self.check(event, cohort, replay=replay)
+            intent = Intent(
+                number=self.generation + 1,
+                ledger_id=self.ledger_id,
+                cohort=cohort,
+                event=event,
+                mu_squared=cost(event).mu_squared,
+                config_hash=str(config_hash),
+                description=str(description),
+                replay=bool(replay),
+                at=_now(),
+            )
+            self._append("intent", cohort.cohort_id, intent.to_json())
+            return intent
+
+    def publish(
+        self,
+        intent: Intent,
+        temp_path: str | os.PathLike[str],
+        final_path: str | os.PathLike[str],
+    ) -> None:
+        """Give a finished artefact its final name, and commit the release.
+
+        Time O(bytes), memory O(1).
+
+        Parameters
+        ----------
+        intent : Intent
+            What `begin` returned for it.
+        temp_path : str or path-like
+            The complete artefact; it is forced to the disk here.
+        final_path : str or path-like
+            Its name, on the same file system. Only the artefact that this ledger last published
+            there is replaced.
+
+        Raises
+        ------
+        LedgerError
+            If the intent is not the pending one, the files do not fit, or a write fails. `recover`
+            then ends the release.
+        """
+        self._file.check_writable()
+        with self._thread:
+            self._check_pending(intent)
+            source = Path(temp_path)
+            target = Path(os.path.realpath(final_path))
+            with reported(source, "an artefact must be a whole file beside its final place"):
+                source = Path(os.path.realpath(source.parent)) / source.name
+                check_placed(source, target)
+                digest, size_bytes = digest_file(source, sync=True)
+                sync_folder(source.parent)
+            self.check_target(target)
+            self._file.step("publish:checked")
+            written: dict[str, Any] = {
+                "intent": intent.number,
+                "digest": digest,
+                "size_bytes": size_bytes,
+                "temp_path": self._relative(source),
+                "final_path": self._relative(target),
+            }
+            self._append("written", written["final_path"], written)
+            self._finish(source, target, written)
+
+    def recover(self) -> Recovery | None:
+        """End the release that a crash or an error cut short, without drawing any noise.
+
+        Call it after opening, and after an error between `begin` and `publish`; never while the
+        caller still works on a release.
+
+        Returns
+        -------
+        Recovery or None
+            ``"committed"`` if the bytes recorded by `publish` were all there, ``"lost"`` if not;
+            None if no release was pending.
+
+        Raises
+        ------
+        LedgerError
+            If a write fails.
+        """
+        self._file.check_writable()
+        with self._thread:
+            intent, written = self._state.pending, self._state.written
+            if intent is None:
+                return None
+            if written is None:
+                return self._lose(intent, "no artefact was completed")
+            source = self.path.parent / written["temp_path"]
+            target = self.path.parent / written["final_path"]
+            with reported(source, "artefacts must be readable to be recovered"):
+                published = holds(target, written["digest"])
+                whole = published or holds(source, written["digest"])
+            if not whole:
+                return self._lose(intent, "the artefact is gone or not as it was recorded")
+            if published:
+                self._commit(target, written)
+            else:
+                try:
+                    self.check_target(target)
+                except LedgerError:
+                    return self._lose(intent, "something else has taken the artefact's place")
+                self._finish(source, target, written)
+            return Recovery(intent, "committed", target)
+
+    def _finish(self, source: Path, target: Path, written: dict[str, Any]) -> None:
+        with reported(target, "an artefact must be renamed to its final place"):
+            source.replace(target)
+        self._file.step("publish:renamed")
+        self._commit(target, written)
+
+    def _commit(self, target: Path, written: dict[str, Any]) -> None:
+        with reported(target, "the folder of an artefact must be forced to the disk"):
+            sync_folder(target.parent)
+        self._file.step("publish:synced")
+        body = {"intent": written["intent"], "digest": written["digest"], "at": _now()}
+        self._append("committed", written["final_path"], body)
+
+    def _lose(self, intent: Intent, reason: str) -> Recovery:
+        self._append("lost", "", {"intent": intent.number, "reason": reason, "at": _now()})
+        return Recovery(intent, "lost", None)
+
+    def _append(self, kind: str, subject: str, body: dict[str, Any]) -> None:
+        self._state.apply(self._file.append(kind, subject, body))
+
+    def _check_pending(self, intent: Intent) -> None:
+        pending = self._state.pending
+        known = pending is not None and (intent.ledger_id, intent.number) == (
+            self.ledger_id,
+            pending.number,
+        )
+        if not known or self._state.written is not None:
+            raise LedgerError(
+                "an artefact must belong to the release that is pending, and each release has one, "
+                f"got intent={intent.number} pending={pending and pending.number} "
+                f"path={str(self.path)!r}; publish what begin() returned last, once, or recover()"
+            )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

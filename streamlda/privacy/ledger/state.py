@@ -1,0 +1,353 @@
+"""What the rows of a ledger add up to, and how they are reported. No files, no clock.
+
+Kinds of rows, in the order in which a release adds them:
+
+``created``
+    Terms, identity and format; the first row and no other.
+``intent``
+    A release is about to draw noise. Its mu^2 is spent from here on, whatever follows.
+``written``
+    The artefact is complete in a temporary file: its digest, and where it goes.
+``committed`` or ``lost``
+    The artefact has its final name, or there is none and never will be.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from streamlda.errors import LedgerError, StreamLDAError
+from streamlda.privacy.accounting import DELTA_MARGIN, epsilon_of
+from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
+from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
+from streamlda.privacy.ledger.terms import (
+    Cohort,
+    LedgerTerms,
+    Losses,
+    round_down,
+    round_up,
+    sqrt_down,
+    sqrt_up,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A release that has been paid for.
+
+    Attributes
+    ----------
+    number : int
+        1 for the first release of the ledger; the ledger's generation from this release on.
+    ledger_id : str
+        The ledger that recorded it.
+    cohort : Cohort
+        The documents it reads.
+    event : event
+        What is released (`streamlda.privacy.events`).
+    mu_squared : float
+        What it costs each of them, as it was worked out then.
+    config_hash, description : str
+        As given to `Ledger.begin`.
+    replay : bool
+        Whether the caller allowed documents that were in a release before.
+    at : str
+        Time of the intent, UTC, ISO 8601.
+    """
+
+    number: int
+    ledger_id: str
+    cohort: Cohort
+    event: Event
+    mu_squared: float
+    config_hash: str
+    description: str
+    replay: bool
+    at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the row of this intent."""
+        return {
+            "intent": self.number,
+            **self.cohort.to_json(),
+            "event": to_json(self.event),
+            "mu_squared": self.mu_squared,
+            "config_hash": self.config_hash,
+            "description": self.description,
+            "replay": self.replay,
+            "at": self.at,
+        }
+
+
+class LedgerState:
+    """The sum of all rows so far.
+
+    Attributes
+    ----------
+    terms : LedgerTerms
+    ledger_id : str
+    losses : Losses
+    budget : Fraction
+        Total mu^2, rounded down.
+    generation : int
+        Number of intents.
+    last : Intent or None
+        The newest intent.
+    pending : Intent or None
+        The newest intent, while it is neither committed nor lost.
+    written : dict or None
+        The artefact of `pending`, once it is complete.
+    rows : int
+        Number of rows.
+    """
+
+    terms: LedgerTerms
+    ledger_id: str
+
+    def __init__(self) -> None:
+        self.losses = Losses(parallel=True)
+        self.budget = Fraction(0)
+        self.generation = 0
+        self.last: Intent | None = None
+        self.pending: Intent | None = None
+        self.written: dict[str, Any] | None = None
+        self.rows = 0
+
+    @property
+    def releases_left(self) -> int | None:
+        """How many releases the horizon still allows; None without a horizon."""
+        horizon = self.terms.horizon
+        return None if horizon is None else max(horizon - self.generation, 0)
+
+    def left(self, *, again: bool) -> Fraction:
+        """Return the mu^2 that one more release may cost.
+
+        Of documents that were in no release yet, or (`again`) of those that have spent most.
+        Prefix sums take no document twice, and none at all after the horizon.
+        """
+        once = self.terms.mode == "prefix" and self.generation > 0
+        if self.releases_left == 0 or (again and once):
+            return Fraction(0)
+        spent = self.losses.spent if again else self.losses.of(None)
+        return max(self.budget - spent, Fraction(0))
+
+    def apply(self, row: Row) -> None:
+        """Add one row.
+
+        Raises
+        ------
+        LedgerError
+            If this row cannot follow the rows before it.
+        """
+        try:
+            fits = self._apply(row)
+        except (LookupError, TypeError, ValueError, StreamLDAError) as error:
+            raise _misplaced(row) from error
+        if not fits:
+            raise _misplaced(row)
+        self.rows += 1
+
+    def _apply(self, row: Row) -> bool:
+        if (row.kind == "created") != (self.rows == 0):
+            return False
+        body = row.body
+        if row.kind == "created":
+            self.terms = LedgerTerms(**body["terms"])
+            self.ledger_id = body["ledger_id"]
+            self.losses = Losses(parallel=self.terms.privacy_unit == "document")
+            self.budget = self.terms.mu_squared()
+            return bool(body["format_version"] == FORMAT_VERSION)
+        if row.kind == "intent":
+            if self.pending is not None or body["intent"] != self.generation + 1:
+                return False
+            cohort = Cohort.from_json(body)
+            names = ("mu_squared", "config_hash", "description", "replay", "at")
+            intent = Intent(
+                number=body["intent"],
+                ledger_id=self.ledger_id,
+                cohort=cohort,
+                event=from_json(body["event"]),
+                **{name: body[name] for name in names},
+            )
+            self.losses.add(cohort, intent.mu_squared)
+            self.generation += 1
+            self.last = self.pending = intent
+            return intent.mu_squared > 0
+        if self.pending is None or body["intent"] != self.pending.number:
+            return False
+        if row.kind == "written":
+            known = self.written is not None
+            self.written = body
+            return not known
+        allowed = row.kind == "lost" or (row.kind == "committed" and self.written is not None)
+        self.pending = self.written = None
+        return allowed
+
+
+def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[str, float]:
+    """Return an amount in three units: mu^2, mu, and epsilon at the ledger's delta.
+
+    Each is on the safe side of the exact figure: not below it if `upward`, else not above it.
+    """
+    if upward:
+        mu = sqrt_up(mu_squared)
+        return {
+            "mu_squared": round_up(mu_squared),
+            "mu": mu,
+            "epsilon": _epsilon_of(mu, terms.delta),
+        }
+    mu = sqrt_down(mu_squared)
+    # A budget that is whole is the epsilon it was made with, whatever its mu was rounded to.
+    whole = mu_squared >= terms.mu_squared()
+    return {
+        "mu_squared": round_down(mu_squared),
+        "mu": mu,
+        "epsilon": terms.epsilon if whole else _epsilon_below(mu, terms.delta),
+    }
+
+
+#: Most releases of a ledger cost the same.
+_epsilon_of = lru_cache(maxsize=1024)(epsilon_of)
+
+
+def _epsilon_below(mu: float, delta: float) -> float:
+    """Return an epsilon that is not above the exact one of mu and delta.
+
+    Just below what `epsilon_of` returns, `delta_of` is above the delta asked for, and the exact
+    delta at most `DELTA_MARGIN` below that: so asking for a little more delta than there is gives
+    a place where the exact delta is still too large. The last factor is twice the bisection's.
+    """
+    more = delta * (1 + 2 * DELTA_MARGIN)
+    return epsilon_of(mu, more) * (1 - 2e-14) if more < 1 else 0.0
+
+
+class ReportBuilder:
+    """Gathers what `LedgerReader.report` says, row by row.
+
+    Time about 30 us a row, and at the end about 3 ms for each distinct figure of epsilon; memory
+    O(releases described).
+
+    Parameters
+    ----------
+    first, last : int
+        Releases to describe: so many of the oldest and of the newest.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        self._state = LedgerState()
+        self._first = first
+        self._oldest: list[dict[str, Any]] = []
+        self._newest: deque[dict[str, Any]] = deque(maxlen=last)
+        self._current: dict[str, Any] = {}
+        self._lost: list[int] = []
+
+    def add(self, row: Row) -> None:
+        """Add one row, in their order; a `LedgerError` if it cannot follow those before it."""
+        state = self._state
+        state.apply(row)
+        if row.kind == "intent":
+            self._current = {
+                **row.body,
+                # Replaced by epsilon at the end, where it is known which releases are described.
+                "epsilon_spent_after": state.losses.spent,
+                "state": "pending",
+                "artifact": None,
+                "digest": None,
+                "reason": None,
+            }
+            kept = self._oldest if len(self._oldest) < self._first else self._newest
+            kept.append(self._current)
+        elif row.kind == "written":
+            self._current["digest"] = row.body["digest"]
+            self._current["artifact"] = row.body["final_path"]
+        elif row.kind in ("committed", "lost"):
+            self._current["state"] = row.kind
+            self._current["reason"] = row.body.get("reason")
+            if row.kind == "lost":
+                self._lost.append(row.body["intent"])
+
+    def finish(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        state = self._state
+        terms = state.terms
+        return {
+            "format_version": FORMAT_VERSION,
+            "ledger_id": state.ledger_id,
+            "budget": {
+                **terms.to_json(),
+                "mu": sqrt_down(state.budget),
+                "mu_squared": round_down(state.budget),
+            },
+            "spent": describe(state.losses.spent, terms, upward=True),
+            "left": describe(state.left(again=True), terms, upward=False),
+            "left_for_new_documents": describe(state.left(again=False), terms, upward=False),
+            "releases_left": state.releases_left,
+            "generation": state.generation,
+            "entries": state.rows,
+            "pending": [] if state.pending is None else [state.pending.number],
+            "lost": list(self._lost),
+            "snapshots": [self._described(shot) for shot in (*self._oldest, *self._newest)],
+        }
+
+    def _described(self, shot: dict[str, Any]) -> dict[str, Any]:
+        terms = self._state.terms
+        alone = describe(Fraction(shot["mu_squared"]), terms, upward=True)
+        total = describe(shot["epsilon_spent_after"], terms, upward=True)
+        return {**shot, "epsilon": alone["epsilon"], "epsilon_spent_after": total["epsilon"]}
+
+
+def build_event(rows: Iterable[Row]) -> Event:
+    """Return all releases as one event; see `LedgerReader.to_event`.
+
+    Time O(n log n) for n releases, memory O(n).
+    """
+    state = LedgerState()
+    intents: list[Intent] = []
+    for row in rows:
+        state.apply(row)
+        if row.kind == "intent" and state.pending is not None:
+            intents.append(state.pending)
+    if state.terms.privacy_unit != "document":
+        return Composed(intent.event for intent in intents)
+    groups: dict[int, list[Event]] = {}
+    for intent, group in zip(intents, _overlapping(intents), strict=True):
+        groups.setdefault(group, []).append(intent.event)
+    return Parallel(
+        events[0] if len(events) == 1 else Composed(events) for events in groups.values()
+    )
+
+
+def _overlapping(intents: list[Intent]) -> list[int]:
+    """Return a group number for each release; those that share documents have the same."""
+    leaders = list(range(len(intents)))
+
+    def leader(i: int) -> int:
+        while leaders[i] != i:
+            leaders[i] = leaders[leaders[i]]
+            i = leaders[i]
+        return i
+
+    parts = sorted(
+        (part.stream, part.start, part.stop, i)
+        for i, intent in enumerate(intents)
+        for part in intent.cohort.documents
+    )
+    stream, reach, last = "", -1, 0
+    for name, start, stop, i in parts:
+        if name == stream and start < reach:
+            leaders[leader(i)] = leader(last)
+        if name != stream or stop > reach:
+            stream, reach, last = name, stop, i
+    return [leader(i) for i in range(len(intents))]
+
+
+def _misplaced(row: Row) -> LedgerError:
+    return LedgerError(
+        "the rows of a ledger must follow its protocol, got "
+        f"row={row.seq} kind={row.kind!r}; {EXHAUSTED}: bring the newest copy back"
+    )

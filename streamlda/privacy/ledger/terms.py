@@ -1,0 +1,291 @@
+"""What a privacy ledger counts: its terms, cohorts of documents, and their exact losses.
+
+Pure arithmetic without files. Losses are numbers of mu^2, the squared parameter of Gaussian
+differential privacy: releases on the same documents add up in it, whatever noise was chosen on the
+way [1]_. They are summed as fractions, so nothing is lost to rounding.
+
+References
+----------
+.. [1] Smith, Thakurta: "Fully adaptive composition for Gaussian differential privacy",
+   arXiv 2210.17520 (2022).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import mu_of
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
+
+_mu_of = lru_cache(maxsize=64)(mu_of)
+
+UNITS = ("document", "user")
+MODES = ("window", "prefix")
+
+#: Document places are counted up to here, so that they fit every 64-bit format.
+MAX_PLACE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTerms:
+    """What is fixed for the whole life of a ledger.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Total budget of one privacy unit.
+    privacy_unit : {"document", "user"}
+        Whose presence is hidden. Documents are each in one cohort, so cohorts compose in parallel.
+        A user may have documents in all of them, so cohorts add up.
+    neighboring_relation : {"add-remove", "replace-one"}
+        What a neighbouring stream is.
+    mode : {"window", "prefix"}
+        Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
+    horizon : int or None
+        Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
+    config_hash : str
+        Names the configuration that the budget is for, such as a digest of all settings that
+        bear on privacy.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a value is out of range or two of them clash.
+    """
+
+    epsilon: float
+    delta: float
+    privacy_unit: str = "document"
+    neighboring_relation: str = "add-remove"
+    mode: str = "window"
+    horizon: int | None = None
+    config_hash: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        _require(0 < self.epsilon < math.inf, "epsilon must be above 0 and finite", self.epsilon)
+        _require(0 < self.delta < 1, "delta must be between 0 and 1", self.delta)
+        _require(self.privacy_unit in UNITS, f"privacy_unit must be in {UNITS}", self.privacy_unit)
+        _require(
+            self.neighboring_relation in NEIGHBORING_RELATIONS,
+            f"neighboring_relation must be in {NEIGHBORING_RELATIONS}",
+            self.neighboring_relation,
+        )
+        _require(self.mode in MODES, f"mode must be in {MODES}", self.mode)
+        if self.mode == "prefix":
+            whole = type(self.horizon) is int and self.horizon > 0
+            _require(whole, "horizon must be a whole number above 0 in prefix mode", self.horizon)
+            # Shares of a user in several sums have correlated noise: their mu, not mu^2, add up.
+            _require(
+                self.privacy_unit == "document",
+                "privacy_unit must be 'document' in prefix mode",
+                self.privacy_unit,
+            )
+        else:
+            _require(self.horizon is None, "horizon must be None in window mode", self.horizon)
+        _require(isinstance(self.config_hash, str), "config_hash must be a str", self.config_hash)
+
+    def mu_squared(self) -> Fraction:
+        """Return the budget as mu^2, rounded down."""
+        return Fraction(_mu_of(self.epsilon, self.delta)) ** 2
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the terms as plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRange:
+    """Places of a stream, from `start` up to but not including `stop`.
+
+    A place is a public number: it must not depend on whether other documents are there. Count
+    every record, those rejected or too short as well; a neighbouring stream has the same places,
+    one of them empty. If places were counted over usable documents only, one document less would
+    move all later ones across window boundaries, and parallel composition would not hold.
+
+    Parameters
+    ----------
+    stream : str
+        Names the stream, or the file or partition, in which the places count.
+    start, stop : int
+        ``0 <= start < stop``.
+    """
+
+    stream: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        whole = type(self.start) is int and type(self.stop) is int
+        _require(
+            whole and 0 <= self.start < self.stop <= MAX_PLACE,
+            "a range must hold at least one place, counted from 0 in Python integers",
+            (self.start, self.stop),
+        )
+        _require(isinstance(self.stream, str), "a stream must be named by a str", self.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The documents that one release reads.
+
+    Parameters
+    ----------
+    cohort_id : str
+        Name of the cohort.
+    documents : tuple of DocumentRange
+        Where its documents stand; ranges that do not overlap.
+    generation : int
+        Generation of the ledger when the cohort was gathered. It guards against a state that was
+        restored from before a release.
+    position : mapping or None
+        Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
+        state whose cohort was released can be dropped and the stream picked up behind it.
+    """
+
+    cohort_id: str
+    documents: tuple[DocumentRange, ...]
+    generation: int
+    position: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.cohort_id, str), "cohort_id must be a str", self.cohort_id)
+        _require(len(self.documents) > 0, "a cohort must have documents", self.documents)
+        ordered = sorted(self.documents, key=lambda part: (part.stream, part.start))
+        for part, after in pairwise(ordered):
+            apart = part.stream != after.stream or part.stop <= after.start
+            _require(apart, "ranges of a cohort must not overlap", (part, after))
+        _require(type(self.generation) is int, "generation must be an int", self.generation)
+        try:
+            json.dumps(self.position, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            kind = type(self.position).__name__
+            raise InvalidSettingError(
+                f"position must be plain JSON values, got type={kind} with {error}; "
+                "pass what Source.position() returned"
+            ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cohort as plain JSON values."""
+        return {
+            "cohort_id": self.cohort_id,
+            "documents": [[part.stream, part.start, part.stop] for part in self.documents],
+            "generation": self.generation,
+            "position": self.position,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Cohort:
+        """Return the cohort that `to_json` described."""
+        documents = tuple(DocumentRange(*part) for part in values["documents"])
+        return cls(values["cohort_id"], documents, values["generation"], values["position"])
+
+
+class Losses:
+    """The exact mu^2 of every document, and the largest of them.
+
+    Neighbouring places of equal loss are kept as one, so a stream cut into windows of one price
+    takes O(1) memory. `add` takes O(s) time and memory for s places where the loss changes.
+
+    Parameters
+    ----------
+    parallel : bool
+        True if disjoint documents do not share a budget.
+    """
+
+    def __init__(self, *, parallel: bool) -> None:
+        self._parallel = parallel
+        #: Per stream: sorted places where the loss changes, and the loss from each of them on.
+        self._steps: dict[str, tuple[list[int], list[Fraction]]] = {}
+        self._total = Fraction(0)
+        self._largest = Fraction(0)
+
+    @property
+    def spent(self) -> Fraction:
+        """The largest loss of any privacy unit."""
+        return self._largest if self._parallel else self._total
+
+    def touches(self, cohort: Cohort) -> bool:
+        """Tell whether some document of the cohort was in a release before."""
+        return self._largest_in(cohort) > 0
+
+    def of(self, cohort: Cohort | None) -> Fraction:
+        """Return the largest loss among the units of a cohort; None stands for new documents."""
+        if not self._parallel:
+            return self._total
+        return Fraction(0) if cohort is None else self._largest_in(cohort)
+
+    def add(self, cohort: Cohort, mu_squared: float) -> None:
+        """Charge every document of the cohort."""
+        charge = Fraction(mu_squared)
+        for part in cohort.documents:
+            places, losses = self._steps.setdefault(part.stream, ([0], [Fraction(0)]))
+            first = _split(places, losses, part.start)
+            last = _split(places, losses, part.stop)
+            for i in range(first, last):
+                losses[i] += charge
+                self._largest = max(self._largest, losses[i])
+            # From right to left: what is merged stands behind what is still to be looked at.
+            for i in range(last, max(first, 1) - 1, -1):
+                if losses[i] == losses[i - 1]:
+                    del places[i], losses[i]
+        self._total += charge
+
+    def _largest_in(self, cohort: Cohort) -> Fraction:
+        largest = Fraction(0)
+        for part in cohort.documents:
+            places, losses = self._steps.get(part.stream, ([0], [Fraction(0)]))
+            inside = slice(bisect_right(places, part.start) - 1, bisect_left(places, part.stop))
+            largest = max(largest, *losses[inside])
+        return largest
+
+
+def round_up(value: Fraction) -> float:
+    """Return the smallest float not below `value`."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def round_down(value: Fraction) -> float:
+    """Return the largest float not above `value`."""
+    return -round_up(-value)
+
+
+def sqrt_up(value: Fraction) -> float:
+    """Return a float not below the square root of `value`, and at most a few units above it."""
+    root = math.sqrt(round_up(value))
+    while Fraction(root) ** 2 < value:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
+def sqrt_down(value: Fraction) -> float:
+    """Return a float not above the square root of `value`, and at most a few units below it."""
+    root = math.sqrt(round_down(value))
+    while Fraction(root) ** 2 > value:
+        root = math.nextafter(root, 0.0)
+    return root
+
+
+def _split(places: list[int], losses: list[Fraction], place: int) -> int:
+    """Let the loss change at a place, if by nothing, and return its index."""
+    i = bisect_left(places, place)
+    if i == len(places) or places[i] != place:
+        places.insert(i, place)
+        losses.insert(i, losses[i - 1])
+    return i
+
+
+def _require(holds: bool, rule: str, value: object) -> None:
+    if not holds:
+        raise InvalidSettingError(f"{rule}, got {value!r}; correct it and call again")

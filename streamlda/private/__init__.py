@@ -1,0 +1,1 @@
+"""Topics by differentially private sums."""

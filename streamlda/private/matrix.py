@@ -1,0 +1,154 @@
+"""A private fit of the rows of matrices: what the estimator holds in place of an engine.
+
+Rows are places of one stream, in the order in which they come, whatever they hold. The ledger is
+open only while rows are read, so that other fits may spend from it in between.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.noise import Noise
+from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.snapshot import PrivateSnapshot
+
+Users = Sequence[str | bytes | None]
+
+#: The columns are those of the caller's matrix, who vouches for them.
+VOCABULARY = "columns of a matrix: public"
+
+
+class MatrixFit:
+    """Learns from the rows of matrices, and keeps the model of the last snapshot.
+
+    Parameters
+    ----------
+    settings : PrivateSettings
+    noise : Noise
+    ledger : str, path-like or None
+        None keeps no account: the guarantee holds for this fit alone.
+    stream : str
+        Names the rows in the ledger.
+    record : mapping of str
+        Further settings for the models.
+
+    Attributes
+    ----------
+    model : TopicModel or None
+        Of the last snapshot.
+    """
+
+    def __init__(
+        self,
+        settings: PrivateSettings,
+        noise: Noise,
+        ledger: str | os.PathLike[str] | None,
+        stream: str,
+        record: dict[str, str],
+    ) -> None:
+        self.settings = settings
+        self.model: TopicModel | None = None
+        self._noise, self._ledger, self._stream, self._record = noise, ledger, stream, record
+        self._releaser = Releaser(noise, None, stream)
+        self._learner: PrivateLearner | None = None
+
+    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
+        """Read rows; with `finish`, they are the last ones.
+
+        Raises
+        ------
+        BudgetExceededError, LedgerError
+            If the ledger does not allow it; before a row is read if that is known then.
+        InsufficientDataError
+            With `finish`, if no snapshot came out.
+        """
+        users = self._checked(users, batch.n_documents)
+        if self._learner is not None and self._learner.finished:
+            raise InvalidSettingError(
+                "documents must not come after the last snapshot, got "
+                f"snapshots={self.settings.snapshots}; fit another estimator, with a budget of its "
+                "own"
+            )
+        with self._open() as ledger:
+            learner = self._begin(ledger, batch.n_documents)
+            learner.add(batch, users)
+            if finish:
+                learner.finish()
+                learner.snapshot()
+
+    @property
+    def begun(self) -> bool:
+        """Whether rows were read."""
+        return self._learner is not None
+
+    @property
+    def lost(self) -> list[str]:
+        """Why windows were paid for and gave no snapshot: one message for each."""
+        return [] if self._learner is None else list(self._learner.missed)
+
+    @property
+    def places_missing(self) -> int:
+        """Rows that the running window still needs; 0 if no snapshot is left."""
+        if self._learner is None:
+            return self.settings.documents_per_snapshot
+        engine, stages = self._learner.engine, self.settings.stage_places()
+        if engine.stage is None:
+            return 0
+        ends = {name: last for name, _, last in stages}
+        whole = self.settings.documents_per_snapshot
+        return engine.stage.open_places + whole - ends.get(engine.stage.name, whole)
+
+    def differs(self, settings: PrivateSettings) -> bool:
+        """Return whether these settings, but for the seed, are others than those of the fit."""
+        return replace(settings, seed=self.settings.seed) != self.settings
+
+    def _open(self) -> AbstractContextManager[Ledger | None]:
+        if self._ledger is None:
+            return nullcontext()
+        return open_ledger(self._ledger, self.settings)
+
+    def _begin(self, ledger: Ledger | None, rows: int) -> PrivateLearner:
+        if self._learner is not None:
+            # Rows after these may have been released by others meanwhile; the releases will tell.
+            self._releaser.ledger = ledger
+            return self._learner
+        if ledger is not None:
+            # Known before a row is read: these places were in a release.
+            places = (DocumentRange(self._stream, 0, rows),)
+            cohort = Cohort(f"{self._stream}:to be read", places, ledger.generation)
+            ledger.check(self.settings.event, cohort)
+        self._releaser = Releaser(self._noise, ledger, self._stream)
+        self._learner = PrivateLearner(
+            self.settings, self._releaser, vocabulary=VOCABULARY, on_snapshot=self._publish
+        )
+        return self._learner
+
+    def _publish(self, snapshot: PrivateSnapshot) -> None:
+        assert self._learner is not None
+        self.model = self._learner.model_of(snapshot, settings=self._record)
+
+    def _checked(self, users: Users | None, rows: int) -> Users | None:
+        by_user = self.settings.privacy_unit == "user"
+        if by_user != (users is not None):
+            raise InvalidSettingError(
+                "users must be given where they are the privacy unit, and only there, got "
+                f"privacy_unit={self.settings.privacy_unit!r} users={users is not None}; pass "
+                "users=..., or set privacy_unit='user'"
+            )
+        if users is None:
+            return None
+        users = list(users)
+        if len(users) != rows:
+            raise InvalidDocumentsError(
+                "users must name the user of each row, got "
+                f"n_users={len(users)} n_samples={rows}; pass None for rows of nobody"
+            )
+        return users

@@ -1,0 +1,1 @@
+"""The one table of settings, and what is made of it."""

@@ -1,0 +1,1 @@
+"""Sums of documents to topics: moments, whitening, tensor decomposition."""

@@ -1,0 +1,403 @@
+"""The additive statistics of a round: raw first, pair and triple moments seen through a map W.
+
+For a document with counts c and length l >= 3 (shorter ones are counted and skipped) [1]_ [2]_::
+
+    p1 = c / l
+    P2 = (c c' - diag c) / (l (l - 1))
+    P3 = (c x c x c - words drawn together with themselves) / (l (l - 1) (l - 2))
+
+`Moments` sums p1, ``P2 W`` and ``P3(W, W, W)`` over documents. The sums are raw: the Dirichlet
+correction (alpha_0) is applied when they are read (`streamlda.spectral.topics`), so that it can be
+chosen afterwards. Sums add, merge and resume; their size depends on the vocabulary and on W alone.
+
+References
+----------
+.. [1] Anandkumar, Ge, Hsu, Kakade, Telgarsky (2014), "Tensor decompositions for learning latent
+   variable models", JMLR 15, section 3.
+.. [2] Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS,
+   section 3.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.kernels import association
+from streamlda.threads import one_blas_thread
+
+Array = NDArray[np.float64]
+
+#: Documents per block: projections of one block stay in cache between the kernels.
+BLOCK_DOCUMENTS = 4096
+
+#: The cube is summed in this many parts for each half, side by side.
+_CUBE_PARTS = 2
+
+#: Columns of one product of the cube.
+_CUBE_TILE = 32
+
+#: Columns of `Moments.word_totals`.
+_FIRST, _PAIR, _TRIPLE = 0, 1, 2
+
+
+class Moments:
+    """Sums of the per-document statistics of one round, for a fixed map W.
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (d, m)
+        W, any fixed linear map. Kept by reference, never changed.
+    triple_columns : int, optional
+        t, how many leading columns of W the triple statistic is taken through: all of them by
+        default, 0 to leave it out (a sketch needs the pair statistic only).
+
+    Raises
+    ------
+    InvalidSettingError
+        If the map is not a finite matrix, or t not in 0..m.
+
+    Attributes
+    ----------
+    documents : int
+        Documents in the sums (those with at least 3 tokens).
+    skipped : int
+        Documents passed over because they had fewer.
+    first_half : int
+        Documents that went to the first half of `gram` and `cube`.
+    word_totals : ndarray of shape (d, 3)
+        Sums of c weighted for the first, pair and triple moment.
+    pair_cross : ndarray of shape (d, m)
+        Sums of c y' weighted for the pair moment, y = W'c.
+    triple_cross : ndarray of shape (d, t)
+        Sums of c y' weighted for the triple moment.
+    gram : ndarray of shape (2, t, t)
+        Sums of y y' weighted for the pair moment, over two random halves of the documents.
+    cube : ndarray of shape (2, t, t, t)
+        Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
+        i <= j <= k; others are unspecified.
+
+    Notes
+    -----
+    Memory in bytes: ``8 (3 d + d m + d t + 2 t^2 + 2 t^3)``. Time of `add`:
+    O(nnz m + n_documents t^3 / 3), and O(d) a call. The halves differ
+    by sampling noise alone, which is how `streamlda.spectral.topics` knows the noise floor.
+
+    The word sums do not depend on how the stream was cut into batches; the gram and cube sums do,
+    by rounding.
+
+    Privacy: holds raw sums; nothing read from here is private.
+    """
+
+    def __init__(self, whitening: Array, triple_columns: int | None = None) -> None:
+        self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
+        if self.whitening.ndim != 2 or 0 in self.whitening.shape:
+            raise InvalidSettingError(
+                "a map must be a matrix of words by columns, got "
+                f"shape={self.whitening.shape}; make it with streamlda.spectral.whitening"
+            )
+        if not np.isfinite(self.whitening).all():
+            raise InvalidSettingError(
+                "a map must be finite, got NaN or infinite entries; check what it was made from"
+            )
+        d, m = self.whitening.shape
+        t = m if triple_columns is None else triple_columns
+        if not 0 <= t <= m:
+            raise InvalidSettingError(
+                "the triple statistic can be taken through the columns of the map only, got "
+                f"triple_columns={t} columns={m}; ask for at most as many"
+            )
+        self.documents = 0
+        self.skipped = 0
+        self.first_half = 0
+        self.word_totals = np.zeros((d, 3))
+        self.pair_cross = np.zeros((d, m))
+        self.triple_cross = np.zeros((d, t))
+        self.gram = np.zeros((2, t, t))
+        self.cube = np.zeros((2, t, t, t))
+
+    @property
+    def triple_columns(self) -> int:
+        """Columns t of the map that the triple statistic is taken through."""
+        return self.triple_cross.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums, without the map."""
+        return sum(array.nbytes for array in self._sums().values())
+
+    def restart(self, whitening: Array) -> None:
+        """Begin anew with another map of the same shape, in the memory of the old sums.
+
+        Parameters
+        ----------
+        whitening : ndarray of shape (d, m)
+            The map from now on.
+        """
+        if whitening.shape != self.whitening.shape:
+            raise InvalidSettingError(
+                "moments can begin anew only with a map of their shape, got "
+                f"shape={whitening.shape} expected={self.whitening.shape}; make new moments"
+            )
+        self.whitening = whitening
+        self.documents = self.skipped = self.first_half = 0
+        for array in self._sums().values():
+            array.fill(0.0)
+
+    def add(self, batch: DocumentBatch, factors: Array | None = None) -> None:
+        """Add the documents of a batch.
+
+        Parameters
+        ----------
+        batch : DocumentBatch
+            Documents over the d words of the map.
+        factors : ndarray of shape (n_documents, 3), optional
+            By which the first, pair and triple statistic of each document are scaled (clipping);
+            the documents count as whole ones all the same.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If the batch has another vocabulary size; nothing has been added then.
+        """
+        if batch.n_features != len(self.whitening):
+            raise InvalidDocumentsError(
+                "documents must use the vocabulary of the moments, got "
+                f"n_features={batch.n_features} expected={len(self.whitening)}"
+            )
+        for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
+            rows = slice(start, start + BLOCK_DOCUMENTS)
+            block = batch.rows(rows.start, rows.stop)
+            weights = document_weights(block)
+            self._add_block(block, weights if factors is None else weights * factors[rows])
+
+    def _add_block(self, block: DocumentBatch, weights: Array) -> None:
+        rows = block.counts, block.word_ids, block.row_pointers
+        by_word = grouped_by_word(block)
+        association.associate_words(*by_word, weights, self.word_totals)
+        projections = np.empty((block.n_documents, self.whitening.shape[1]))
+        association.project(*rows, self.whitening, projections)
+        w2, w3 = (np.ascontiguousarray(weights[:, [column]]) for column in (_PAIR, _TRIPLE))
+        association.associate_projections(*by_word, projections, w2, self.pair_cross[None])
+        usable = np.flatnonzero(block.usable)
+        coins = half_of(self.documents, len(usable))
+        self.first_half += int(np.sum(coins == 0))
+        if self.triple_columns:
+            leading = np.ascontiguousarray(projections[:, : self.triple_columns])
+            association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
+            halves = [usable[coins == half] for half in range(2)]
+            chosen = [np.asfortranarray(leading[rows]) for rows in halves]
+            self._add_cubes(chosen, [weights[rows] for rows in halves])
+        self.documents += len(usable)
+        self.skipped += block.n_documents - len(usable)
+
+    def _add_cubes(self, projections: list[Array], weights: list[Array]) -> None:
+        def add_part(task: int) -> None:
+            half, part = divmod(task, _CUBE_PARTS)
+            y, w = projections[half], weights[half]
+            if part == 0:
+                self.gram[half] += (y * w[:, _PAIR, None]).T @ y
+            _add_cube(y, w[:, _TRIPLE], self.cube[half], slice(part, None, _CUBE_PARTS))
+
+        threads = numba.get_num_threads()
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+            list(pool.map(add_part, range(2 * _CUBE_PARTS)))
+
+    def merge(self, other: Moments) -> None:
+        """Add the sums of `other`, which must have been taken through the same map.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the maps or the triple columns differ; nothing has been added then.
+        """
+        alike = self.triple_columns == other.triple_columns
+        if not alike or not np.array_equal(self.whitening, other.whitening):
+            raise InvalidSettingError(
+                "moments can be merged only when they share map and triple columns, got "
+                f"triple_columns={self.triple_columns},{other.triple_columns}; "
+                "accumulate both from one engine state"
+            )
+        self.first_half += other.first_half
+        self.documents += other.documents
+        self.skipped += other.skipped
+        for name, theirs in other._sums().items():
+            mine = self._sums()[name]
+            mine += theirs
+
+    def first_moment(self) -> Array:
+        """Return M1 = mean of p1, shape (d,)."""
+        self._require(1)
+        return self.word_totals[:, _FIRST] / self.documents
+
+    def pair_moment(self) -> Array:
+        """Return G = mean of P2 W, shape (d, m)."""
+        self._require(1)
+        mean: Array = self.word_totals[:, _PAIR, None] * self.whitening
+        np.subtract(self.pair_cross, mean, out=mean)
+        mean /= self.documents
+        return mean
+
+    def triple_moment(self) -> Array:
+        """Return T = mean of P3(W, W, W) over the t leading columns, shape (t, t, t).
+
+        Time O(d t^3), once a round.
+        """
+        self._require(1)
+        return self.triple_sum() / self.documents
+
+    def triple_sum(self) -> Array:
+        """Return the sum behind `triple_moment`."""
+        W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
+        total = fill_symmetric(self.cube.sum(axis=0))
+        # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
+        repeats = self.triple_cross - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
+        repeated = np.empty_like(total)
+
+        def contract(i: int) -> None:
+            repeated[i, i:] = (W[:, i:] * W[:, i, None]).T @ repeats
+            repeated[i:, i] = repeated[i, i:]
+
+        with one_blas_thread(), ThreadPoolExecutor(numba.get_num_threads()) as pool:
+            list(pool.map(contract, range(self.triple_columns)))
+        for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
+            total -= repeated.transpose(order)
+        return total
+
+    def half_differences(self) -> tuple[Array, Array]:
+        """Return the sampling noise of ``W' G`` and of T, shapes (t, t) and (t, t, t).
+
+        Half the difference of the means over the two halves of the documents: it has mean zero and
+        the covariance of the sampling error of the whole. The corrections for repeated words are
+        left out; they change it by a relative O(1 / l). At least 2 documents.
+        """
+        self._require(2)
+        n = np.maximum([self.first_half, self.documents - self.first_half], 1)
+        pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
+        return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Return everything but the map as named arrays; see `from_state`.
+
+        They are the sums themselves, not copies: store them before the next `add`.
+        """
+        numbers = [self.documents, self.skipped, self.triple_columns, self.first_half]
+        tally = np.array(numbers, dtype=np.int64)
+        return {"tally": tally, **self._sums()}
+
+    @classmethod
+    def from_state(cls, whitening: Array, state: dict[str, NDArray[np.generic]]) -> Self:
+        """Go on from what `state` returned, bit for bit.
+
+        Raises
+        ------
+        InvalidSettingError
+            If an array is missing or has another shape than the map implies.
+        """
+        tally = state.get("tally")
+        if tally is None or tally.shape != (4,):
+            raise InvalidSettingError(
+                "saved moments must have a tally of four numbers, got "
+                f"shape={None if tally is None else tally.shape}; take it from Moments.state"
+            )
+        documents, skipped, triple_columns, first_half = (int(x) for x in tally.tolist())
+        moments = cls(whitening, triple_columns)
+        moments.documents, moments.skipped = documents, skipped
+        moments.first_half = first_half
+        for name, mine in moments._sums().items():
+            if name not in state or state[name].shape != mine.shape:
+                raise InvalidSettingError(
+                    f"saved moments must fit their map, got array={name} "
+                    f"shape={state[name].shape if name in state else None} "
+                    f"expected={mine.shape}; restore them with the map they were taken through"
+                )
+            mine[...] = state[name]
+        return moments
+
+    def _require(self, documents: int) -> None:
+        if self.documents < documents:
+            raise InsufficientDataError(
+                f"a mean must be over at least {documents} documents of 3 tokens or more, got "
+                f"documents={self.documents} skipped={self.skipped}; add more documents first"
+            )
+
+    def _sums(self) -> dict[str, Array]:
+        names = ("word_totals", "pair_cross", "triple_cross", "gram", "cube")
+        return {name: getattr(self, name) for name in names}
+
+
+def half_of(first: int, n: int) -> NDArray[np.uint64]:
+    """Return the half, 0 or 1, of documents number `first` to `first + n - 1`.
+
+    Of each two neighbours one goes to either half, which one is decided by hashing their number:
+    so the halves are equal, and no periodic order of the stream can tell them apart.
+    """
+    number = np.arange(first, first + n, dtype=np.uint64)
+    # The finaliser of SplitMix64; arrays of unsigned numbers wrap around.
+    z = (number // np.uint64(2) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    half: NDArray[np.uint64] = (z ^ (z >> np.uint64(31)) ^ number) & np.uint64(1)
+    return half
+
+
+def document_weights(batch: DocumentBatch) -> Array:
+    """Return 1/l, 1/(l(l-1)) and 1/(l(l-1)(l-2)) of each document, 0 where l < 3.
+
+    Returns
+    -------
+    ndarray of shape (n_documents, 3)
+    """
+    lengths = np.where(batch.usable, batch.lengths, np.inf)
+    weights = np.empty((batch.n_documents, 3))
+    weights[:, _FIRST] = 1.0 / lengths
+    weights[:, _PAIR] = weights[:, _FIRST] / (lengths - 1.0)
+    weights[:, _TRIPLE] = weights[:, _PAIR] / (lengths - 2.0)
+    return weights
+
+
+def grouped_by_word(
+    batch: DocumentBatch,
+) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
+    """Return counts, documents and pointers of a batch regrouped by word; time O(nnz + d)."""
+    by_word = (
+        np.empty(len(batch.counts)),
+        np.empty(len(batch.counts), dtype=np.int32),
+        np.empty(batch.n_features + 1, dtype=np.int64),
+    )
+    association.group_by_word(batch.counts, batch.word_ids, batch.row_pointers, *by_word)
+    return by_word
+
+
+def fill_symmetric(packed: Array) -> Array:
+    """Spread entries [i, j, k] with i <= j <= k over all orders of the indices."""
+    full = np.empty_like(packed)
+    for i in range(len(packed)):
+        upper = np.triu(packed[i, i:, i:])
+        block = upper + np.triu(upper, 1).T
+        full[i, i:, i:] = block
+        full[i:, i, i:] = block
+        full[i:, i:, i] = block
+    return full
+
+
+def _add_cube(y: Array, weights: Array, cube: Array, rows: slice) -> None:
+    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i in rows and i <= j <= k.
+
+    `y` in column-major order is fastest. Tiles below the diagonal of (j, k) may be left out, since
+    they repeat those above it.
+    """
+    n, t = y.shape
+    # Columns of one buffer, so that the products stay in cache.
+    buffer = np.empty((n, t), order="F")
+    for i in range(t)[rows]:
+        weighted = np.multiply(y[:, i:], (y[:, i] * weights)[:, None], out=buffer[:, i:])
+        for j in range(i, t, _CUBE_TILE):
+            tile = weighted[:, j - i : j - i + _CUBE_TILE]
+            cube[i, j : j + _CUBE_TILE, j:] += tile.T @ y[:, j:]

@@ -1,0 +1,438 @@
+"""From the moments of a round to topics: whiten, decompose, un-whiten, and say what is noise.
+
+With W any fixed map, M1, G = E P2 W and T = E P3(W, W, W) [1]_, and a = alpha_0::
+
+    G_c = G - a/(a+1) M1 (W'M1)'                          M2 seen through W
+    C   = W' G_c = Q L Q'          R = Q_k L_k^(-1/2)     whitening, k leading directions
+    T_c = T - a/(a+2) sym3(W'G x W'M1) + 2a^2/((a+1)(a+2)) (W'M1)^(x3)
+    T_c(R, R, R) = sum_i lambda_i v_i x v_i x v_i         orthogonal
+    mu_i ~ G_c R v_i         alpha_i = 4 a (a+1) / ((a+2)^2 lambda_i^2)
+
+Everything here is a function of the sums alone (post-processing).
+
+References
+----------
+.. [1] Anandkumar et al. (2014), JMLR 15, section 3.2 and Theorem 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, linear_sum_assignment
+
+from streamlda.errors import InsufficientDataError
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, polish, tensor_power
+from streamlda.spectral.whitening import centred_pairs
+
+Array = NDArray[np.float64]
+
+#: Range in which alpha_0 is looked for.
+ALPHA_0_RANGE = (0.01, 100.0)
+
+#: Directions of the pair moment below this share of the largest are not there.
+RANK_TOLERANCE = 1e-10
+
+#: Condition number of whitening above which a warning is given.
+LARGE_CONDITION_NUMBER = 1000.0
+
+#: Least share of alpha_0 that a topic keeps.
+ALPHA_FLOOR = 1e-6
+
+#: Two rounds speak of the same topic when their word distributions have this affinity (0 to 1).
+SAME_TOPIC_AFFINITY = 0.85
+
+#: A topic is supported when noise turns its eigenvector by less than this (radians, first order).
+SUPPORT_ANGLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The moments of a round as read once, before alpha_0 is applied.
+
+    Attributes
+    ----------
+    documents : int
+    first : ndarray of shape (d,)
+        M1.
+    pairs : ndarray of shape (d, t)
+        G over the t columns of W that the triple moment was taken through.
+    triples : ndarray of shape (t, t, t)
+        T.
+    whitening : ndarray of shape (d, t)
+        These columns of W.
+    pair_noise, triple_noise : ndarrays of shape (t, t) and (t, t, t)
+        One draw of the sampling noise of ``W'G`` and T (`Moments.half_differences`).
+    triple_first, triple_pairs : ndarrays of shape (t,) and (t, t), optional
+        ``W'M1`` and ``W'G`` of the documents behind T, where these are not those behind `first`
+        and `pairs`: T is centred by its own, so that a stream may drift in between.
+    """
+
+    documents: int
+    first: Array
+    pairs: Array
+    triples: Array
+    whitening: Array
+    pair_noise: Array
+    triple_noise: Array
+    triple_first: Array | None = None
+    triple_pairs: Array | None = None
+
+    @classmethod
+    def of(cls, moments: Moments) -> Seen:
+        """Read the moments of a round."""
+        leading = slice(None, moments.triple_columns)
+        return cls(
+            moments.documents,
+            moments.first_moment(),
+            moments.pair_moment()[:, leading],
+            moments.triple_moment(),
+            moments.whitening[:, leading],
+            *moments.half_differences(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpectralTopics:
+    """Topics with what is known about their reliability, most prevalent first.
+
+    Attributes
+    ----------
+    topics : ndarray of shape (K, d)
+        Estimates of mu_i, rows summing to 1; sampling noise leaves some entries slightly negative
+        (`proper` clips them). A topic beyond the rank of the data repeats M1.
+    alpha : ndarray of shape (K,)
+        Dirichlet parameters, scaled to sum to `alpha_0`.
+    alpha_0 : float
+    alpha_fit : float
+        Sum of alpha as the eigenvalues alone give it, over `alpha_0`: 1 when the documents follow
+        the model with this alpha_0.
+    eigenvalues : ndarray of shape (K,)
+        lambda_i of the whitened triple moment; 0 beyond the rank.
+    eigenvalue_noise : ndarray of shape (K,)
+        Norm of the sampling noise E(I, v_i, v_i): to first order the eigenvector is turned by
+        ``eigenvalue_noise / eigenvalues`` radians.
+    pair_eigenvalues : ndarray of shape (t,)
+        Eigenvalues of C, largest first.
+    pair_noise : ndarray of shape (K,)
+        Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
+        direction i is real when its eigenvalue is larger.
+    documents : int
+        Documents behind the estimate.
+    """
+
+    topics: Array
+    alpha: Array
+    alpha_0: float
+    alpha_fit: float
+    eigenvalues: Array
+    eigenvalue_noise: Array
+    pair_eigenvalues: Array
+    pair_noise: Array
+    documents: int
+
+    @property
+    def condition_number(self) -> float | None:
+        """Largest over K-th pair eigenvalue; None when the K-th is missing or not positive."""
+        K = len(self.alpha)
+        if len(self.pair_eigenvalues) < K or self.pair_eigenvalues[K - 1] <= 0:
+            return None
+        return float(self.pair_eigenvalues[0] / self.pair_eigenvalues[K - 1])
+
+    @property
+    def directions_supported(self) -> int:
+        """How many topics the pair moment can tell apart above its sampling noise."""
+        n = min(len(self.pair_noise), len(self.pair_eigenvalues))
+        above = self.pair_eigenvalues[:n] > self.pair_noise[:n]
+        return n if above.all() else int(np.argmin(above))
+
+    @property
+    def supported(self) -> NDArray[np.bool_]:
+        """Which topics stand above the sampling noise, shape (K,)."""
+        return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
+
+    def proper(self) -> Array:
+        """Return the topics as distributions: negative entries at 0, rows summing to 1."""
+        clipped = np.maximum(self.topics, 0.0)
+        proper: Array = clipped / clipped.sum(axis=1, keepdims=True)
+        return proper
+
+
+def recover_topics(
+    seen: Seen,
+    n_components: int,
+    alpha_0: float | None,
+    rng: np.random.Generator,
+    near: Array | None = None,
+) -> SpectralTopics:
+    """Decompose the moments of a round into topics.
+
+    Time O(d t^2 + t^3 K + K^4) for each alpha_0 that is tried.
+
+    Parameters
+    ----------
+    seen : Seen
+        Moments of at least one document.
+    n_components : int
+        K.
+    alpha_0 : float or None
+        Sum of the Dirichlet parameters; None solves ``sum_i alpha_i = alpha_0`` for it, which
+        holds at the truth when documents follow the model with 3 topics or more.
+    rng : numpy.random.Generator
+        Starts of the power iterations.
+    near : ndarray of shape (K, d), optional
+        Topics to start from in place of random starts; faster.
+    """
+    if alpha_0 is None:
+        alpha_0 = _solve_alpha_0(seen, n_components, rng)
+    whitened = _Whitened(seen, n_components, alpha_0)
+    values, vectors = whitened.decompose(rng, near)
+    topics = np.tile(seen.first / seen.first.sum(), (n_components, 1))
+    found = (whitened.centred @ whitened.map @ vectors).T
+    mass = found.sum(axis=1)
+    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
+    topics[: whitened.rank][definite] = found[definite] / mass[definite, None]
+
+    eigenvalues, noise = np.zeros(n_components), np.full(n_components, np.inf)
+    eigenvalues[: whitened.rank] = np.where(definite, values, 0.0)
+    noise[: whitened.rank] = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
+    alpha = _alpha(eigenvalues, alpha_0)
+    total = float(alpha.sum())
+    # Every topic keeps a little prior weight: inference divides by it.
+    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(n_components)
+    order = np.argsort(-alpha, kind="stable")
+    return SpectralTopics(
+        topics=topics[order],
+        alpha=alpha[order] * (alpha_0 / alpha.sum()),
+        alpha_0=alpha_0,
+        alpha_fit=total / alpha_0,
+        eigenvalues=eigenvalues[order],
+        eigenvalue_noise=noise[order],
+        pair_eigenvalues=whitened.pair_eigenvalues,
+        pair_noise=whitened.pair_noise,
+        documents=seen.documents,
+    )
+
+
+def whitened_map(moments: Moments, n_components: int, alpha_0: float) -> Array:
+    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K).
+
+    Raises
+    ------
+    InsufficientDataError
+        If no direction of the pair moment is positive.
+    """
+    W = moments.whitening
+    inner = W.T @ centred_pairs(moments.first_moment(), moments.pair_moment(), W, alpha_0)
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+    leading = np.flatnonzero(usable)[::-1][:n_components]
+    if len(leading) == 0:
+        raise InsufficientDataError(
+            "whitening needs documents whose words vary, got a pair moment without a positive "
+            f"eigenvalue in documents={moments.documents}; read more documents"
+        )
+    return np.ascontiguousarray(W @ (vectors[:, leading] / np.sqrt(values[leading])))
+
+
+def topics_along(
+    first: Array,
+    pairs: Array,
+    whitening: Array,
+    eigenvalues: Array,
+    vectors: Array,
+    noise: Array,
+    alpha_0: float,
+    documents: int,
+) -> SpectralTopics:
+    """Return the topics that vectors in whitened coordinates stand for, mu_i ~ G_c v_i.
+
+    Parameters
+    ----------
+    first : ndarray of shape (d,)
+        M1.
+    pairs : ndarray of shape (d, m)
+        G = E P2 V.
+    whitening : ndarray of shape (d, m)
+        V.
+    eigenvalues, vectors : ndarrays of shape (K,) and (m, K)
+    noise : ndarray of shape (K,)
+        `SpectralTopics.eigenvalue_noise`; infinite for a topic that is not to be relied on.
+    alpha_0 : float
+    documents : int
+    """
+    centred = centred_pairs(first, pairs, whitening, alpha_0)
+    found = (centred @ vectors).T
+    mass = found.sum(axis=1)
+    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
+    topics = np.tile(first / first.sum(), (len(found), 1))
+    topics[definite] = found[definite] / mass[definite, None]
+    alpha = _alpha(np.where(definite, eigenvalues, 0.0), alpha_0)
+    total = float(alpha.sum())
+    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
+    order = np.argsort(-alpha, kind="stable")
+    inner = whitening.T @ centred
+    spectrum = np.asarray(np.linalg.eigvalsh((inner + inner.T) / 2)[::-1], dtype=np.float64)
+    return SpectralTopics(
+        topics=topics[order],
+        alpha=alpha[order] * (alpha_0 / alpha.sum()),
+        alpha_0=alpha_0,
+        alpha_fit=total / alpha_0,
+        eigenvalues=eigenvalues[order],
+        eigenvalue_noise=np.where(definite, noise, np.inf)[order],
+        pair_eigenvalues=spectrum,
+        pair_noise=np.zeros(len(found)),
+        documents=documents,
+    )
+
+
+def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopics:
+    """Average the topics on which two rounds over different documents agree.
+
+    A topic of `main` is averaged with its match in `other`, weighted by documents, when both give
+    nearly the same distribution; a topic without such a match stays as it is.
+    """
+    affinity = np.sqrt(main.proper()) @ np.sqrt(other.proper()).T
+    mine, theirs = linear_sum_assignment(-affinity)
+    same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
+    mine, theirs = mine[same], theirs[same]
+    share = other.documents / (main.documents + other.documents)
+    topics = main.topics.copy()
+    topics[mine] = (1 - share) * main.topics[mine] + share * other.topics[theirs]
+    return replace(main, topics=topics, documents=main.documents + other.documents)
+
+
+def diagnostics(found: SpectralTopics) -> dict[str, object]:
+    """Return what is known about the reliability of topics as plain JSON values.
+
+    The member ``warnings`` says in words what the data cannot support; it is empty when all is
+    well.
+    """
+    K, n = len(found.alpha), found.documents
+    weak = np.flatnonzero(~found.supported)
+    condition = found.condition_number
+    warnings = []
+    if found.directions_supported < K:
+        warnings.append(
+            f"word pairs tell {found.directions_supported} of {K} topics apart above sampling "
+            f"noise (documents={n}); read more documents or ask for fewer topics"
+        )
+    if len(weak):
+        listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
+        warnings.append(
+            f"{len(weak)} of {K} topics do not stand above sampling noise: topics {listed}; "
+            "do not rely on them"
+        )
+    if condition is not None and condition > LARGE_CONDITION_NUMBER:
+        warnings.append(
+            f"whitening is ill-conditioned (condition_number={condition:.0f}); rare topics are "
+            "uncertain, ask for fewer topics"
+        )
+    return {
+        "documents_behind_topics": n,
+        "condition_number": condition,
+        "directions_supported": found.directions_supported,
+        "alpha_fit": found.alpha_fit,
+        "eigenvalues": found.eigenvalues.tolist(),
+        "eigenvalue_noise": [x if np.isfinite(x) else None for x in found.eigenvalue_noise],
+        "topic_supported": found.supported.tolist(),
+        "pair_eigenvalues": found.pair_eigenvalues.tolist(),
+        "pair_noise": found.pair_noise.tolist(),
+        "warnings": warnings,
+    }
+
+
+class _Whitened:
+    """The moments of a round in at most K whitened dimensions, for one alpha_0."""
+
+    def __init__(self, seen: Seen, n_components: int, alpha_0: float) -> None:
+        W, a = seen.whitening, alpha_0
+        q = W.T @ seen.first
+        pairs = W.T @ seen.pairs
+        pairs = (pairs + pairs.T) / 2
+        self.centred = centred_pairs(seen.first, seen.pairs, W, a)
+        values, vectors = np.linalg.eigh(pairs - a / (a + 1) * np.outer(q, q))
+        self.pair_eigenvalues, vectors = values[::-1], vectors[:, ::-1]
+        noise = vectors.T @ seen.pair_noise @ vectors
+        self.pair_noise = np.array(
+            [np.linalg.norm(noise[i:, i:], 2) for i in range(min(n_components, len(W.T)))]
+        )
+        usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+        self.rank = min(n_components, int(usable.sum()))
+        self.map = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
+        own_q = q if seen.triple_first is None else seen.triple_first
+        own_pairs = pairs if seen.triple_pairs is None else seen.triple_pairs
+        u = self.map.T @ own_q
+        inner = self.map.T @ own_pairs @ self.map
+        cube = np.multiply.outer(np.multiply.outer(u, u), u)
+        self.tensor = (
+            _contract(seen.triples, self.map)
+            - a / (a + 2) * _sym3(np.multiply.outer(inner, u))
+            + 2 * a**2 / ((a + 1) * (a + 2)) * cube
+        )
+        self.noise = _contract(seen.triple_noise, self.map)
+        self._look_through = W @ self.map
+
+    def decompose(self, rng: np.random.Generator, near: Array | None = None) -> Eigenpairs:
+        """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
+        if self.rank == 0:
+            return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
+        if near is not None and len(near) == self.rank:
+            # Seen through the map and whitened, a topic points along its eigenvector.
+            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=10)
+        return tensor_power(self.tensor, self.rank, rng=rng)
+
+
+def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
+    """Return alpha_i = 4 a (a+1) / ((a+2)^2 lambda_i^2), 0 where the eigenvalue is not positive."""
+    alpha = np.zeros_like(eigenvalues)
+    np.divide(
+        4 * alpha_0 * (alpha_0 + 1) / (alpha_0 + 2) ** 2,
+        eigenvalues**2,
+        out=alpha,
+        where=eigenvalues > 0,
+    )
+    return alpha
+
+
+def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> float:
+    """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
+
+    With fewer than 3 topics the equation holds for every alpha_0; then it is 1.
+    """
+    if n_components < 3:
+        return 1.0
+    seed = int(rng.integers(2**32))
+
+    def excess(log_alpha_0: float) -> float:
+        a = float(np.exp(log_alpha_0))
+        whitened = _Whitened(seen, n_components, a)
+        values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
+        return float(_alpha(values, a).sum()) / a - 1.0
+
+    # The excess falls with alpha_0. Far above the truth the tensor is no longer orthogonal and its
+    # eigenvalues mean nothing, so the first crossing from below is the one.
+    grid = np.linspace(np.log(ALPHA_0_RANGE[0]), np.log(ALPHA_0_RANGE[1]), num=13)
+    if excess(grid[0]) <= 0:
+        return ALPHA_0_RANGE[0]
+    for low, high in pairwise(grid):
+        if excess(high) <= 0:
+            return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+    return ALPHA_0_RANGE[1]
+
+
+def _contract(tensor: Array, R: Array) -> Array:
+    """Return T(R, R, R), symmetric to the last bit."""
+    for _ in range(3):
+        tensor = np.tensordot(tensor, R, axes=(0, 0))
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+    symmetric: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)
+    return symmetric
+
+
+def _sym3(E: Array) -> Array:
+    return E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1)

@@ -1,0 +1,1 @@
+"""States, checkpoints and projections in files."""

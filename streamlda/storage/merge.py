@@ -1,0 +1,242 @@
+"""Several engines as one: a shared map, and joining what daemons have learned through it.
+
+*Why one map.* An engine keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its map W.
+Through one and the same W the sums of two sets of documents add up to those of all documents.
+Through two maps they do not, and neither can be turned into the other: W has far fewer columns
+than there are words. But each engine makes its own W from its own first documents, and replaces
+it. So engines that are to be merged, on one machine or many, are given one W before their first
+document, and keep it. Topics are consistent for every W, and a good one lowers their variance:
+take it from an engine that has run for a while ::
+
+    streamlda map CHECKPOINTS --output shared.map      of one daemon
+    topics.map_file = "shared.map"                     of all, with new folders of checkpoints
+    streamlda merge CHECKPOINTS... --output MODEL      at any time, while they run
+
+*Twice the same documents.* Sums do not say what is in them; positions do, as far as they name what
+was read. Refused are: one folder twice; a partition of one Kafka topic (cluster, name and id) in
+two folders, read or only to be read; one list of files in two folders; and a copy of a folder
+(equal positions and sums). A topic and its mirror, two lists or followed folders that share a
+file, or two runs over one pipe cannot be told.
+
+Private states are never merged: a private daemon pays for and publishes its own snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamlda.engine.engine import Engine
+from streamlda.errors import InsufficientDataError, InvalidSettingError, ModelFileError
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.projection import check_same_words
+from streamlda.stream.source import Position
+from streamlda.text.vocabulary import Vocabulary
+
+#: How often a folder is read anew because its daemon saved, and so removed files, meanwhile.
+ATTEMPTS = 5
+
+#: What names a log of Kafka, in a position.
+_LOG = ("cluster", "topic", "topic_id")
+
+
+class Newest(NamedTuple):
+    """The newest whole generation of a folder, and its engine.
+
+    Documents that the daemon has read and not learned yet, for their block is not full, have been
+    added to the engine.
+    """
+
+    checkpoint: Checkpoint
+    engine: Engine
+
+
+class _Onlooker(Checkpoints):
+    """A folder of checkpoints without its lock: it can be read, and not be saved to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, -1, None)
+        self._lock = None
+
+    def read(self) -> Newest:
+        for _ in range(ATTEMPTS):
+            number, problem = self._newest_number(), None
+            try:
+                found = self._read()
+                if not found.checkpoint.passed_over:
+                    return found
+            except (ModelFileError, FileNotFoundError) as error:
+                problem = error
+            if self._newest_number() == number:
+                # Nothing was saved meanwhile: it is damage, and not a race.
+                break
+        if problem is not None:
+            raise problem
+        return found
+
+    def _read(self) -> Newest:
+        try:
+            checkpoint = self.newest()
+        except InvalidSettingError as error:
+            raise InvalidSettingError(
+                "a state that leaves its daemon must not be private, got a private one in "
+                f"path={str(self.folder)!r}; use the snapshots that the daemon publishes"
+            ) from error
+        if checkpoint is None:
+            raise InsufficientDataError(
+                "a folder of checkpoints must have one, got generations=0 "
+                f"path={str(self.folder)!r}; let the daemon save first"
+            )
+        engine = checkpoint.restore()
+        assert isinstance(engine, Engine)
+        rows = checkpoint.rows()
+        if rows is not None:
+            engine.add(rows)
+        return Newest(checkpoint, engine)
+
+
+def newest_of(folder: str | os.PathLike[str]) -> Newest:
+    """Read the newest whole generation of a folder, whose daemon may be running.
+
+    The daemon is not disturbed: files that it removes meanwhile are looked for anew, and nothing
+    is written, but that SQLite undoes what a crash left half done in the index. Time O(bytes of
+    the state), memory twice its size.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        A folder of `streamlda.storage.checkpoint`, of a run that is not private.
+
+    Raises
+    ------
+    ModelFileError
+        If it is no such folder, or no generation is whole. An older one is taken where the newest
+        is damaged, and its `passed_over` says so.
+    NewerFormatError
+        If a later version of streamlda made it.
+    InsufficientDataError
+        If nothing was saved yet.
+    InvalidSettingError
+        If it is private.
+    OSError
+        If it cannot be read.
+    """
+    path = Path(os.path.realpath(folder))
+    if not (path / "index").is_file():
+        raise ModelFileError(
+            f"a folder of checkpoints must have its index, got none in path={str(path)!r}; "
+            "name the checkpoint.folder of a daemon"
+        )
+    return _Onlooker(path).read()
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """What `merge_checkpoints` found.
+
+    Attributes
+    ----------
+    engine : Engine
+        With the documents of all folders.
+    vocabulary : Vocabulary
+    checkpoints : tuple of Checkpoint
+        What was taken, in the order of the folders.
+    """
+
+    engine: Engine
+    vocabulary: Vocabulary
+    checkpoints: tuple[Checkpoint, ...]
+
+
+def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> Merged:
+    """Return one engine with all that the newest checkpoints of several daemons have learned.
+
+    Of one folder it is the engine there, with or without a shared map. Time O(bytes of the
+    states), memory three times that of one.
+
+    Parameters
+    ----------
+    folders : sequence of path-like
+        At least one. The order matters by rounding only.
+
+    Raises
+    ------
+    InvalidSettingError
+        If documents would count twice, as far as can be told; if settings or maps differ or a map
+        is not shared (`Engine.merge`); or if a state is private.
+    VocabularyError
+        If vocabularies differ.
+    ModelFileError, InsufficientDataError, OSError
+        As `newest_of`.
+    """
+    if not folders:
+        raise InvalidSettingError("states to merge must be at least one, got none; name folders")
+    paths: list[str] = []
+    taken: list[Checkpoint] = []
+    digests: list[str] = []
+    merged: Engine | None = None
+    for folder in folders:
+        path = os.path.realpath(folder)
+        if path in paths:
+            raise _twice(path, path, "the same folder")
+        checkpoint, engine = newest_of(path)
+        digest = _state_digest(engine)
+        for before, other, other_digest in zip(paths, taken, digests, strict=True):
+            copied = digest == other_digest and engine.documents_seen > 0
+            both = overlap(other.position, checkpoint.position, copied=copied)
+            if both is not None:
+                raise _twice(before, path, both)
+        if merged is None:
+            merged = engine
+        else:
+            check_same_words(taken[0].vocabulary, checkpoint.vocabulary, path)
+            try:
+                merged.merge(engine)
+            except InvalidSettingError as error:
+                raise InvalidSettingError(f"{error}: path={paths[0]!r},{path!r}") from error
+        paths.append(path)
+        taken.append(checkpoint)
+        digests.append(digest)
+    assert merged is not None
+    return Merged(merged, taken[0].vocabulary, tuple(taken))
+
+
+def overlap(one: Position, other: Position, *, copied: bool = False) -> str | None:
+    """Return what two positions say that both have read, as ``name=value``; None if they do not.
+
+    Parameters
+    ----------
+    one, other : mapping
+        Of two runs.
+    copied : bool, default False
+        Whether their sums are equal: then equal positions are those of a copy.
+    """
+    if all(key in one and key in other for key in _LOG):
+        if any(one[key] != other[key] for key in _LOG):
+            return None
+        partitions = sorted({*one["offsets"]} & {*other["offsets"]}, key=int)
+        return f"topic={one['topic']!r} partitions={','.join(partitions)}" if partitions else None
+    if "list" in one and one["list"] == other.get("list"):
+        return f"files={one.get('files')} list={one['list']!r}"
+    return "equal positions and sums" if copied and dict(one) == dict(other) else None
+
+
+def _twice(one: str, other: str, what: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"each document must be in one of the states that are merged, got {what} in "
+        f"path={one!r},{other!r}; name the folders of daemons with disjoint partitions, each once"
+    )
+
+
+def _state_digest(engine: Engine) -> str:
+    arrays, _ = engine.state()
+    digest = blake2b(digest_size=16)
+    for name in sorted(arrays):
+        digest.update(arrays[name].reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""The state of a running engine in a file: raw data, for nobody but the one who runs it.
+
+A state file is a checked file of `streamlda.container` of kind ``streamlda-state``, version 1,
+readable and writable by its owner only. Its metadata has the members
+
+``state``
+    What `Engine.state` or `PrivateEngine.state` gave beside the arrays.
+``run``
+    Null for an `Engine`. For a `PrivateLearner` an object: ``first_place``, ``vocabulary`` (where
+    the columns come from), ``delta``, ``missed`` (why the last window gave no snapshot, or null),
+    ``secure`` (false for seeded noise), and ``ledger_id`` and ``epoch``, which tell a state from
+    before a release from one behind it.
+
+It holds sums without noise, so it is as secret as the documents, and it is no model: `load` refuses
+it. A private state goes on with its ledger only: restored after a later release, the documents of
+the running stage would take part twice, and nothing but the ledger can notice.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, overload
+
+from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.engine.engine import Arrays, Engine
+from streamlda.engine.power import restored_engine
+from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
+from streamlda.model.topic_model import STATE_FORMAT
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.releaser import PrivateLearner
+from streamlda.private.state import differing
+
+STATE_VERSION = 1
+
+#: Whatever the umask allows: a state is read and written by its owner only.
+OWNER_ONLY = 0o600
+
+
+def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -> None:
+    """Write the state of a learner to a file that only its owner can read, whole or not at all.
+
+    Time and memory as `state_of` and `streamlda.container.write_arrays`. A private learner ends
+    its running group of documents here (`PrivateEngine.state`): save at places or times that do
+    not depend on what documents say.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file of that name is replaced, its permissions too.
+    learner : Engine or PrivateLearner
+        It can go on; a private one makes the file useless by its next release.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a private learner has no ledger.
+    OSError
+        With the errno of the cause, if the file cannot be written; what was there before stays.
+    """
+    write_state(path, *state_of(learner))
+
+
+def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
+    """Return what a state file holds of a learner: arrays that are still its own, and metadata.
+
+    Time and memory as the engine's ``state``.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a private learner has no ledger.
+    """
+    run = None
+    if isinstance(learner, Engine):
+        arrays, state = learner.state()
+    else:
+        ledger = learner.releaser.ledger
+        if ledger is None:
+            raise InvalidSettingError(
+                "a private state must be saved beside a ledger, without which nothing notices that "
+                "its documents are released twice, got ledger=None; run with a ledger"
+            )
+        arrays, state = learner.engine.state()
+        run = {
+            **_run_of(learner),
+            "missed": learner.missed[-1] if learner.missed else None,
+            "ledger_id": ledger.ledger_id,
+            "epoch": ledger.generation,
+        }
+    return arrays, {"state": state, "run": run}
+
+
+def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
+    """Write what `state_of` returned, for its owner only."""
+    write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
+
+
+@overload
+def load_state(path: str | os.PathLike[str]) -> Engine: ...
+@overload
+def load_state(
+    path: str | os.PathLike[str], learner: PrivateLearner, *, releases_behind: int = 0
+) -> PrivateLearner: ...
+def load_state(
+    path: str | os.PathLike[str],
+    learner: PrivateLearner | None = None,
+    *,
+    releases_behind: int = 0,
+) -> Engine | PrivateLearner:
+    """Go on where `save_state` stood, bit for bit.
+
+    Time O(bytes), memory twice the size of the file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file of `save_state`.
+    learner : PrivateLearner, optional
+        For a private state: a new one, made with the settings, the ledger and the first place of
+        the saved one, that has read nothing yet. It takes over the state, and is returned.
+    releases_behind : int, default 0
+        Releases that were begun since the save and that the caller makes up for: none of their
+        documents may be released again (`PrivateLearner.catch_up`).
+
+    Returns
+    -------
+    Engine or PrivateLearner
+
+    Raises
+    ------
+    ModelFileError
+        If it is not a whole, unaltered state file.
+    InvalidSettingError
+        If the state is private and no learner was given, or the other way round; if the learner
+        has read documents; or if it was made in another way than the saved one.
+    LedgerError
+        If the learner has no ledger or another one, or a release was begun since the save.
+    """
+    file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
+    try:
+        state, run = file.metadata["state"], file.metadata["run"]
+        if (run is None) != (learner is None):
+            raise InvalidSettingError(
+                "a private state must be loaded into a new PrivateLearner, and another state into "
+                f"none, got private={run is not None} learner={learner is not None} "
+                f"path={str(path)!r}; pass the learner that fits"
+            )
+        if learner is None:
+            return restored_engine(file.arrays, state)
+        _check_fits(path, learner, state, run, releases_behind)
+        engine = _private_engine(file, learner)
+    except (InvalidSettingError, LedgerError):
+        raise
+    except (StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _invalid(path, error) from error
+    learner.engine = engine
+    if run["missed"] is not None:
+        learner.missed.append(str(run["missed"]))
+    return learner
+
+
+def _private_engine(file: ArraysFile, learner: PrivateLearner) -> PrivateEngine:
+    noise = learner.releaser.noise if learner.settings.noise_in_state else None
+    return PrivateEngine.from_state(file.arrays, file.metadata["state"], noise)
+
+
+def _check_fits(
+    path: str | os.PathLike[str],
+    learner: PrivateLearner,
+    state: Any,
+    run: Any,
+    releases_behind: int,
+) -> None:
+    ledger = learner.releaser.ledger
+    if ledger is None:
+        raise LedgerError(
+            "a private state must be loaded with its ledger, got ledger=None "
+            f"ledger_id={run['ledger_id']!r}; open the ledger that the state was made with"
+        )
+    ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
+    if learner.documents_seen:
+        raise InvalidSettingError(
+            "a state must be loaded before documents are read, got "
+            f"documents_seen={learner.documents_seen}; make a new learner"
+        )
+    found = _run_of(learner)
+    others = [
+        f"{name}={found[name]!r} (saved: {run[name]!r})"
+        for name in found
+        if found[name] != run[name]
+    ]
+    others += differing(learner.settings, state["settings"])
+    if others:
+        raise InvalidSettingError(
+            f"a state must go on with the settings it was made with, got {', '.join(others)} "
+            f"path={str(path)!r}; use those, or drop the state and begin behind the last cohort"
+        )
+
+
+def _run_of(learner: PrivateLearner) -> dict[str, Any]:
+    return {
+        "first_place": learner.first_place,
+        "vocabulary": learner.vocabulary,
+        "delta": learner.delta,
+        "secure": learner.releaser.noise.secure,
+    }
+
+
+def _invalid(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
+    return ModelFileError(
+        "a state file must hold a valid state, got "
+        f"error={type(error).__name__}({str(error)[:200]!r}) path={str(path)!r}; "
+        "it was not written by this streamlda: begin anew, behind the last cohort of the ledger"
+    )

@@ -1,0 +1,198 @@
+"""Which words a stream is read by, when they are not given: learned or chosen from its beginning.
+
+`WordsToLearn` takes the most frequent words of the first documents; what it says depends on them
+and is not private. `WordsToSelect` lets the first places vote and publishes what enough of them
+use, by a release of its own (`streamlda.privacy.selection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.privacy.events import Event
+from streamlda.privacy.noise import Noise
+from streamlda.privacy.selection import WordSelection
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+
+#: The words are learned from at most this many characters (64 MB of ASCII text).
+VOCABULARY_CHARACTERS = 2**26
+
+#: Name of the release of chosen words.
+WORDS = "words"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordsToLearn:
+    """Which words to take from the first documents of a stream. Not private.
+
+    How many documents they are learned from depends on their lengths. A private choice of words
+    is a release of its own, of a stage with a number of places that was fixed in advance.
+
+    Parameters
+    ----------
+    size : int or None, default 8000
+        Most words, the most frequent first; None for all.
+    min_document_frequency : int, float or None, default None
+        As in `Vocabulary.learn`; None is a two-hundredth of the documents, at least 1 and at
+        most 5.
+    max_document_frequency : int or float, default 0.5
+        As in `Vocabulary.learn`.
+    documents : int, default 20000
+        Documents to learn from; also ends at `VOCABULARY_CHARACTERS`.
+    analyzer : TextAnalyzer, optional
+        How texts are split; without English stop words unless told otherwise.
+    """
+
+    size: int | None = 8000
+    min_document_frequency: float | None = None
+    max_document_frequency: float = 0.5
+    documents: int = 20_000
+    analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
+
+    def __post_init__(self) -> None:
+        if self.documents < 1:
+            raise InvalidSettingError(
+                "words must be learned from at least 1 document, got "
+                f"vocabulary_documents={self.documents}"
+            )
+
+    def learn(self, texts: Sequence[str]) -> Vocabulary:
+        """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
+        least = self.min_document_frequency
+        return Vocabulary.learn(
+            texts,
+            size=self.size,
+            min_document_frequency=min(5, max(1, len(texts) // 200)) if least is None else least,
+            max_document_frequency=self.max_document_frequency,
+            analyzer=self.analyzer,
+        )
+
+
+class PaidRelease(Protocol):
+    """How a choice of words is paid for: `streamlda.private.releaser.Releaser.release`."""
+
+    def __call__(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        event: Event,
+        draw: Callable[[Noise], dict[str, Any]],
+        about: Mapping[str, Any],
+        /,
+    ) -> dict[str, Any]:
+        """Pay, draw, store what was drawn, and return it."""
+
+
+class WordsToSelect:
+    """Words to choose privately from the first places of a stream.
+
+    Every record takes a place, and those documents are used for nothing else: what comes after
+    them is learned from. The words are one release, of the arrays ``words`` (UTF-8 text, largest
+    noisy weight first, joined by line feeds) and ``weights``.
+
+    Privacy: unit, relation, sensitivity and its derivation are those of
+    `streamlda.privacy.selection`. The tokens of a document are a function of that document alone,
+    and tokens that are not printable text are left out of it. Public: all that is given here. The
+    cut to `size` words reads the release only.
+
+    Memory and time: those of `WordSelection`, and of splitting the texts.
+
+    Parameters
+    ----------
+    selection : WordSelection
+        What a document may change; taken over.
+    size : int
+        Most words, at least 1; those of the largest noisy weight.
+    places : int
+        Records to choose from, at least 1.
+    first_place : int, default 0
+        Place of the first of them.
+    analyzer : TextAnalyzer
+        How texts are split.
+    release : callable
+        Pays for the release and stores it.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `size` or `places` is below 1.
+    """
+
+    def __init__(
+        self,
+        selection: WordSelection,
+        *,
+        size: int,
+        places: int,
+        analyzer: TextAnalyzer,
+        release: PaidRelease,
+        first_place: int = 0,
+    ) -> None:
+        if size < 1 or places < 1:
+            raise InvalidSettingError(
+                "words must be chosen from at least 1 place, and be at least 1, got "
+                f"vocabulary_documents={places} private_vocabulary={size}"
+            )
+        self.places, self.first_place = places, first_place
+        self._selection, self._size, self._analyzer = selection, size, analyzer
+        self._analyze = analyzer.build_analyzer()
+        self._release = release
+
+    def vote(self, text: str) -> None:
+        """Let the document of one place vote; a blank has no votes."""
+        # A line feed would be two words in the release, and half a surrogate pair is no text.
+        self._selection.add(token for token in self._analyze(text) if token.isprintable())
+
+    def choose(self) -> Vocabulary:
+        """Pay for the words, release them and return them; once, after the last vote.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no word stands above the threshold. The price is spent.
+        BudgetExceededError, LedgerError
+            As the callable `release`.
+        """
+        facts = self._selection.metadata()
+        first, last = self.first_place, self.first_place + self.places
+        released = self._release(
+            WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
+        )
+        return self.chosen(released, facts)
+
+    def chosen(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
+        """Return the words of a release, this one's or one made before a crash.
+
+        Parameters
+        ----------
+        released : mapping
+            Its arrays.
+        facts : mapping
+            What was stored with it as ``selection``.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no word stands above the threshold.
+        """
+        words = released["words"].tobytes().decode("utf-8").split("\n")
+        if words == [""]:
+            raise InsufficientDataError(
+                "a private choice must find a word that enough documents use, got words=0 "
+                f"places={self.places} threshold={facts['threshold']:.4g}; choose from more "
+                "places, or bring a public word list"
+            )
+        return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
+
+    def _draw(self, noise: Noise) -> dict[str, Any]:
+        kept = self._selection.release(noise)
+        text = "\n".join(word for word, _ in kept).encode("utf-8")
+        weights = np.array([weight for _, weight in kept], dtype=np.float64)
+        return {"words": np.frombuffer(text, np.uint8), "weights": weights}

@@ -1,0 +1,140 @@
+"""From words to columns and from columns to counts: the tables behind a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+from streamlda.text.analysis import ascii_classes
+
+#: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
+#: all words below UNSEEN.
+UNSEEN, STOP = -1, -2
+
+#: The hashed words that are remembered, to save hashing them again: 17 MB for
+#: words of 8 letters, 50 MB at worst.
+CACHED_WORDS, CACHED_LENGTH = 2**17, 64
+
+
+class HashedWords(dict[str, int]):
+    """Columns of hashed words; remembers a bounded number of them and forgets all when full."""
+
+    def __init__(self, bits: int, stop: frozenset[str]) -> None:
+        super().__init__()
+        from sklearn.utils import murmurhash3_32
+
+        self._hash: Callable[[bytes], int] = murmurhash3_32
+        self._mask = 2**bits - 1
+        self._stop = stop
+
+    def __missing__(self, word: str) -> int:
+        if word in self._stop:
+            column = STOP
+        else:
+            column = abs(self._hash(word.encode("utf-8", "surrogatepass"))) & self._mask
+        if len(word) <= CACHED_LENGTH:
+            if len(self) >= CACHED_WORDS:
+                self.clear()
+            self[word] = column
+        return column
+
+
+class AsciiWords:
+    """What the words of ASCII texts become: the table of a kernel. About 100 bytes a word."""
+
+    def __init__(self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool) -> None:
+        # Here and not above: importing Numba takes a third of a second.
+        from streamlda.kernels.text import fill_slots, find_words
+
+        # No other word is ever met.
+        words = [word for word in columns if word.isascii() and word.isalpha()]
+        self._find = find_words
+        self._letters, starts = _joined(words)
+        self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
+        wanted = np.array([columns[word] for word in words], dtype=np.int32)
+        fill_slots(self._letters, starts, wanted, self._slots)
+        self._classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
+        self._mask = -1 if hash_bits is None else 2**hash_bits - 1
+
+    def ids(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Do what `Vocabulary.token_ids` does, for ASCII texts."""
+        joined, starts = _joined(texts)
+        # A word has at least two letters, and something behind it.
+        ids = np.empty(len(joined) // 3, dtype=np.int32)
+        offsets = np.empty(len(starts), dtype=np.int64)
+        self._find(
+            joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
+        )
+        return ids[: offsets[-1]].copy(), offsets
+
+
+def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return ASCII texts as one run of bytes, a line end behind each, and where each begins."""
+    starts = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
+    joined = "\n".join([*texts, ""]).encode("ascii")
+    return np.frombuffer(joined, dtype=np.uint8), starts
+
+
+def merged(
+    ids: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    others: list[int],
+    other_ids: NDArray[np.int32],
+    other_offsets: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Put the tokens of the documents `others` into their places, empty so far."""
+    lengths = np.diff(offsets)
+    lengths[others] = np.diff(other_offsets)
+    is_other = np.zeros(len(lengths), dtype=np.bool_)
+    is_other[others] = True
+    from_other = np.repeat(is_other, lengths)
+    merged = np.empty(len(from_other), dtype=np.int32)
+    merged[from_other], merged[~from_other] = other_ids, ids
+    return merged, np.concatenate(([0], np.cumsum(lengths)))
+
+
+def count_tokens(
+    ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
+) -> DocumentBatch:
+    """Return how often each column occurs in each document; ids below 0 are left out.
+
+    Time and memory O(tokens).
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_tokens,), int32
+        Columns, or negative numbers.
+    offsets : ndarray of shape (n_documents + 1,), int64
+        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
+    n_features : int
+        Number of columns.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If the offsets do not cut `ids` into documents, or an id is no column.
+    """
+    from streamlda.kernels.text import count_ids
+
+    ids = np.ascontiguousarray(ids, dtype=np.int32)
+    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+    lengths = np.diff(offsets)
+    # The kernel reads where it is told to.
+    if offsets[0] != 0 or offsets[-1] != len(ids) or bool(np.any(lengths < 0)):
+        raise InvalidDocumentsError(
+            f"offsets must rise from 0 to the number of ids, got first={offsets[0]} "
+            f"last={offsets[-1]} ids={len(ids)}; take both from one call of token_ids"
+        )
+    scratch = np.empty(lengths.max(initial=0), dtype=np.int32)
+    word_ids, counts = np.empty(len(ids), dtype=np.int32), np.empty(len(ids))
+    row_pointers = np.empty(len(offsets), dtype=np.int64)
+    n_bits = (n_features - 1).bit_length()
+    count_ids(ids, offsets, n_bits, scratch, word_ids, counts, row_pointers)
+    # Copied, to give back the memory of repeated and unseen words.
+    filled = row_pointers[-1]
+    return DocumentBatch(counts[:filled].copy(), word_ids[:filled].copy(), row_pointers, n_features)

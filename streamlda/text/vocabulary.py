@@ -1,0 +1,511 @@
+"""From words to counts: which word is which column, and batches of texts as `DocumentBatch`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.text.analysis import (
+    MAX_TABLE_WORDS,
+    FrequencyLimits,
+    TextAnalyzer,
+    WordFrequencies,
+    checked_texts,
+)
+from streamlda.text.encoding import STOP, UNSEEN, AsciiWords, HashedWords, count_tokens, merged
+
+#: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
+MAX_HASH_BITS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Texts as counts, and what was left out.
+
+    Attributes
+    ----------
+    batch : DocumentBatch
+        One row a text, texts without a known word included.
+    tokens : int
+        Tokens met, stop words excluded, unseen ones included.
+    unseen_tokens : int
+        Those of them that are not in the vocabulary; 0 for a hashed one.
+    """
+
+    batch: DocumentBatch
+    tokens: int
+    unseen_tokens: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which word is which column of the counts. Immutable; equal and hashed by content.
+
+    Made by `given`, `from_file`, `learn`, `selected` or `hashed`, or from stored `metadata`. Safe
+    to share between threads, and picklable.
+
+    Parameters
+    ----------
+    kind : {"given", "learned", "selected", "hashed"}
+        Where the columns come from.
+    words : tuple of str or None
+        The word of each column; None for a hashed vocabulary, which stores nothing. A vocabulary
+        of one word is allowed here; a model needs at least as many words as topics.
+    hash_bits : int or None
+        The hashed vocabulary has ``2**hash_bits`` columns; None for the other kinds.
+    analyzer : TextAnalyzer
+        How texts are split. A word that it never yields (upper case under ``lowercase=True``,
+        a stop word) is a column that stays empty.
+    undercount : int, default 0
+        Learned: by how much a frequency may have been underestimated, in tokens, because the
+        table of candidates was full; 0 means the choice of words is exact.
+    selection : mapping, optional
+        Selected: how the words were chosen privately, as plain JSON values; None for the other
+        kinds. A record of what was said when it was made; it does not enter the fingerprint.
+
+    Raises
+    ------
+    VocabularyError
+        If the parts do not fit together, or the words are not distinct and non-empty.
+    """
+
+    kind: str
+    words: tuple[str, ...] | None = field(repr=False)
+    hash_bits: int | None = None
+    analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
+    undercount: int = field(default=0, compare=False)
+    selection: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("given", "learned", "selected", "hashed"):
+            raise VocabularyError(
+                f"kind must be given, learned, selected or hashed, got kind={self.kind!r}; "
+                "use Vocabulary.given, learn, selected or hashed"
+            )
+        if (self.kind == "selected") is (self.selection is None):
+            raise VocabularyError(
+                "selected words come with how they were selected, and no others do, got "
+                f"kind={self.kind} selection={'none' if self.selection is None else 'some'}; "
+                "use Vocabulary.selected"
+            )
+        hashed = self.kind == "hashed"
+        if hashed is (self.hash_bits is None) or hashed is not (self.words is None):
+            raise VocabularyError(
+                "a vocabulary has words or, if hashed, hash bits, got "
+                f"kind={self.kind} hash_bits={self.hash_bits} "
+                f"words={None if self.words is None else len(self.words)}"
+            )
+        if self.hash_bits is not None:
+            _check_bits(self.hash_bits)
+        if self.words is not None:
+            object.__setattr__(self, "words", _check_words(self.words))
+        if self.selection is not None:
+            object.__setattr__(self, "selection", _plain_facts(self.selection))
+
+    @classmethod
+    def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of these words, in this order.
+
+        Parameters
+        ----------
+        words : iterable of str
+            Distinct, not empty.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        """
+        if isinstance(words, str):
+            raise VocabularyError("words must be a list of words, got one string")
+        return cls("given", tuple(words), None, analyzer or TextAnalyzer())
+
+    @classmethod
+    def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of a UTF-8 file with one word a line.
+
+        White space around a word and blank lines are ignored. Time and memory O(file).
+
+        Raises
+        ------
+        VocabularyError
+            If the file cannot be read, holds no word, or has a line that repeats a word or is
+            not UTF-8 (with its number, from 1).
+        """
+        try:
+            lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        except OSError as error:
+            raise VocabularyError(
+                f"a word list must be readable, got path={path}: {error.strerror}"
+            ) from error
+        first_lines: dict[str, int] = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                word = line.decode().strip()
+            except UnicodeDecodeError as error:
+                raise VocabularyError(
+                    f"a word list must be UTF-8, got other bytes at path={path} line={number}; "
+                    "convert the file"
+                ) from error
+            if word and first_lines.setdefault(word, number) != number:
+                raise VocabularyError(
+                    f"a word list must have each word once, got path={path} line={number} "
+                    f"first_line={first_lines[word]}; remove one of the lines"
+                )
+        if not first_lines:
+            raise VocabularyError(
+                f"a word list must have at least one word, got path={path}; write one word a line"
+            )
+        return cls.given(first_lines, analyzer)
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        *,
+        size: int | None = None,
+        min_document_frequency: float = 1,
+        max_document_frequency: float = 1.0,
+        analyzer: TextAnalyzer | None = None,
+        max_table_words: int = MAX_TABLE_WORDS,
+    ) -> Vocabulary:
+        """Return the vocabulary of the most frequent words of `texts`, sorted alphabetically.
+
+        The words are those of scikit-learn's ``CountVectorizer(max_features=size,
+        min_df=min_document_frequency, max_df=max_document_frequency)``; among equally frequent
+        words the alphabetically first are taken. The result depends on the texts: see
+        `data_dependent`.
+
+        Time O(characters). Memory O(max_table_words), however long the stream: about 200 bytes
+        a word. If more distinct words are met, the rarest are forgotten and may be undercounted
+        by at most `undercount` tokens: then a word near a limit (the last to get into `size`,
+        or with a document frequency near a bound) may be chosen differently. Words that clear
+        the limits by more than `undercount` are chosen right.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Consumed once, one text at a time.
+        size : int, optional
+            Most words to take; None for all.
+        min_document_frequency, max_document_frequency : int or float
+            Leave out words in fewer or more documents than this: a number of documents if int,
+            a share of all documents from 0 to 1 if float.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        max_table_words : int
+            Most candidate words held while learning; at least ``2 * size``.
+
+        Raises
+        ------
+        InvalidSettingError
+            If a limit is out of range.
+        VocabularyError
+            If no word is left.
+        """
+        analyzer = analyzer or TextAnalyzer()
+        limits = FrequencyLimits(size, min_document_frequency, max_document_frequency)
+        if size is not None and max_table_words < 2 * size:
+            raise InvalidSettingError(
+                "the table must hold twice the words to learn, got "
+                f"max_table_words={max_table_words} size={size}; raise max_table_words"
+            )
+        found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
+        found.update(texts)
+        words = limits.choose(found)
+        if not words:
+            raise VocabularyError(
+                "a learned vocabulary must have at least one word, got "
+                f"documents={found.n_documents} words={len(found.words)} and none within the "
+                "document frequencies; give more documents or wider limits"
+            )
+        return cls("learned", tuple(words), None, analyzer, found.undercount)
+
+    @classmethod
+    def selected(
+        cls,
+        words: Iterable[str],
+        analyzer: TextAnalyzer | None = None,
+        *,
+        selection: Mapping[str, Any],
+    ) -> Vocabulary:
+        """Return the vocabulary of words that were chosen privately, in this order.
+
+        Parameters
+        ----------
+        words : iterable of str
+            Distinct, not empty: those that a private selection released, or the first of them.
+        analyzer : TextAnalyzer, optional
+            How texts were split for the selection.
+        selection : mapping
+            What was guaranteed, as plain JSON values, for the record: see
+            `streamlda.privacy.selection.WordSelection.metadata`. Copied.
+
+        Raises
+        ------
+        VocabularyError
+            If the words are not usable, or `selection` is empty or not plain JSON values.
+        """
+        if isinstance(words, str):
+            raise VocabularyError("words must be a list of words, got one string")
+        return cls("selected", tuple(words), None, analyzer or TextAnalyzer(), selection=selection)
+
+    @classmethod
+    def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+        """Return the vocabulary of ``2**bits`` columns that a hash of the word chooses among.
+
+        The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
+        (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
+        Nothing depends on the data and no word is unseen, but words may share a column.
+
+        Parameters
+        ----------
+        bits : int
+            From 1 to `MAX_HASH_BITS`.
+        analyzer : TextAnalyzer, optional
+            How texts are split.
+        """
+        return cls("hashed", None, bits, analyzer or TextAnalyzer())
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        if self.words is not None:
+            return len(self.words)
+        assert self.hash_bits is not None
+        return int(2**self.hash_bits)
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the words come from documents: learned, or selected.
+
+        Learned words tell about those documents without any bound; of selected ones they tell no
+        more than `selection` says.
+        """
+        return self.kind in ("learned", "selected")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of kind, words, hash bits and analyzer, as 64 hexadecimal digits."""
+        content = [self.kind, self.hash_bits, self.analyzer.metadata(), self.words]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def feature_name(self, word_id: int) -> str:
+        """Return the word of a column, or ``"h"`` and the padded number of a hashed one."""
+        if self.words is not None:
+            return self.words[word_id]
+        return f"h{word_id:0{len(str(self.n_features - 1))}d}"
+
+    def get_feature_names_out(self) -> NDArray[np.object_]:
+        """Return the names of all columns, object array of shape (n_features,)."""
+        if self.words is not None:
+            return np.array(self.words, dtype=object)
+        return np.array([self.feature_name(i) for i in range(self.n_features)], dtype=object)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return all but the words as plain JSON values, with the fingerprint of the whole."""
+        values = {
+            "kind": self.kind,
+            "n_features": self.n_features,
+            "hash_bits": self.hash_bits,
+            "undercount": self.undercount,
+            "analyzer": self.analyzer.metadata(),
+            "fingerprint": self.fingerprint,
+        }
+        # Only where there is one: files of the other kinds stay as they were.
+        return values if self.selection is None else values | {"selection": self._facts()}
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None
+    ) -> Vocabulary:
+        """Return the vocabulary whose `metadata` this is.
+
+        Parameters
+        ----------
+        metadata : mapping
+            As `metadata` returned it, in this process or another.
+        words : iterable of str, optional
+            The words, in order; None for a hashed vocabulary.
+
+        Raises
+        ------
+        VocabularyError
+            If a value is missing or wrong, or the words are not those that belong to it.
+        """
+        try:
+            vocabulary = cls(
+                metadata["kind"],
+                None if words is None else tuple(words),
+                metadata["hash_bits"],
+                TextAnalyzer.from_metadata(metadata["analyzer"]),
+                metadata["undercount"],
+                metadata.get("selection"),
+            )
+            stored = metadata["fingerprint"]
+        except (KeyError, TypeError, InvalidSettingError) as error:
+            raise VocabularyError(
+                f"the metadata of a vocabulary must be whole, got {type(error).__name__}: {error}"
+            ) from error
+        if vocabulary.fingerprint != stored:
+            raise VocabularyError(
+                "the words must be those that the metadata was made with, got "
+                f"fingerprint={vocabulary.fingerprint} stored={stored}"
+            )
+        return vocabulary
+
+    def token_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the column of each token, in order, text after text.
+
+        Time O(characters), memory O(characters): 4 bytes each for a moment. Stop words leave no
+        gap. With n-grams the order within a text is by length first: all single tokens, then all
+        pairs, and so on, so that only the single tokens stand next to their neighbours in the
+        text. Texts in ASCII under the default pattern, without n-grams, are read by a kernel that
+        lets other threads go on; all others take several times as long.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Documents.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_tokens,), int32
+            Columns; -1 for a token that is not in the vocabulary.
+        offsets : ndarray of shape (n_documents + 1,), int64
+            Text n owns ``ids[offsets[n]:offsets[n + 1]]``.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If `texts` is one string, or an item is not a string.
+        """
+        listed = list(checked_texts(texts))
+        if not self.analyzer.bytewise:
+            return self._ids_by_word(listed)
+        # Asked of str itself, as the kernel relies on the answer: a subclass may say anything.
+        others = [n for n, text in enumerate(listed) if not str.isascii(text)]
+        rest = [listed[n] for n in others]
+        for n in others:
+            listed[n] = ""
+        found = self._ascii_words.ids(listed)
+        return merged(*found, others, *self._ids_by_word(rest)) if others else found
+
+    def _ids_by_word(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Do what `token_ids` does, for texts of all kinds."""
+        analyze, look_up = self._analyze, self._look_up
+        found: list[int] = []
+        ends = [0]
+        for text in texts:
+            found += look_up(analyze(text))
+            ends.append(len(found))
+        ids = np.array(found, dtype=np.int32)
+        offsets = np.array(ends, dtype=np.int64)
+        kept = ids != STOP
+        if kept.all():
+            return ids, offsets
+        return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Return the texts as counts, shape (n_documents, n_features).
+
+        Time and memory O(characters).
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Documents. Words outside a fixed vocabulary are counted, never an error.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If `texts` is one string, or an item is not a string.
+        """
+        ids, offsets = self.token_ids(texts)
+        unseen = len(ids) - int(np.count_nonzero(ids >= 0))
+        return Encoded(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        # Stop words among single tokens are left to the look-up, which every token passes anyway.
+        unigrams = self.analyzer.unigrams
+        return self.analyzer.build_tokenizer() if unigrams else self.analyzer.build_analyzer()
+
+    @cached_property
+    def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
+        stop = self.analyzer.stop_set if self.analyzer.unigrams else frozenset[str]()
+        if self.hash_bits is not None:
+            hashes = HashedWords(self.hash_bits, stop)
+            return lambda words: map(hashes.__getitem__, words)
+        table = self._columns(stop)
+        return lambda words: map(table.get, words, repeat(UNSEEN))
+
+    @cached_property
+    def _ascii_words(self) -> AsciiWords:
+        columns = self._columns(self.analyzer.stop_set)
+        return AsciiWords(columns, self.hash_bits, self.analyzer.lowercase)
+
+    def _columns(self, stop: frozenset[str]) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words or ())} | dict.fromkeys(stop, STOP)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The cached functions and tables are left out, and are quickly made again.
+        parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
+        return Vocabulary, (*parts, self._facts())
+
+    def _facts(self) -> dict[str, Any] | None:
+        return None if self.selection is None else dict(_plain_facts(self.selection))
+
+
+def _check_words(words: Iterable[str]) -> tuple[str, ...]:
+    first: dict[str, int] = {}
+    for position, word in enumerate(words):
+        if not isinstance(word, str) or not word:
+            raise VocabularyError(
+                f"each word must be a non-empty str, got type={type(word).__name__} "
+                f"position={position}"
+            )
+        if first.setdefault(word, position) != position:
+            raise VocabularyError(
+                f"a word list must have each word once, got position={position} "
+                f"first_position={first[word]}; remove one of them"
+            )
+    if not first:
+        raise VocabularyError("a word list must have at least one word, got words=0")
+    return tuple(first)
+
+
+def _plain_facts(selection: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a copy as it comes back from a file; its first level cannot be changed."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(selection), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise VocabularyError(
+            "selection must be a mapping of plain JSON values, got "
+            f"type={type(selection).__name__} error={type(error).__name__}; "
+            "convert what is not plain first"
+        ) from error
+    if not plain:
+        raise VocabularyError(
+            "selection must say how the words were selected, got selection={}; "
+            "pass what the private selection says of itself"
+        )
+    return MappingProxyType(plain)
+
+
+def _check_bits(bits: int) -> None:
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MAX_HASH_BITS:
+        raise InvalidSettingError(
+            f"bits must be a whole number from 1 to {MAX_HASH_BITS}, got bits={bits!r}; "
+            "18 gives 262144 columns"
+        )

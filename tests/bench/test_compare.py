@@ -1,0 +1,354 @@
+"""The comparison with other libraries: who takes part, what is stored, and what is said of it."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import compare, contenders, entrants, tables
+from bench.__main__ import main
+from bench.compare import COMPARE, comparison, held_out_every
+from bench.compare_plot import frontier
+from bench.data import planted_counts, quality
+from bench.entrants import ENTRANTS, NOT_INSTALLABLE, Entrant, missing
+from bench.kinds import Case
+from bench.measure import Harness
+from bench.sittings import add_measurements, lacking, merged
+from tests.bench.test_bench import planted_corpus
+
+SMALL = {
+    "n_features": 30,
+    "n_components": 3,
+    "alpha_0": 1.0,
+    "topic_concentration": 0.2,
+    "mean_length": 40,
+    "documents": 200,
+}
+QUICKEST = "vowpal-wabbit-1"
+
+
+# Who takes part
+
+
+@pytest.mark.parametrize("label", ENTRANTS)
+def test_every_contender_gives_proper_topics(label: str) -> None:
+    train, held_out, truth = planted_counts(SMALL, 0)
+    entrant = ENTRANTS[label]
+    contender = entrant.make(3, 0, **entrant.options)
+    components, alpha = contender.fit(contender.load(train))
+    assert components.shape == (3, 30)
+    assert alpha.shape == (3,)
+    assert np.all(components >= 0)
+    assert np.all(alpha > 0)
+    assert components.sum(axis=1) == pytest.approx(1)
+    judged = quality(train, held_out, components, alpha, truth)
+    # Five steps or fewer over 200 documents are not enough for one pass of variational Bayes. The
+    # others were at 0.35 or below for ten seeds; topics without a relation are at 1.
+    if not label.endswith("-1") and not label.startswith("vowpal"):
+        assert judged["l1_error"] < 0.6
+        assert judged["perplexity"] < judged["unigram_perplexity"]
+
+
+def test_vowpal_wabbit_learns_the_planted_topics() -> None:
+    # Nothing is random here: one answer, with an error of 0.045.
+    train, held_out, truth = planted_counts({**SMALL, "n_features": 60, "documents": 2000}, 0)
+    contender = contenders.vowpal_wabbit(3, 0, passes=50)
+    components, alpha = contender.fit(contender.load(train))
+    judged = quality(train, held_out, components, alpha, truth)
+    assert judged["l1_error"] < 0.1
+    assert judged["perplexity"] < 0.8 * judged["unigram_perplexity"]
+
+
+def test_topics_of_vowpal_wabbit_are_those_it_writes_itself(tmp_path: Path) -> None:
+    import vowpalwabbit
+
+    train, _, _ = planted_counts(SMALL, 0)
+    contender = contenders.vowpal_wabbit(3, 0)
+    held = contender.load(train)
+    path = tmp_path / "counts"
+    path.write_bytes((Path(held[0].name) / "counts").read_bytes())
+    components, _ = contender.fit(held)
+    options = ["--quiet", "--lda", "3", "--lda_D", "200", *contenders.VW_STEPS, "-b", "5"]
+    written = tmp_path / "model"
+    vowpalwabbit.Workspace(
+        arg_list=[*options, "--data", str(path), "--readable_model", str(written)]
+    ).finish()
+    lines = [line.split() for line in written.read_text().splitlines()]
+    numbers = [line[1:] for line in lines if len(line) == 4 and line[0].isdigit()]
+    theirs = np.array(numbers, dtype=float)[:30].T
+    # Six digits are written.
+    expected = theirs / theirs.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(components, expected, rtol=1e-4)
+
+
+def test_words_that_no_document_has_are_no_trouble() -> None:
+    train, _, _ = planted_counts(SMALL, 0)
+    kept = train.word_ids < 20
+    rows = np.repeat(np.arange(len(train)), np.diff(train.row_pointers))[kept]
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(train)))])
+    counts = entrants.PlainCounts(train.counts[kept], train.word_ids[kept], pointers, 30)
+    for label in ("tomotopy-200", "vowpal-wabbit-1", "gensim-1", "scikit-learn-1"):
+        contender = ENTRANTS[label].make(3, 0, **ENTRANTS[label].options)
+        components, _ = contender.fit(contender.load(counts))
+        assert components.shape == (3, 30)
+        assert components[:, :20].sum() > components[:, 20:].sum()
+
+
+def test_counts_are_loaded_without_a_copy_where_the_type_allows_it() -> None:
+    train, _, _ = planted_counts(SMALL, 0)
+    same, narrow = (contenders.sparse_rows(train, dtype) for dtype in (None, "int32"))
+    assert np.shares_memory(same.data, train.counts)
+    assert np.shares_memory(narrow.indices, train.word_ids)
+    assert narrow.data.dtype == np.int32
+    assert (same != train.to_csr()).nnz == (narrow != train.to_csr()).nnz == 0
+
+
+def test_a_contender_that_is_not_there_is_named_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    absent = Entrant("nobody", contenders.gensim, {}, "no_such_module", "no-such-package")
+    monkeypatch.setitem(ENTRANTS, "nobody", absent)
+    message = missing("nobody")
+    assert (
+        message == "no-such-package is not installed and not measured: pip install no-such-package"
+    )
+    assert missing("gensim-1") is None
+    assert "not on PyPI" in str(missing("tlda"))
+
+
+# Sittings
+
+
+def test_the_others_are_measured_when_one_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = tables.read_results()
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 300)
+    options = ["--topics", "3", "--quick", "--seeds", "1", "--contender", "tlda"]
+    assert main(["compare", str(corpus), *options, "--contender", QUICKEST]) == 0
+    (stored,) = tmp_path.glob("streamlda-bench-*/compare-planted-3.json")
+    result = json.loads(stored.read_text())
+    assert [run["case"] for run in result["runs"]] == [QUICKEST]
+    measured = result["runs"][0]["measured"]
+    assert measured["documents"] == 270
+    assert 1 < measured["perplexity"] < 400
+    assert 20e6 < measured["start_rss_bytes"] < measured["peak_rss_bytes"] < 1e9
+    assert result["missing"] == {"tlda": NOT_INSTALLABLE["tlda"]}
+    printed = capsys.readouterr()
+    assert "not on PyPI" in printed.err
+    assert f"| {QUICKEST} | 1 |" in printed.out
+    assert "tlda: tensorly's" in printed.out
+    assert str(tmp_path) not in stored.read_text()
+    assert tables.read_results() == before
+
+
+def test_sittings_add_to_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 300)
+    scenario = comparison("planted", 3, 300)
+    saved: list[dict] = []
+
+    def sit(stored: dict | None, labels: list[str], n: int, **options: object) -> dict:
+        # A new harness knows nothing of earlier measurements, as in a new process.
+        return add_measurements(
+            Harness(corpus, quick=True, held_out_every=10),
+            scenario,
+            stored,
+            labels,
+            dict.fromkeys(ENTRANTS, n),
+            lambda result: saved.append(json.loads(json.dumps(result))),
+            missing={},
+            **options,  # type: ignore[arg-type]
+        )
+
+    sit(None, [QUICKEST], 1)
+    first = saved[-1]
+    sit(first, [QUICKEST], 2)
+    second = saved[-1]
+    assert [run["repeat"] for run in second["runs"]] == [0, 1]
+    assert second["runs"][0] == first["runs"][0]
+    sit(second, ["vowpal-wabbit-10"], 1, minutes=0)
+    assert saved[-1]["runs"] == second["runs"]
+    sit(second, [QUICKEST], 1, fresh=True)
+    assert [run["repeat"] for run in saved[-1]["runs"]] == [0]
+    assert saved[-1]["runs"][0]["measured"] != first["runs"][0]["measured"]  # times differ
+
+
+HEADER = {
+    "scenario": "compare-arxiv-50",
+    "quick": False,
+    "date": "2026-01-02",
+    "machine": {
+        **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"},
+        "thread_settings": {},
+    },
+    "versions": {
+        **{"streamlda": "0.1.0", "python": "3.11.7", "numpy": "2.1", "numba": "0.61"},
+        **{"gensim": "4.4", "scikit-learn": "1.9", "tomotopy": "0.14", "vowpalwabbit": "9.11"},
+        "commit": "abc",
+    },
+    "corpus": {"name": "arxiv.jsonl.gz", "documents": 200_000, "sha256": "0" * 64, "bytes": 1},
+}
+
+
+def case(label: str, **parameters: object) -> Case:
+    return Case(label, "compare", {"contender": label, **parameters})
+
+
+def test_runs_with_other_parameters_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    old = merged(None, HEADER, [case("a", sweeps=8), case("b")], False)
+    old["runs"] = [{"case": name, "repeat": 0} for name in ("a", "b")]
+    new = merged(old, {**HEADER, "date": "2026-01-03"}, [case("a", sweeps=9), case("b")], False)
+    assert [run["case"] for run in new["runs"]] == ["b"]
+    assert new["cases"]["a"]["parameters"]["sweeps"] == 9
+    assert new["date"] == "2026-01-03"
+    assert "a: stored runs are measured anew" in capsys.readouterr().err
+    todo = [(c.label, n) for c, n in lacking(new, [case("a"), case("b")], {"a": 2, "b": 2})]
+    assert todo == [("a", 0), ("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"machine": {**HEADER["machine"], "cores": 4}}, "one cores, got stored=2 now=4"),
+        ({"versions": {**HEADER["versions"], "tomotopy": "0.15"}}, "one version of tomotopy, got"),
+        ({"quick": True}, "one quick, got stored=False now=True"),
+        ({"corpus": {**HEADER["corpus"], "sha256": "1"}}, "one corpus"),
+    ],
+)
+def test_sittings_of_other_machines_or_documents_do_not_mix(
+    changed: dict[str, object], message: str
+) -> None:
+    stored = merged(None, HEADER, [case("a")], False)
+    with pytest.raises(SystemExit, match=message):
+        merged(stored, {**HEADER, **changed}, [case("a")], False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "compare-kos-20"], "python -m bench compare CORPUS"),
+        (["compare", "no such file", "--topics", "3"], "corpus=no such file"),
+    ],
+)
+def test_a_comparison_that_cannot_be_says_why(arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        main(arguments)
+
+
+def test_numbers_below_one_are_refused(tmp_path: Path) -> None:
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 10)
+    for options in (["--topics", "0"], ["--topics", "3", "--seeds", "0"]):
+        with pytest.raises(SystemExit, match="must be at least 1"):
+            main(["compare", str(corpus), *options])
+
+
+def test_small_corpora_hold_more_out() -> None:
+    assert [held_out_every(n) for n in (3430, 18_846, 200_000)] == [10, 10, 40]
+
+
+# What is said
+
+
+def made_up(scenario: str, values: dict[str, tuple[float, float, float]], **header: object) -> dict:
+    """Results with seconds, perplexity and NPMI of each contender, for three seeds."""
+    result = merged(None, {**HEADER, "scenario": scenario, **header}, [], False)
+    for label, (seconds, perplexity, npmi) in values.items():
+        result["cases"][label] = {"task": "compare", "parameters": {"n_components": 50}}
+        for repeat, factor in enumerate((0.99, 1.0, 1.02)):
+            measured = {"fit_seconds": seconds * factor, "cpu_seconds": seconds, "npmi": npmi}
+            measured |= {"perplexity": perplexity * factor, "diversity": 0.7}
+            measured |= {"unigram_perplexity": 2900.0, "load_seconds": 1.0, "documents": 195_000}
+            measured |= {"start_rss_bytes": 1e8, "rss_before_bytes": 2e8}
+            measured["peak_rss_bytes"] = 4e8 if label.startswith("streamlda") else 3e8 + seconds
+            run = {"case": label, "repeat": repeat, "date": "2026-01-02", "commit": "abc"}
+            result["runs"].append({**run, "measured": measured})
+    return result
+
+
+ARXIV = {
+    "streamlda-spectral": (2.0, 1650.0, 0.15),
+    "streamlda-default": (4.0, 1380.0, 0.18),
+    "streamlda-more": (16.0, 1330.0, 0.19),
+    "tomotopy-200": (170.0, 1282.0, 0.185),
+    "gensim-1": (50.0, 2992.0, 0.1),
+    "gensim-10": (500.0, 1300.0, 0.1),
+    "scikit-learn-1": (39.0, 1709.0, 0.12),
+}
+
+
+def test_targets_are_judged() -> None:
+    page = tables.scenario_block(
+        "compare-arxiv-50", {"compare-arxiv-50": made_up("compare-arxiv-50", ARXIV)}
+    )
+    for row in (
+        "perplexity of streamlda-spectral / tomotopy-200 | 1.287 | - |",
+        "perplexity of streamlda-default / tomotopy-200 | 1.076 | <= 1.080 (met) |",
+        "times as fast: streamlda-default, than tomotopy-200 | 42.5 | >= 40.0 (met) |",
+        "perplexity of streamlda-more / tomotopy-200 | 1.037 | <= 1.030 (**missed**) |",
+        "times as fast: streamlda-more, than tomotopy-200 | 10.6 | >= 8.0 (met) |",
+        "perplexity of streamlda-default / gensim-1 | 0.461 | <= 1.000 (met) |",
+        "perplexity of streamlda-default / gensim-10 | 1.062 | <= 1.000 (**missed**) |",
+        "perplexity of streamlda-default / scikit-learn-10 | not measured yet | <= 1.000 |",
+        "times as fast: streamlda-default, than gensim-1 | 12.5 | >= 20.0 (**missed**) |",
+        "times as fast: streamlda-default, than scikit-learn-1 | 9.8 | >= 10.0 (**missed**) |",
+        "NPMI of streamlda-default, asked for that of tomotopy-200 | 0.180 | >= 0.185 (**miss",
+        "NPMI of streamlda-more, asked for that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
+        "diversity of streamlda-default | 0.70 | >= 0.60 (met) |",
+        "peak memory of streamlda-default / scikit-learn-1 | 1.33 | <= 1.00 (**missed**) |",
+    ):
+        assert row in page
+    assert "| tomotopy-200 | 3 | 170.0 (168.3 to 173.4) | 170.0 | 1.0 | 300 | 100 | 100 |" in page
+    assert "Without topics the perplexity is 2,900." in page
+    assert "Ratios are of different" not in page
+
+
+def test_nothing_is_judged_that_was_not_asked() -> None:
+    result = made_up("compare-mine-7", ARXIV)
+    found = compare.figures(result)
+    judged = {figure.name for figure in found if figure.met is not None}
+    assert not any("times as fast" in name or "memory" in name for name in judged)
+    assert compare.figures(made_up("compare-mine-7", {}))[0].measured == "not measured yet"
+
+
+def test_days_and_commits_that_differ_are_named() -> None:
+    result = made_up("compare-kos-20", ARXIV)
+    result["runs"][-1] |= {"date": "2026-01-09", "commit": "def"}
+    page = compare.notes(result)
+    assert "Ratios are of different days" in page
+    assert "scikit-learn-1: 2026-01-02, 2026-01-09" in page
+    assert "different commits of this project" in page
+
+
+def test_the_page_of_a_newcomer_shows_all_corpora_and_what_was_missed() -> None:
+    kos = {"name": "kos.jsonl.gz", "documents": 3430, "sha256": "2" * 64, "bytes": 1}
+    results = {
+        "compare-arxiv-50": made_up("compare-arxiv-50", ARXIV),
+        "compare-kos-20": made_up(
+            "compare-kos-20", {"tomotopy-200": (6.0, 1720.0, 0.2)}, corpus=kos
+        ),
+    }
+    page = tables.block("compare", results)
+    header = "| contender | arxiv, 200,000 documents, K = 50 | kos, 3,430 documents, K = 50 |"
+    assert header in page
+    assert "| gensim-1 | 50.0 s, perplexity 2,992, NPMI 0.100 | - |" in page
+    assert "| tomotopy-200 | 170.0 s, perplexity 1,282, NPMI 0.185 | 6.0 s, perplexity" in page
+    assert "**Missed** (`compare-arxiv-50`): perplexity of streamlda-more" in page
+    assert "tomotopy 0.14" in page
+    assert tables.block("compare", {}) == "Not measured yet.\n"
+
+
+def test_the_frontier_has_what_nothing_is_faster_and_better_than() -> None:
+    points = [(2.0, 9.0), (1.0, 10.0), (3.0, 9.5), (4.0, 7.0), (4.0, 8.0)]
+    assert frontier(points) == [(1.0, 10.0), (2.0, 9.0), (4.0, 7.0)]
+
+
+def test_time_and_perplexity_are_drawn(tmp_path: Path) -> None:
+    tables.plot({s.id: made_up(s.id, ARXIV) for s in COMPARE}, tmp_path)
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    empty = tmp_path / "empty"
+    tables.plot({COMPARE[0].id: made_up(COMPARE[0].id, {})}, empty)
+    assert not (empty / "compare.png").exists()

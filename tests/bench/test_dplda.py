@@ -1,0 +1,179 @@
+"""Every private contender runs on one small corpus, and the figures of DP-LDA are those of runs."""
+
+import time
+
+import numpy as np
+import pytest
+
+from bench import dplda
+from bench.dplda import (
+    DPLDA,
+    RIVALS,
+    UNNOISED,
+    VI_UNNOISED,
+    cases_2,
+    cases_3,
+    cases_4,
+    details_2,
+    details_3,
+    details_4,
+    figures_2,
+    figures_3,
+    figures_4,
+)
+from bench.dplda_tasks import spaced
+from bench.private import mark
+from bench.private_contenders import (
+    CONTENDERS,
+    ENGINE,
+    NOT_PROVEN,
+    PRIVATE,
+    WA16,
+    filled,
+    halved,
+)
+from bench.scenarios import BY_ID
+from bench.tasks import TASKS, Meter
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.privacy.accounting import mu_of
+from tests.papers.corpora import planted
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return planted(3000, d=30, k=3, alpha_0=0.3)[1]
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 10.0])
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_contender_returns_k_topics_whatever_the_noise_hides(documents, name, epsilon):
+    if "accounting" in name:
+        epsilon = min(epsilon, 2.0)
+    topics, alpha = CONTENDERS[name].fit(documents, 3, 0.3, epsilon, 1e-4, 0)
+    assert topics.shape == (3, 30)
+    np.testing.assert_allclose(topics.sum(axis=1), 1)
+    assert topics.min() >= 0
+    assert alpha.shape == (3,)
+    assert alpha.min() > 0
+
+
+def test_algorithm_3_finds_topics_of_many_words_through_a_public_map():
+    """Above 1024 words the engine sees pairs through a random map, and so must this contender."""
+    truth, many = planted(8000, d=1100, k=3, concentration=0.01)
+    topics, _ = CONTENDERS[WA16].fit(many, 3, 0.5, 12.0, 1e-4, 0)
+    assert matched_l1_error(truth.components, topics).mean < 0.8
+
+
+def test_claims_are_those_of_the_configurations():
+    claims = {name: contender.claim for name, contender in CONTENDERS.items()}
+    for number in "234":
+        assert claims[f"DP-LDA {number}"] == NOT_PROVEN
+    assert claims["DP-LDA 1"] == claims[ENGINE] == PRIVATE
+    assert not {UNNOISED, VI_UNNOISED} & set(RIVALS)
+
+
+def test_halves_of_a_budget_make_up_the_whole():
+    parts = [mu_of(epsilon, 1e-5) ** 2 for epsilon in halved(1.0, 1e-5)]
+    assert sum(parts) == pytest.approx(mu_of(1.0, 1e-5) ** 2, rel=1e-6)
+
+
+def test_topics_that_are_missing_are_the_background():
+    topics, alpha = filled(np.eye(2)[:1], np.array([0.4]), np.array([0.5, 0.5]), 3, 0.9)
+    np.testing.assert_array_equal(topics, [[1, 0], [0.5, 0.5], [0.5, 0.5]])
+    np.testing.assert_allclose(alpha, [0.4, 0.3, 0.3])
+
+
+def test_spaced_documents_keep_their_counts(documents):
+    assert spaced(documents, 10**6) is documents
+    chosen = spaced(documents, 7)
+    rows = documents.to_csr()[np.linspace(0, 2999, 7).astype(int)]
+    np.testing.assert_array_equal(chosen.to_csr().toarray(), rows.toarray())
+
+
+def ran(scenario_id, cases, value, repeats=2):
+    """Return a result in which case i, repeat r measures value(label, i, r, name)."""
+    runs = [
+        {"case": case.label, "repeat": r, "measured": value(case.parameters, r)}
+        for r in range(repeats)
+        for case in cases
+    ]
+    listed = {case.label: {"task": case.task, "parameters": case.parameters} for case in cases}
+    return {"scenario": scenario_id, "cases": listed, "runs": runs}
+
+
+def by_epsilon(good, bad):
+    def value(parameters, repeat):
+        level = good if parameters["contender"] == ENGINE else bad
+        errors = {mark(epsilon): level / epsilon for epsilon in parameters["epsilons"]}
+        return {**errors, "frequencies": 2000.0}
+
+    return value
+
+
+@pytest.mark.parametrize(("good", "met"), [(0.01, True), (0.9, False)])
+def test_figures_tell_whether_the_engine_is_before_every_configuration(good, met):
+    two = ran("dplda-figure-2", cases_2(False, ()), by_epsilon(good, 0.5))
+    three = ran("dplda-figure-3", cases_3(False, ()), by_epsilon(good, 0.5), repeats=1)
+    for found in (figures_2(two), figures_3(three)):
+        judged = [figure for figure in found if figure.met is not None]
+        assert judged
+        assert all(figure.met is met for figure in judged)
+    ordered = [figure for figure in figures_2(two) if "before 3 and 4" in figure.name]
+    assert {figure.measured for figure in ordered} == {"none"}  # ties are not ahead
+    for details, result in ((details_2, two), (details_3, three)):
+        page = details(result)
+        assert all(f"| {name} |" in page for name in result_contenders(result))
+        assert "not proven private" in page
+
+
+def test_plots_have_a_panel_a_setting(tmp_path):
+    two = ran("dplda-figure-2", cases_2(True, ()), by_epsilon(0.1, 0.5))
+    three = ran("dplda-figure-3", cases_3(True, ()), by_epsilon(0.1, 0.5), repeats=1)
+    dplda.plot({"dplda-figure-2": two, "dplda-figure-3": three}, tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["dplda-figure-2.png", "dplda-figure-3.png"]
+
+
+def result_contenders(result):
+    return {case["parameters"]["contender"] for case in result["cases"].values()}
+
+
+def test_figure_4_counts_bounds_that_are_left(tmp_path):
+    def value(parameters, repeat):
+        left = float(parameters["n_components"] == 5)
+        return {
+            **{"sigma_k": 0.1, "gamma_s": 0.2},
+            **{"released sigma_k": 0.05, "released gamma_s": left},
+        }
+
+    result = ran("dplda-figure-4", cases_4(False, ()), value)
+    found = {figure.name: figure.measured for figure in figures_4(result)}
+    runs = len(result["runs"])
+    assert found["released sigma_k above 0"] == f"{runs} of {runs} runs"
+    assert found["released gamma_s above 0"] == f"{runs // 5} of {runs} runs"
+    assert "| 1.00e-01 | 5.00e-02 | 2.00e-01 |" in details_4(result)
+    dplda.plot({"dplda-figure-4": result}, tmp_path)
+    assert (tmp_path / "dplda-figure-4.png").stat().st_size > 1000
+
+
+def test_tasks_measure_what_the_figures_read(tmp_path):
+    for scenario in DPLDA:
+        assert BY_ID[scenario.id] is scenario
+        assert all(case.task in TASKS for case in scenario.cases(True, ()))
+    small = {"documents": 2000, "n_features": 20, "n_components": 3}
+    for case in (cases_2(True, ())[0], cases_4(True, ())[0]):
+        measured = TASKS[case.task](Meter(time.monotonic()), {**case.parameters, **small}, {}, 0)
+        wanted = [mark(e) for e in case.parameters.get("epsilons", [])] or dplda.QUANTITIES
+        assert all(np.isfinite(measured[name]) for name in wanted)
+    rows = planted(900, d=40, k=3)[1]
+    arrays = {"n_features": np.array(40)}
+    for part in ("train", "held_out"):
+        names = ("counts", "word_ids", "row_pointers")
+        arrays |= {f"{part}.{name}": getattr(rows, name) for name in names}
+    path = tmp_path / "counts.npz"
+    np.savez(path, **arrays)
+    case = cases_3(True, ())[0]
+    parameters = {**case.parameters, "documents": 600, "n_components": 3, "epsilons": [5.0]}
+    measured = TASKS[case.task](Meter(time.monotonic()), parameters, {"counts": str(path)}, 0)
+    assert 1 < measured[mark(5.0)] < 50
+    assert measured["frequencies"] < 40

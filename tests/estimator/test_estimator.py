@@ -1,0 +1,310 @@
+"""StreamLDA as scikit-learn sees it, and as a user does."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import sklearn.utils.estimator_checks as checks
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+import streamlda
+import streamlda.errors
+from streamlda import StreamLDA
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.simulate import PlantedLDA
+
+FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
+NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
+FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return PlantedLDA(4, 120, seed=5, topic_concentration=0.1)
+
+
+@pytest.fixture(scope="module")
+def X(planted):
+    planted.seek(0)
+    return planted.documents(4000).to_csr()
+
+
+@pytest.fixture(scope="module")
+def fitted(X):
+    return StreamLDA(4, random_state=0).fit(X)
+
+
+# scikit-learn feeds its checks with fractional numbers and fewer words than the default K, and
+# skips the array API check where the environment does not switch that on.
+@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
+@pytest.mark.parametrize("n_components", [1, 2, 10])
+def test_estimator_passes_all_checks_of_scikit_learn(n_components):
+    results = checks.check_estimator(StreamLDA(n_components), on_skip=None, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
+    assert failed == {}
+    assert skipped <= {"check_array_api_input"}
+    assert len(results) > 40
+
+
+# The core of it: rows are few, so rounds must be short, and rounds of few rows say little.
+@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_estimator_passes_all_checks_of_scikit_learn_with_online_solvers(solver):
+    lda = StreamLDA(2, solver=solver, n_restarts=2, n_iterations=2)
+    results = checks.check_estimator(lda, on_skip=None, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed == {}
+    assert len(results) > 40
+
+
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_online_solvers_find_planted_topics_and_go_on_from_a_pickle(X, planted, solver):
+    options = {"documents_per_round": 100, "n_restarts": 5, "n_iterations": 4}
+    lda = StreamLDA(4, solver=solver, warmup_documents=300, random_state=0, **options)
+    lda.partial_fit(X[:1500])
+    copy = pickle.loads(pickle.dumps(lda))
+    for fitted in (lda, copy):
+        fitted.partial_fit(X[1500:])
+    np.testing.assert_array_equal(lda.components_, copy.components_)
+    assert lda.n_components_ == 4
+    assert matched_l1_error(planted.components, lda.components_).mean < 0.3
+    assert lda.to_model().settings["solver"] == solver
+
+
+def test_online_solver_that_was_cut_short_has_fewer_topics(X):
+    lda = StreamLDA(4, solver="online-power", documents_per_round=300, n_iterations=4)
+    lda.fit(X[:2000])
+    assert lda.n_components_ == lda.transform(X[:5]).shape[1] == 2
+    assert lda.diagnostics_["topic_supported"].count(False) >= 1
+    assert any("documents_missing=4000" in text for text in lda.diagnostics_["warnings"])
+
+
+def test_solver_and_its_numbers_reach_a_private_fit():
+    X = PlantedLDA(3, 60, seed=0).documents(20_000).to_csr()
+    private = {"epsilon": 4.0, "delta": 1e-6, "random_state": 0}
+    lda = StreamLDA(3, solver="simultaneous", n_iterations=4, **private).fit(X)
+    assert lda.to_model().settings["solver"] == "simultaneous"
+    assert lda.to_model().settings["n_iterations"] == 4
+    assert lda.privacy_["statement"] == "private"
+
+
+# Their output checks fit a data frame and transform an array.
+@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, NAMELESS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.check_set_output_transform,
+        checks.check_set_output_transform_pandas,
+        checks.check_set_output_transform_polars,
+        checks.check_global_output_transform_pandas,
+        checks.check_global_set_output_transform_polars,
+        checks.check_n_features_in,
+        checks.check_n_features_in_after_fitting,
+        checks.check_estimators_partial_fit_n_features,
+        checks.check_get_feature_names_out_error,
+        checks.check_transformer_get_feature_names_out,
+        checks.check_transformer_get_feature_names_out_pandas,
+        checks.check_dataframe_column_names_consistency,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_estimator_passes_feature_name_and_output_checks(check):
+    check("StreamLDA", StreamLDA(2))
+
+
+def test_fit_recovers_planted_topics(fitted, planted):
+    assert matched_l1_error(planted.components, fitted.components_).mean < 0.12
+    assert fitted.components_.shape == (4, 120)
+    np.testing.assert_allclose(fitted.components_.sum(axis=1), 1.0, rtol=1e-12)
+    assert fitted.alpha_0_ == pytest.approx(1.0)
+    assert np.all(np.diff(fitted.alpha_) <= 0)
+    assert fitted.diagnostics_["warnings"] == []
+
+
+def test_auto_alpha_0_finds_the_planted_value():
+    planted = PlantedLDA(3, 60, alpha_0=3.0, seed=2, topic_concentration=0.2)
+    fitted = StreamLDA(3, alpha_0="auto", random_state=0).fit(planted.documents(30_000).to_csr())
+    assert fitted.alpha_0_ == pytest.approx(3.0, rel=0.15)
+
+
+@pytest.mark.parametrize("container", [sp.csr_matrix, sp.csr_array, sp.csc_array, sp.coo_array])
+def test_fit_takes_sparse_and_dense_alike(X, container):
+    dense = StreamLDA(3, random_state=0).fit(X.toarray()[:500])
+    sparse = StreamLDA(3, random_state=0).fit(container(X[:500]))
+    np.testing.assert_array_equal(dense.components_, sparse.components_)
+
+
+def test_partial_fit_equals_fit_however_the_stream_is_cut(X):
+    whole = StreamLDA(4, warmup_documents=300, random_state=0).fit(X)
+    parts = StreamLDA(4, warmup_documents=300, random_state=0)
+    for rows in np.split(np.arange(X.shape[0]), [1, 7, 299, 301, 1500, 1501, 2800]):
+        parts.partial_fit(X[rows])
+    np.testing.assert_allclose(parts.components_, whole.components_, rtol=1e-6, atol=1e-9)
+    assert parts.documents_seen_ == whole.documents_seen_ == X.shape[0]
+
+
+def test_partial_fit_keeps_nothing_of_the_callers_arrays(X):
+    expected = StreamLDA(4, random_state=0).fit(X[:1000]).components_
+    lda = StreamLDA(4, random_state=0)
+    for start in (0, 500):
+        part = X[start : start + 500].copy()
+        lda.partial_fit(part)
+        part.data[:] = 1.0
+        part.indices[:] = 0
+    np.testing.assert_allclose(lda.components_, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_partial_fit_goes_on_after_the_topics_were_read(X):
+    lda = StreamLDA(4, random_state=0).partial_fit(X[:1000])
+    before = lda.components_.copy()
+    lda.partial_fit(X[1000:])
+    assert not np.array_equal(before, lda.components_)
+    assert lda.documents_seen_ == X.shape[0]
+
+
+def test_transform_leaves_the_model_unchanged_and_prefers_the_true_topic(fitted, planted):
+    before = pickle.dumps(fitted)
+    counts = np.zeros((4, 120))
+    for row, topic in enumerate(planted.components):
+        counts[row, np.argsort(-topic)[:10]] = 8
+    theta = fitted.transform(counts)
+    assert pickle.dumps(fitted) == before
+    assert sorted(theta.argmax(axis=1)) == [0, 1, 2, 3]
+    assert theta.max(axis=1).min() > 0.8
+
+
+def test_pickle_resumes_learning_bit_for_bit(X):
+    lda = StreamLDA(4, warmup_documents=300, random_state=0).partial_fit(X[:2000])
+    copy = pickle.loads(pickle.dumps(lda))
+    lda.partial_fit(X[2000:])
+    copy.partial_fit(X[2000:])
+    np.testing.assert_array_equal(lda.components_, copy.components_)
+
+
+def test_perplexity_beats_unigram_and_score_agrees(fitted, planted):
+    planted.seek(10_000)
+    held_out = planted.documents(500).to_csr()
+    uniform = StreamLDA(1, random_state=0).fit(held_out)
+    assert fitted.perplexity(held_out) < 0.9 * uniform.perplexity(held_out)
+    assert fitted.score(held_out) < 0
+
+
+def test_names_of_words_come_from_data_frames_or_the_caller(X):
+    names = [f"word{i}" for i in range(X.shape[1])]
+    frame = pd.DataFrame(X[:300].toarray(), columns=names)
+    lda = StreamLDA(2, random_state=0).fit(frame)
+    named = StreamLDA(2, random_state=0).fit(X[:300])
+    assert lda.top_words(3) == named.top_words(3, names)
+    assert lda.get_feature_names_out().tolist() == ["streamlda0", "streamlda1"]
+
+
+def test_save_and_load_keep_what_was_learned(fitted, tmp_path):
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
+    fitted.save(tmp_path / "model", names=words)
+    model = streamlda.load(tmp_path / "model")
+    np.testing.assert_array_equal(model.components, fitted.components_)
+    assert model.vocabulary.words == tuple(words)
+    assert model.privacy == {"statement": "not private"}
+    assert model.settings["n_components"] == 4
+
+
+def test_a_loaded_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, tmp_path):
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
+    fitted.save(tmp_path / "model", names=words)
+    model = streamlda.load(tmp_path / "model")
+    np.testing.assert_array_equal(model.transform(X[:20]), fitted.transform(X[:20]))
+    counts = np.zeros((3, 120))
+    counts[0, [0, 5]] = 2, 1
+    texts = [f"{words[0]} {words[5]} {words[0]} unknown", "unknown", ""]
+    np.testing.assert_array_equal(model.transform(texts), model.transform(counts))
+    np.testing.assert_allclose(model.transform(texts)[1], model.alpha / model.alpha_0)
+    with pytest.raises(streamlda.errors.VocabularyError, match="got a model of matrices"):
+        fitted.to_model().transform(texts)
+    with pytest.raises(ValueError, match="119"):
+        model.transform(np.ones((2, 119)))
+
+
+def test_works_at_the_end_of_a_pipeline():
+    texts = ["cat dog cat mouse", "stock bond fund stock", "dog cat fox dog"] * 20
+    pipe = make_pipeline(CountVectorizer(), StreamLDA(2, random_state=0)).fit(texts)
+    assert pipe.transform(texts).shape == (60, 2)
+
+
+def test_unfitted_estimator_says_so():
+    lda = StreamLDA()
+    assert not hasattr(lda, "components_")
+    for call in (lda.transform, lda.score, lda.perplexity):
+        with pytest.raises(NotFittedError):
+            call(np.ones((2, 3)))
+    for call in (lda.top_words, lda.to_model):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_clone_keeps_parameters_and_forgets_documents(fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "components_")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rule"),
+    [
+        ({"n_components": 0}, "n_components must be >= 1"),
+        ({"alpha_0": 0.0}, "alpha_0 must be > 0"),
+        ({"alpha_0": float("nan")}, "alpha_0 must be > 0"),
+        ({"alpha_0": "automatic"}, "alpha_0 must be a number or 'auto'"),
+        ({"solver": "gibbs"}, "solver must be"),
+        ({"solver": "noisy-power"}, "solver must be"),
+        ({"documents_per_round": 0}, "documents_per_round must be >= 1"),
+        ({"n_restarts": 0, "solver": "online-power"}, "n_restarts must be >= 1"),
+        ({"n_iterations": 0, "solver": "simultaneous"}, "n_iterations must be >= 1"),
+        (
+            {"documents_per_round": 9, "epsilon": 1.0, "delta": 1e-6},
+            "rounds of a private fit must be shares of its window",
+        ),
+        ({"solver": "online-power", "epsilon": 1.0, "delta": 1e-6}, "solver must be"),
+        ({"warmup_documents": 0}, "warmup_documents must be >= 1"),
+        ({"oversampling": -1}, "oversampling must be >= 0"),
+        ({"random_state": -1}, "seed must lie in"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(X, parameters, rule):
+    with pytest.raises(ValueError, match=rule):
+        StreamLDA(**parameters).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("bad", "rule"),
+    [
+        (np.array([[1.0, -1.0], [2.0, 3.0]]), "Negative values in data"),
+        (np.array([[1.0, np.nan], [2.0, 3.0]]), "NaN"),
+        (np.array([[1.0, np.inf], [2.0, 3.0]]), "infinity"),
+        (np.array([[1.0, 1e12], [2.0, 3.0]]), "at most 2147483648 tokens"),
+        (np.array([[1.0, 1.0], [2.0, 0.0]]), "at least 2 documents of at least 3 tokens"),
+    ],
+)
+def test_bad_counts_are_refused_by_rule(bad, rule):
+    with pytest.raises(ValueError, match=rule):
+        StreamLDA(1).fit(bad)
+
+
+def test_fractional_counts_are_warned_about(X):
+    with pytest.warns(UserWarning, match="whole numbers of tokens"):
+        StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
+
+
+def test_more_topics_than_words_are_warned_about():
+    X = np.random.default_rng(0).integers(1, 9, (50, 3))
+    with pytest.warns(UserWarning, match="at least as many words as topics"):
+        lda = StreamLDA(5, random_state=0).fit(X)
+    assert not any(lda.diagnostics_["topic_supported"][3:])
+    np.testing.assert_allclose(lda.components_[-1], lda.background_)

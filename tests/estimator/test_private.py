@@ -1,0 +1,389 @@
+"""The private estimator: what it publishes, what it keeps to itself, what it refuses.
+
+Fits that must succeed have ample documents at epsilon = 10. Of 900 fits like those here (1,000 to
+3,000 rows, users, prefix mode, public bounds) with secure noise none failed or warned: a false
+alarm of a fit has a probability below 0.4 % with a confidence of 95 %.
+"""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.utils.estimator_checks as checks
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import streamlda
+from streamlda import StreamLDA
+from streamlda.documents import DocumentBatch
+from streamlda.errors import (
+    BudgetExceededError,
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    LedgerError,
+)
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.ledger.ledger import LedgerReader
+from streamlda.privacy.noise import SeededNoise
+from streamlda.privacy.statement import check_statement
+from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.settings import PrivateSettings
+from streamlda.simulate import PlantedLDA
+
+BUDGET = {"epsilon": 10.0, "delta": 1e-6}
+FEW_TOPICS = "ignore:. of 3 topics stand above the noise:UserWarning"
+EVERY = {
+    **BUDGET,
+    "documents_per_snapshot": 500,
+    "privacy_unit": "user",
+    "documents_per_user": 2,
+    "neighboring_relation": "replace-one",
+    "mode": "prefix",
+    "snapshots": 4,
+    "clipping": ClipBounds(0.5, 0.2, 2.0, "fixed"),
+    "ledger": "ledger",
+    "stream": "mine",
+    "noise_in_state": True,
+}
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return PlantedLDA(3, 40, seed=4, topic_concentration=0.1)
+
+
+@pytest.fixture(scope="module")
+def X(planted):
+    planted.seek(0)
+    return planted.documents(3000).to_csr()
+
+
+def private(**changes):
+    return StreamLDA(3, random_state=0, **{**BUDGET, **changes})
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    """Noise that can be drawn again: equal fits give equal topics."""
+    monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(1)))
+
+
+def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):
+    lda = private().fit(X)
+    assert matched_l1_error(planted.components, lda.components_).mean < 0.12
+    assert lda.n_components_ == 3
+    assert lda.documents_seen_ == 3000
+    assert lda.alpha_.shape == (3,)
+    check_statement(lda.privacy_)
+    said = lda.privacy_
+    assert (said["statement"], said["epsilon"], said["delta"]) == ("private", 10.0, 1e-6)
+    assert (said["ledger"], said["vocabulary"]) == ("in memory", "columns of a matrix: public")
+    assert said["cohort"] == {"first": 0, "last": 2999}
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(40)]
+    lda.save(tmp_path / "model", names=words)
+    model = streamlda.load(tmp_path / "model")
+    assert model.privacy == said
+    assert model.vocabulary.words == tuple(words)
+    assert model.settings["solver"] == "whitened-tensor"
+    np.testing.assert_array_equal(model.transform(X[:9]), lda.transform(X[:9]))
+    assert lda.perplexity(X) < 40
+
+
+def test_the_topics_are_those_of_the_private_learner(X, seeded):
+    lda = private(alpha_0="auto", neighboring_relation="replace-one", noise_in_state=True).fit(X)
+    settings = PrivateSettings(
+        n_components=3,
+        n_features=40,
+        documents_per_snapshot=3000,
+        alpha_0=None,
+        neighboring_relation="replace-one",
+        noise_in_state=True,
+        **BUDGET,
+    )
+    learner = PrivateLearner(settings, Releaser(SeededNoise(1)), vocabulary="public")
+    learner.add(DocumentBatch.from_matrix(X))
+    np.testing.assert_array_equal(lda.components_, learner.snapshot().components)
+    assert lda.privacy_ == {"statement": "not private (seeded)"}
+
+
+def test_the_seed_of_the_public_map_seeds_no_noise(X):
+    first, second = private().fit(X), private().fit(X)
+    assert not np.array_equal(first.components_, second.components_)
+    assert "noise" not in {name.rsplit("_", 1)[-1] for name in first.get_params()}
+
+
+@pytest.mark.filterwarnings(FEW_TOPICS)
+@pytest.mark.parametrize("kind", ["window", "prefix", "user"])
+def test_partial_fit_equals_one_call_however_rows_are_cut(X, seeded, kind):
+    changes = {
+        "window": {},
+        "prefix": {"mode": "prefix", "snapshots": 2},
+        "user": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2, "epsilon": 11.0},
+    }[kind]
+    users = [f"u{i % 900}" for i in range(3000)] if kind == "user" else None
+    whole = private(documents_per_snapshot=1500, **changes).fit(X, users=users)
+    parts = private(documents_per_snapshot=1500, **changes)
+    for rows in np.split(np.arange(3000), [1, 7, 1499, 1500, 2100]):
+        own = None if users is None else [users[i] for i in rows]
+        parts.partial_fit(X[rows], users=own)
+    np.testing.assert_array_equal(whole.components_, parts.components_)
+    assert parts.documents_seen_ == (3000 if kind == "prefix" else 1500)
+
+
+def test_before_the_first_window_is_full_it_says_what_is_missing(X):
+    lda = private(documents_per_snapshot=1000)
+    assert not hasattr(lda, "components_")
+    for start, stop, missing in ((0, 10, 990), (10, 400, 600), (400, 999, 1)):
+        lda.partial_fit(X[start:stop])
+        assert not hasattr(lda, "components_")
+        assert not hasattr(lda, "privacy_")
+        with pytest.raises(NotFittedError, match=rf"places_missing={missing} .*further rows"):
+            lda.transform(X[:5])
+        with pytest.raises(InsufficientDataError, match=f"places_missing={missing} "):
+            _ = lda.alpha_
+        with pytest.raises(AttributeError, match=f"places_missing={missing} "):
+            lda.to_model()
+    lda.partial_fit(X[999:1000])
+    first = lda.components_
+    lda.partial_fit(X[1000:1900])
+    assert lda.components_ is first
+    lda.partial_fit(X[1900:2000])
+    assert lda.privacy_["cohort"] == {"first": 1000, "last": 1999}
+
+
+def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
+    lda = private(documents_per_snapshot=1000).partial_fit(X[:1000])
+    published = pickle.dumps(lda)
+    lda.partial_fit(X[1000:1700])
+    assert pickle.dumps(lda) == published
+    raw, _ = lda._private._learner.engine.state()
+    assert raw["sums/pair"].any()
+    assert pickle.dumps(lda) == published
+    for again in (pickle.loads(published), copy.copy(lda), copy.deepcopy(lda)):
+        np.testing.assert_array_equal(again.transform(X[:5]), lda.transform(X[:5]))
+        assert again.privacy_ == lda.privacy_
+        assert again.to_model().privacy == lda.privacy_
+        with pytest.raises(InvalidSettingError, match="keeps the published model only"):
+            again.partial_fit(X[:5])
+        assert again.fit(X).documents_seen_ == 1000
+    assert "sums" not in repr(lda)
+    assert {name for name in vars(lda) if not name.startswith("_")} == {
+        *lda.get_params(),
+        "n_features_in_",
+    }
+
+
+def test_a_pickle_from_before_the_first_snapshot_holds_nothing(X):
+    lda = private(documents_per_snapshot=1000).partial_fit(X[:100])
+    before = pickle.dumps(lda)
+    assert pickle.dumps(lda.partial_fit(X[100:900])) == before
+    again = pickle.loads(before)
+    with pytest.raises(NotFittedError, match="a copy from before it"):
+        again.transform(X[:5])
+
+
+def test_fit_of_all_rows_keeps_no_sums_and_ends(X):
+    lda = private().fit(X)
+    assert lda._private is None
+    lda.set_params(documents_per_snapshot=500)
+    with pytest.raises(InvalidSettingError, match="has ended"):
+        lda.partial_fit(X)
+
+
+def test_blank_rows_take_places_and_users_need_names(X, seeded):
+    blanks = X.toarray()
+    blanks[::3] = 0
+    assert private().fit(blanks).documents_seen_ == 3000
+    by_user = private(privacy_unit="user", documents_per_user=1)
+    with pytest.raises(InvalidSettingError, match=r"users must be given.*users=False"):
+        by_user.fit(X)
+    with pytest.raises(InvalidDocumentsError, match="n_users=2 n_samples=3000"):
+        by_user.fit(X, users=["a", "b"])
+    with pytest.raises(InvalidDocumentsError, match="a user must be str, bytes or None"):
+        by_user.fit(X, users=range(3000))
+    lda = by_user.fit(X, users=np.array([f"u{i}" for i in range(3000)]))
+    assert not hasattr(by_user, "_engine")
+    assert lda.documents_seen_ == 3000
+    with pytest.raises(InvalidSettingError, match=r"privacy_unit='document' users=True"):
+        private().fit(X, users=["a"] * 3000)
+
+
+def test_a_ledger_remembers_across_fits(X, tmp_path):
+    path = tmp_path / "ledger"
+    lda = private(ledger=path, stream="one").fit(X[:1000])
+    reader = LedgerReader(path)
+    assert reader.generation == 4
+    assert lda.privacy_["ledger"] == reader.ledger_id
+    # Free again, and it refuses the same rows under the same name before it reads them.
+    with pytest.raises(LedgerError, match="must not be in two releases"):
+        private(ledger=str(path), stream="one").fit(X[:1000])
+    again = private(ledger=path, stream="one", documents_per_snapshot=1000)
+    with pytest.raises(LedgerError, match="must not be in two releases"):
+        again.partial_fit(X[:5])
+    assert LedgerReader(path).generation == 4
+    other = private(ledger=path, stream="two", documents_per_snapshot=1000)
+    other.partial_fit(X[1000:1500])
+    private(ledger=path, stream="three").fit(X[:1000])
+    other.partial_fit(X[1500:2000])
+    assert LedgerReader(path).generation == 12
+    assert other.privacy_["cohort"] == {"first": 0, "last": 999}
+    with pytest.raises(LedgerError, match="keeps the terms"):
+        private(ledger=path, stream="four", epsilon=2.0).fit(X[:1000])
+
+
+def test_users_spend_until_the_ledger_says_no(X, tmp_path):
+    user = {"privacy_unit": "user", "documents_per_user": 1, "ledger": tmp_path / "ledger"}
+    users = [f"u{i}" for i in range(1500)]
+    private(stream="one", **user).fit(X[:1500], users=users)
+    with pytest.raises(BudgetExceededError, match="must fit into the privacy budget"):
+        private(stream="two", **user).fit(X[1500:], users=users)
+
+
+def test_without_a_ledger_nothing_is_remembered_and_the_statement_says_so(X):
+    lda = private()
+    assert lda.fit(X).privacy_["ledger"] == lda.fit(X).privacy_["ledger"] == "in memory"
+
+
+def test_fewer_topics_are_published_and_warned_about(X):
+    with pytest.warns(UserWarning, match=r"of 12 topics stand above .* larger epsilon") as caught:
+        lda = StreamLDA(12, random_state=0, epsilon=1.0, delta=1e-6).fit(X)
+    assert len(caught) == 1
+    assert lda.n_components_ < 12
+    assert lda.transform(X[:4]).shape == (4, lda.n_components_)
+    assert len(lda.get_feature_names_out()) == lda.n_components_
+
+
+def test_a_window_of_nothing_but_noise_is_refused_by_fit_and_warned_about_by_partial_fit(
+    monkeypatch,
+):
+    # Of blank rows only the noise is left; with this seed it leaves no document.
+    monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(3)))
+    blanks = np.zeros((1000, 40))
+    with pytest.raises(InsufficientDataError, match=r"more documents than its noise hides"):
+        private().fit(blanks)
+    lda = private(documents_per_snapshot=1000)
+    with pytest.warns(UserWarning, match=r"a window gave no snapshot: .* than its noise hides"):
+        lda.partial_fit(blanks)
+    assert not hasattr(lda, "components_")
+
+
+def test_fit_wants_a_whole_window(X):
+    with pytest.raises(InsufficientDataError, match=r"places=1000 documents_per_snapshot=2000"):
+        private(documents_per_snapshot=2000).fit(X[:1000])
+    # The last stage is more than half full.
+    assert private(documents_per_snapshot=3100).fit(X).documents_seen_ == 3000
+
+
+def test_rows_behind_the_last_snapshot_are_refused(X):
+    lda = private(documents_per_snapshot=1000, mode="prefix", snapshots=1).partial_fit(X[:1000])
+    with pytest.raises(InvalidSettingError, match=r"after the last snapshot.*snapshots=1"):
+        lda.partial_fit(X[1000:1001])
+
+
+def test_it_goes_on_as_it_began(X):
+    lda = private(documents_per_snapshot=1000).partial_fit(X[:300])
+    with pytest.raises(InvalidSettingError, match="parameters must stay"):
+        lda.set_params(delta=1e-5).partial_fit(X[300:])
+    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=None private=True"):
+        lda.set_params(epsilon=None, delta=None, documents_per_snapshot=None).partial_fit(X[300:])
+    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=1.0 private=False"):
+        lda.fit(X).set_params(epsilon=1.0).partial_fit(X)
+    assert not hasattr(lda, "_private")
+    lda.set_params(**BUDGET).fit(X)
+    assert not hasattr(lda, "_engine")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rule"),
+    [
+        ({"delta": None}, "must have epsilon and delta, got epsilon=10.0 delta=None"),
+        ({"epsilon": None}, "must come with epsilon, got epsilon=None and delta"),
+        ({"epsilon": None, "delta": None, "ledger": "x"}, "epsilon=None and ledger"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 1.5}, "delta"),
+        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be >= 100"),
+        ({"privacy_unit": "word"}, "privacy_unit must be"),
+        ({"privacy_unit": "user"}, "users must be given|documents_per_user must be"),
+        ({"neighboring_relation": "both"}, "both"),
+        ({"mode": "sometimes"}, "mode window or prefix"),
+        ({"clipping": "never"}, "clipping must be"),
+        ({"solver": "gibbs"}, "solver must be"),
+        ({"alpha_0": 0.0}, "alpha_0 must be > 0"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(X, parameters, rule):
+    lda = private(**parameters)
+    with pytest.raises(ValueError, match=rule):
+        lda.fit(X)
+    assert not hasattr(lda, "components_")
+    assert not hasattr(lda, "_private")
+
+
+def test_partial_fit_needs_to_know_the_window(X):
+    with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
+        private().partial_fit(X)
+
+
+def test_users_without_epsilon_are_refused(X):
+    with pytest.raises(InvalidSettingError, match="epsilon=None and users"):
+        StreamLDA(2).fit(X, users=["a"] * 3000)
+
+
+def test_fractional_counts_are_refused(X):
+    for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
+        with pytest.raises(InvalidDocumentsError, match="whole numbers of tokens"):
+            call(X * 0.5)
+
+
+def test_names_of_columns_are_kept_as_public(X):
+    names = [f"word{i}" for i in range(40)]
+    frame = pd.DataFrame(X.toarray(), columns=names)
+    lda = private().fit(frame)
+    assert set(lda.top_words(3)[0]) <= set(names)
+    assert lda.to_model().vocabulary.words == tuple(names)
+
+
+@pytest.mark.parametrize("parameters", [BUDGET, EVERY], ids=["budget", "every"])
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.check_no_attributes_set_in_init,
+        checks.check_get_params_invariance,
+        checks.check_set_params,
+        checks.check_estimator_cloneable,
+        checks.check_estimator_repr,
+        checks.check_estimator_tags_renamed,
+        checks.check_estimators_unfitted,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check, parameters):
+    check("StreamLDA", StreamLDA(2, **parameters))
+
+
+def test_clone_keeps_every_parameter_and_forgets_what_was_learned(X):
+    lda = StreamLDA(3, **EVERY)
+    again = clone(lda)
+    assert again.get_params() == lda.get_params()
+    assert all(again.get_params()[name] == value for name, value in EVERY.items())
+    fitted = clone(private().fit(X))
+    assert not hasattr(fitted, "_private")
+    other = StreamLDA().set_params(**EVERY)
+    assert other.get_params() == replace_components(lda.get_params())
+
+
+def replace_components(parameters):
+    return {**parameters, "n_components": 10}
+
+
+def test_public_bounds_are_used(X):
+    bounds = ClipBounds(0.6, 0.3, 3.0, "fixed")
+    lda = private(clipping=bounds).fit(X)
+    said = lda.privacy_["clip_bounds"]
+    assert said["pair"] == {"l2_clip_norm": 0.3, "source": "fixed"}
+    assert private(clipping=replace(bounds)).get_params()["clipping"] == bounds

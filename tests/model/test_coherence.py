@@ -1,0 +1,199 @@
+"""NPMI coherence: its kernel against loops, its numbers against gensim."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.kernels.cooccurrence import count_windows
+from streamlda.model.coherence import NpmiCounter
+from streamlda.model.evaluation import top_words
+from streamlda.simulate import PlantedLDA
+from tests import oracle_text
+
+pytestmark = pytest.mark.kernels
+
+TOPICS = [[0, 1, 2], [2, 3, 5]]
+
+
+def documents_of(kind):
+    rng = np.random.default_rng(0)
+    return {
+        "random": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 40, 60)],
+        "no documents": [],
+        "empty": [[], []],
+        "one word": [[2]],
+        "repeated word": [[2] * 30, [0, 2] * 20],
+        "three tokens": [[0, 1, 2]],
+        "unwatched": [[7, -1, 8, 2**31 - 1, -5] * 5],
+        "100,000 tokens": [rng.integers(-1, 9, 100_000).tolist()],
+    }[kind]
+
+
+KINDS = [
+    "random",
+    "no documents",
+    "empty",
+    "one word",
+    "repeated word",
+    "three tokens",
+    "unwatched",
+    "100,000 tokens",
+]
+
+
+def packed(documents):
+    tokens = np.array(list(itertools.chain(*documents)), dtype=np.int32)
+    return tokens, np.cumsum([0, *map(len, documents)])
+
+
+@pytest.mark.parametrize("window", [1, 2, 10, 2**62])
+@pytest.mark.parametrize("kind", KINDS)
+def test_count_windows_equals_oracle(kind, window):
+    documents = documents_of(kind)
+    occurrences, pairs, windows = oracle_text.count_windows(documents, TOPICS, window)
+    slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
+    slot_of_place = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
+    pointers, places = np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
+    for function in (count_windows, getattr(count_windows, "py_func", count_windows)):
+        since, counted = np.full(5, -1), np.zeros(5, dtype=np.int64)
+        halves = np.zeros((6, 3), dtype=np.int64)
+        found = function(
+            *packed(documents),
+            window,
+            slot_of_word,
+            slot_of_place,
+            pointers,
+            places,
+            since,
+            counted,
+            halves,
+        )
+        assert found == windows
+        assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
+        assert np.all(since == -1)
+        for k, i, j in itertools.product(range(2), range(3), range(3)):
+            both = halves[3 * k + i, j] + halves[3 * k + j, i]
+            assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
+
+
+@pytest.fixture(scope="module")
+def gensim():
+    """Return gensim, whose own modules may warn while they are imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import gensim.corpora
+        import gensim.models
+    return gensim
+
+
+def gensim_npmi(gensim, documents, top, window=None):
+    texts = [[f"w{token}" for token in document] for document in documents]
+    model = gensim.models.CoherenceModel(
+        topics=[[f"w{word}" for word in row] for row in top],
+        texts=texts,
+        dictionary=gensim.corpora.Dictionary(texts),
+        coherence="c_npmi",
+        window_size=window,
+        topn=top.shape[1],
+        processes=1,
+    )
+    return model.get_coherence_per_topic(), model.get_coherence()
+
+
+def simulated(n_documents=250, mean_length=35):
+    """Return documents with repeats, an empty and a short one, and top words that occur."""
+    planted = PlantedLDA(6, 120, mean_length=mean_length, seed=1)
+    drawn = planted.draw(n_documents)
+    documents = [part.tolist() for part in np.split(drawn.token_ids, drawn.offsets[1:-1])]
+    documents += [[], documents[0][:4], documents[1][:10], documents[2][:11]]
+    return documents, top_words(planted.components, 10)
+
+
+def test_npmi_equals_gensim(gensim):
+    documents, top = simulated()
+    topics, mean = gensim_npmi(gensim, documents, top)
+    counter = NpmiCounter(top)
+    counter.add(*packed(documents))
+    found = counter.result()
+    np.testing.assert_allclose(found.per_topic, topics, rtol=0, atol=1e-9)
+    assert found.mean == pytest.approx(mean, abs=1e-9)
+    assert np.ptp(found.per_topic) > 0.01
+
+
+def test_npmi_equals_gensim_when_most_words_are_outside_the_vocabulary(gensim):
+    documents, top = simulated()
+    topics, _ = gensim_npmi(gensim, documents, top)
+    counter = NpmiCounter(top)
+    tokens, offsets = packed(documents)
+    counter.add(np.where(np.isin(tokens, top), tokens, -1), offsets)
+    np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
+
+
+def test_npmi_of_whole_documents_equals_gensim_with_an_endless_window(gensim):
+    documents, top = simulated()
+    topics, _ = gensim_npmi(gensim, documents, top, window=10_000)
+    rows = [np.bincount(np.array(document, dtype=int), minlength=120) for document in documents]
+    ordered, counted = NpmiCounter(top, window=None), NpmiCounter(top, window=None)
+    ordered.add(*packed(documents))
+    counted.add_batch(DocumentBatch.from_matrix(np.array(rows)))
+    assert counted.result().windows == len(documents)
+    for counter in (ordered, counted):
+        np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
+
+
+def test_stream_equals_batch_of_npmi():
+    documents, top = simulated()
+    whole, parts = NpmiCounter(top), NpmiCounter(top)
+    whole.add(*packed(documents))
+    for start in range(0, len(documents), 37):
+        parts.add(*packed(documents[start : start + 37]))
+    assert parts.result().mean == whole.result().mean
+    assert parts.result().windows == whole.result().windows
+
+
+def test_gensim_windows_lose_a_repeated_word_and_plain_windows_do_not():
+    document = [0, 4, 0, 4, 4, 4]
+    kept = oracle_text.plain_windows([document], [0], 3)[0]
+    counted = oracle_text.count_windows([document], [[0, 1]], 3)[0][0]
+    assert (kept, counted) == (3, 1)
+
+
+def test_npmi_matches_a_value_worked_out_by_hand():
+    # Windows {0, 1}, {0}, {1}, {}: p(0) = p(1) = 1/2, p(0, 1) = 1/4, so PMI is 0.
+    counter = NpmiCounter([[0, 1]])
+    counter.add(*packed([[0, 1], [0], [1], [5]]))
+    assert counter.result().mean == pytest.approx(0.0, abs=1e-9)
+    counter.add(*packed([[0, 1], [0, 1]]))
+    # Now p(0) = p(1) = 4/6 and p(0, 1) = 3/6.
+    assert counter.result().mean == pytest.approx(math.log(9 / 8) / math.log(2), abs=1e-9)
+
+
+def test_npmi_of_an_unseen_word_is_the_lowest():
+    counter = NpmiCounter([[0, 1, 2]])
+    counter.add(*packed([[0, 1], [0], [1], [5]]))
+    assert counter.result().per_topic[0] == pytest.approx(-2 / 3, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("top", "window"),
+    [([0, 1], 10), ([[0]], 10), ([[0.5, 1.0]], 10), ([[0, 0]], 10), ([[-1, 0]], 10), ([[0, 1]], 0)],
+)
+def test_npmi_refuses_settings(top, window):
+    with pytest.raises(InvalidSettingError, match="got"):
+        NpmiCounter(top, window=window)
+
+
+def test_npmi_refuses_input():
+    counter = NpmiCounter([[0, 1]])
+    with pytest.raises(InsufficientDataError, match="windows=0"):
+        counter.result()
+    for offsets in ([], [0, 2], [1, 3], [0, 3, 2, 3]):
+        with pytest.raises(InvalidDocumentsError, match="offsets must rise"):
+            counter.add(np.zeros(3, dtype=np.int32), np.array(offsets, dtype=np.int64))
+    with pytest.raises(InvalidSettingError, match="window=None"):
+        counter.add_batch(DocumentBatch.from_matrix(np.ones((2, 3))))

@@ -1,0 +1,217 @@
+"""Fold-in: against its slow twin, row by row, and against the proportions drawn from."""
+
+import numba
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.kernels.inference import fold_in, word_probabilities
+from streamlda.model.inference import smoothed, topic_proportions
+from streamlda.simulate import PlantedLDA
+from tests import oracle_text
+
+pytestmark = pytest.mark.kernels
+
+
+def plain(kernel):
+    """Return the uncompiled kernel; with the compiler switched off it is one already."""
+    return getattr(kernel, "py_func", kernel)
+
+
+def make_topics(n_components, n_features, seed=0):
+    rng = np.random.default_rng(seed)
+    components = rng.dirichlet(np.full(n_features, 0.3), size=n_components)
+    return components, rng.uniform(0.05, 1.5, n_components)
+
+
+def make_batch(kind, n_features, seed=1):
+    rng = np.random.default_rng(seed)
+    if kind == "random":
+        return DocumentBatch.from_matrix(rng.poisson(0.4, (30, n_features)))
+    rows = {
+        "no documents": np.zeros((0, n_features), dtype=int),
+        "empty": np.zeros((2, n_features), dtype=int),
+        "one word": np.eye(1, n_features, 3, dtype=int),
+        "repeated word": 50 * np.eye(1, n_features, 3, dtype=int),
+        "three tokens": np.eye(1, n_features, 2, dtype=int) + 2 * np.eye(1, n_features, dtype=int),
+        "100,000 tokens": rng.multinomial(100_000, np.full(n_features, 1 / n_features))[None],
+    }
+    return DocumentBatch.from_matrix(rows[kind])
+
+
+KINDS = [
+    "random",
+    "no documents",
+    "empty",
+    "one word",
+    "repeated word",
+    "three tokens",
+    "100,000 tokens",
+]
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 4, 9])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fold_in_equals_oracle(kind, n_components):
+    components, alpha = make_topics(n_components, 20)
+    batch = make_batch(kind, 20)
+    words = np.ascontiguousarray(components.T)
+    arguments = (batch.counts, batch.word_ids, batch.row_pointers, words, alpha, 12, 1e-6)
+    expected = np.reshape(
+        oracle_text.fold_in(*(getattr(a, "tolist", lambda a=a: a)() for a in arguments)),
+        (len(batch), n_components),
+    )
+    compiled, interpreted = np.empty_like(expected), np.empty_like(expected)
+    fold_in(*arguments, compiled)
+    plain(fold_in)(*arguments, interpreted)
+    np.testing.assert_allclose(compiled, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(interpreted, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_word_probabilities_equals_oracle(kind):
+    components, alpha = make_topics(5, 20)
+    batch = make_batch(kind, 20)
+    theta = np.random.default_rng(2).dirichlet(alpha, size=len(batch))
+    words = np.ascontiguousarray(components.T)
+    arguments = (batch.word_ids, batch.row_pointers, words, theta)
+    expected = oracle_text.word_probabilities(*(a.tolist() for a in arguments))
+    for function in (word_probabilities, plain(word_probabilities)):
+        found = np.empty(len(batch.counts))
+        function(*arguments, found)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_proportions_solve_the_fixed_point_equation():
+    components, alpha = make_topics(6, 25)
+    batch = make_batch("random", 25)
+    theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
+    counts = batch.to_csr().toarray()
+    share = theta[:, :, None] * components
+    share /= share.sum(axis=1, keepdims=True)
+    gamma = alpha + np.einsum("nw,nkw->nk", counts, share)
+    np.testing.assert_allclose(theta, gamma / gamma.sum(axis=1, keepdims=True), atol=1e-9)
+
+
+def test_proportions_are_the_optimum_of_the_stated_objective():
+    components, alpha = make_topics(4, 25)
+    batch = make_batch("random", 25)
+    counts = batch.to_csr().toarray()
+
+    def objective(theta):
+        return np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
+
+    theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
+    rng = np.random.default_rng(3)
+    for concentration in (5.0, 500.0):
+        for _ in range(50):
+            other = np.array([rng.dirichlet(concentration * row + 1e-3) for row in theta])
+            other = (other + 1e-9) / (other + 1e-9).sum(axis=1, keepdims=True)
+            assert np.all(objective(other) <= objective(theta) + 1e-9)
+
+
+def test_rows_sum_to_one_and_nothing_is_changed():
+    components, alpha = make_topics(7, 40)
+    batch = make_batch("random", 40)
+    before = components.copy(), alpha.copy(), batch.counts.copy(), batch.word_ids.copy()
+    theta = topic_proportions(batch, components, alpha)
+    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=0, atol=1e-14)
+    assert np.all(theta > 0)
+    after = components, alpha, batch.counts, batch.word_ids
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_rows_do_not_depend_on_neighbours_order_or_threads():
+    planted = PlantedLDA(8, 300, mean_length=40, seed=5)
+    batch = planted.documents(60)
+    whole = topic_proportions(batch, planted.components, planted.alpha)
+    for n in (0, 17, 59):
+        alone = topic_proportions(batch.rows(n, n + 1), planted.components, planted.alpha)
+        assert np.array_equal(alone[0], whole[n])
+    backwards = DocumentBatch.from_matrix(batch.to_csr()[::-1])
+    turned = topic_proportions(backwards, planted.components, planted.alpha)
+    assert np.array_equal(turned[::-1], whole)
+    threads = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
+    finally:
+        numba.set_num_threads(threads)
+
+
+def test_proportions_come_near_the_true_ones_on_long_documents():
+    planted = PlantedLDA(5, 400, alpha_0=2.0, mean_length=4000, seed=6)
+    truth = planted.draw(40).proportions
+    planted.seek(0)
+    theta = topic_proportions(planted.documents(40), planted.components, planted.alpha)
+    error = np.abs(theta - truth).sum(axis=1).mean()
+    assert error < 0.06
+    assert np.abs(theta - np.roll(truth, 1, axis=0)).sum(axis=1).mean() > 10 * error
+
+
+def test_empty_document_gets_the_prior_mean():
+    components, alpha = make_topics(4, 10)
+    theta = topic_proportions(make_batch("empty", 10), components, alpha)
+    np.testing.assert_allclose(theta, np.tile(alpha / alpha.sum(), (2, 1)), rtol=1e-15)
+
+
+def test_word_without_any_topic_is_ignored():
+    components, alpha = make_topics(4, 10)
+    components[:, 7] = 0.0
+    components[1, 3] = 0.0
+    rows = np.zeros((3, 10), dtype=int)
+    rows[0, [1, 3]] = 2, 5
+    rows[1, [1, 3, 7]] = 2, 5, 30
+    rows[2, 7] = 9
+    theta = topic_proportions(
+        DocumentBatch.from_matrix(rows), components, alpha, max_iterations=5000, tolerance=1e-13
+    )
+    np.testing.assert_allclose(theta[1], theta[0], atol=1e-9)
+    np.testing.assert_allclose(theta[2], alpha / alpha.sum(), atol=1e-12)
+
+
+def test_topics_of_vanishing_probability_stay_finite():
+    components = np.full((3, 4), 1e-300)
+    components[:, 0] = 1.0
+    theta = topic_proportions(
+        DocumentBatch.from_matrix(np.full((1, 4), 1000)), components, np.full(3, 1e-3)
+    )
+    assert np.all(np.isfinite(theta))
+
+
+def test_smoothed_mixes_with_the_background():
+    components, _ = make_topics(3, 6)
+    components[0, 2] = 0.0
+    background = np.full(6, 1 / 6)
+    mixed = smoothed(components, background, 0.25)
+    np.testing.assert_allclose(mixed, 0.75 * components + 0.25 / 6)
+    assert mixed.min() > 0
+    assert components[0, 2] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"alpha": [0.5, 0.0]}, "alpha must be"),
+        ({"alpha": [0.5, np.nan]}, "alpha must be"),
+        ({"alpha": [[0.5, 0.5]]}, "alpha must be"),
+        ({"alpha": [0.5, 0.5, 0.5]}, "one row for each number in alpha"),
+        ({"components": np.full((2, 5), 0.2)}, "one column a word"),
+        ({"components": np.full((2, 6), -0.2)}, "finite numbers >= 0"),
+        ({"components": np.full((2, 6), np.nan)}, "finite numbers >= 0"),
+        ({"max_iterations": 0}, "max_iterations=0"),
+        ({"tolerance": -1.0}, r"tolerance=-1\.0"),
+        ({"tolerance": np.nan}, "tolerance=nan"),
+    ],
+)
+def test_topic_proportions_refuses(change, message):
+    arguments = {"components": np.full((2, 6), 1 / 6), "alpha": [0.5, 0.5], **change}
+    with pytest.raises(InvalidSettingError, match=message):
+        topic_proportions(DocumentBatch.from_matrix(np.ones((2, 6))), **arguments)
+
+
+@pytest.mark.parametrize(("length", "weight"), [(6, -0.1), (6, 1.1), (6, np.nan), (5, 0.1)])
+def test_smoothed_refuses(length, weight):
+    with pytest.raises(InvalidSettingError):
+        smoothed(np.full((2, 6), 1 / 6), np.full(length, 1 / length), weight)

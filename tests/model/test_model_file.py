@@ -1,0 +1,371 @@
+"""A topic model refuses what is none, and its file brings back exactly that model."""
+
+import errno
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamlda.model.topic_model
+from streamlda.container import read_arrays, write_arrays
+from streamlda.errors import (
+    InvalidSettingError,
+    ModelFileError,
+    NewerFormatError,
+    StreamLDAError,
+    VocabularyError,
+)
+from streamlda.model.topic_model import FORMAT, TopicModel, current_versions, load
+from streamlda.text.vocabulary import Vocabulary
+
+GOLDEN = Path(__file__).parents[1] / "data" / "topic-model-v1.safetensors"
+WORDS = ("apple", "bread", "größe", "日本")
+METADATA = ("vocabulary", "settings", "diagnostics", "versions", "privacy", "created")
+COUNTS = ("documents_seen", "tokens_seen")
+
+
+#: What models said before there were private ones.
+OLD_PRIVACY = {"statement": "none"}
+
+
+def make_model(**changes: Any) -> TopicModel:
+    values: dict[str, Any] = {
+        "components": np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 0.125, 0.375, 0.5]]),
+        "alpha": np.array([0.75, 0.25]),
+        "background": np.array([0.375, 0.25, 0.25, 0.125]),
+        "vocabulary": Vocabulary.given(WORDS),
+        "settings": {"n_components": 2, "whitening": "streaming"},
+        "diagnostics": {"eigenvalues": [0.5, 0.25], "condition_number": 2.0, "warnings": []},
+        "versions": {"streamlda": "0.1.0", "numpy": "2.4.6", "python": "3.11.7"},
+        "documents_seen": 12,
+        "tokens_seen": 345,
+        "created": "2026-01-02T03:04:05+00:00",
+    }
+    return TopicModel(**{**values, **changes})
+
+
+def assert_same(found: TopicModel, wanted: TopicModel) -> None:
+    for name in ("components", "alpha", "background"):
+        assert getattr(found, name).tobytes() == getattr(wanted, name).tobytes()
+        assert getattr(found, name).shape == getattr(wanted, name).shape
+    for name in METADATA + COUNTS:
+        assert getattr(found, name) == getattr(wanted, name)
+
+
+VOCABULARIES = {
+    "words": Vocabulary.given(WORDS),
+    "hashed": Vocabulary.hashed(2),
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_a_saved_model_comes_back_the_same(tmp_path: Path, kind: str) -> None:
+    model = make_model(vocabulary=VOCABULARIES[kind])
+    model.save(tmp_path / "model")
+    found = load(tmp_path / "model")
+    assert_same(found, model)
+    found.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+
+
+def test_a_model_of_one_word_and_one_topic_comes_back(tmp_path: Path) -> None:
+    one = np.ones(1)
+    model = TopicModel(
+        components=one[None], alpha=one, background=one, vocabulary=Vocabulary.given(["x"])
+    )
+    model.save(tmp_path / "model")
+    assert_same(load(tmp_path / "model"), model)
+
+
+def test_the_committed_file_of_version_1_stays_readable() -> None:
+    model = load(GOLDEN)
+    wanted = make_model(privacy=OLD_PRIVACY)
+    assert_same(model, wanted)
+    assert model.privacy == OLD_PRIVACY
+    assert model.vocabulary is not None
+    assert model.vocabulary.words == WORDS
+    np.testing.assert_array_equal(
+        model.vocabulary.encode(["Größe apple, apple"]).batch.to_csr().toarray(), [[2, 0, 1, 0]]
+    )
+
+
+def test_the_committed_file_is_what_is_written_today(tmp_path: Path) -> None:
+    make_model(privacy=OLD_PRIVACY).save(tmp_path / "model")
+    assert (tmp_path / "model").read_bytes() == GOLDEN.read_bytes()
+
+
+def test_sizes_and_alpha_0() -> None:
+    model = make_model()
+    assert (model.n_components, model.n_features, model.alpha_0) == (2, 4, 1.0)
+    assert "n_components=2, n_features=4" in repr(model)
+
+
+def test_top_words_are_the_most_probable_with_ties_by_id() -> None:
+    assert make_model().top_words(3) == [
+        [("apple", 0.5), ("bread", 0.25), ("größe", 0.25)],
+        [("日本", 0.5), ("größe", 0.375), ("bread", 0.125)],
+    ]
+    assert [len(topic) for topic in make_model().top_words(99)] == [4, 4]
+    assert make_model(vocabulary=None).top_words(1) == [[("0", 0.5)], [("3", 0.5)]]
+    hashed = make_model(vocabulary=Vocabulary.hashed(2))
+    assert hashed.top_words(1) == [[("h0", 0.5)], [("h3", 0.5)]]
+
+
+def test_top_words_equals_a_full_sort() -> None:
+    rng = np.random.default_rng(7)
+    components = rng.integers(1, 6, (5, 40)).astype(float)  # few values: many ties
+    components /= components.sum(axis=1, keepdims=True)
+    model = TopicModel(components=components, alpha=np.ones(5), background=np.full(40, 1 / 40))
+    for n in range(1, 41):
+        for row, topic in zip(components, model.top_words(n), strict=True):
+            wanted = sorted(range(40), key=lambda i: (-row[i], i))[:n]
+            assert topic == [(str(i), row[i]) for i in wanted]
+
+
+def test_a_model_does_not_change_when_the_arrays_of_the_fit_do() -> None:
+    components = np.array([[0.5, 0.5]])
+    model = TopicModel(components=components, alpha=np.ones(1), background=np.full(2, 0.5))
+    components[0, 0] = 9.0
+    assert model.components[0, 0] == 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        model.components[0, 0] = 9.0
+    with pytest.raises(FrozenInstanceError):
+        model.documents_seen = 3  # type: ignore[misc]
+
+
+def test_arrays_that_nobody_writes_are_shared() -> None:
+    components = np.array([[0.5, 0.5]])
+    components.flags.writeable = False
+    model = TopicModel(components=components, alpha=np.ones(1), background=np.full(2, 0.5))
+    assert np.shares_memory(model.components, components)
+
+
+def test_defaults_say_when_and_with_what() -> None:
+    model = TopicModel(components=np.ones((1, 1)), alpha=np.ones(1), background=np.ones(1))
+    assert model.versions == current_versions()
+    assert set(model.versions) >= {"python", "streamlda", "numpy", "numba"}
+    assert model.created.endswith("+00:00")
+    assert model.privacy == {"statement": "not private"}
+
+
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"components": np.ones((2, 4))}, "components must be probabilities.*largest_error=3"),
+    ({"components": np.array([[2, -1, 0, 0], [0, 0, 0, 1.0]])}, "components.*min=-1"),
+    ({"components": np.full((2, 4), np.nan)}, "components must be finite"),
+    ({"components": np.ones(4) / 4}, r"components=\(4,\)"),
+    ({"components": np.ones((0, 4)), "alpha": np.ones(0)}, r"components=\(0, 4\)"),
+    ({"alpha": np.ones(3)}, r"alpha=\(3,\)"),
+    ({"alpha": np.array([1.0, 0.0])}, "alpha must be > 0, got min=0"),
+    ({"alpha": np.array([1.0, np.inf])}, "alpha must be finite"),
+    ({"background": np.ones(4)}, "background must be probabilities"),
+    ({"background": np.ones(3) / 3}, r"background=\(3,\)"),
+    ({"vocabulary": Vocabulary.given(["a"])}, "words=1 columns=4"),
+    ({"vocabulary": Vocabulary.given(["a", "b", "c", "d\n"])}, "line feed, got word_id=3"),
+    ({"settings": {"a": float("inf")}}, "must be plain JSON"),
+    ({"settings": {1: 2}}, "settings must be a mapping with string keys"),
+    ({"diagnostics": []}, "diagnostics must be a mapping"),
+    ({"privacy": {"epsilon": np.float64("nan")}}, "must be plain JSON"),
+    ({"documents_seen": -1}, "documents_seen must be a whole number >= 0"),
+    ({"tokens_seen": True}, "tokens_seen must be a whole number"),
+    ({"tokens_seen": 2.0}, "tokens_seen must be a whole number"),
+    ({"created": "yesterday"}, "created must be a time in ISO 8601"),
+    ({"created": 3}, "created must be a time in ISO 8601"),
+    ({"created": "2026-01-02T03:04:05"}, "created must be in UTC, got offset=None"),
+    ({"created": "2026-01-02T03:04:05+02:00"}, "created must be in UTC, got offset=2:00"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), INVALID)
+def test_what_is_no_model_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((InvalidSettingError, VocabularyError), match=message):
+        make_model(**changes)
+
+
+def test_rows_may_miss_the_sum_by_rounding_only() -> None:
+    components = make_model().components
+    make_model(components=components * (1 + 9e-7))
+    with pytest.raises(InvalidSettingError, match="sum 1"):
+        make_model(components=components * (1 + 2e-6))
+
+
+FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
+    "no alpha": lambda arrays, metadata: arrays.pop("alpha"),
+    "extra array": lambda arrays, metadata: arrays.update(more=np.ones(1)),
+    "float32": lambda arrays, metadata: arrays.update(alpha=np.ones(2, np.float32)),
+    "wrong shape": lambda arrays, metadata: arrays.update(alpha=np.ones(3)),
+    "not positive": lambda arrays, metadata: arrays.update(alpha=np.zeros(2)),
+    "not finite": lambda arrays, metadata: arrays.update(alpha=np.full(2, np.nan)),
+    "not normalized": lambda arrays, metadata: arrays.update(components=np.ones((2, 4))),
+    "no words": lambda arrays, metadata: arrays.pop("words"),
+    "other words": lambda arrays, metadata: arrays.update(words=np.full(1, 97, np.uint8)),
+    "words not UTF-8": lambda arrays, metadata: arrays.update(words=np.full(9, 255, np.uint8)),
+    "words of another dtype": lambda arrays, metadata: arrays.update(words=np.ones(4)),
+    "words of two dimensions": lambda arrays, metadata: arrays.update(
+        words=arrays["words"].reshape(1, -1)
+    ),
+    "words without vocabulary": lambda arrays, metadata: metadata.update(vocabulary=None),
+    "vocabulary a list": lambda arrays, metadata: metadata.update(vocabulary=[]),
+    "vocabulary empty": lambda arrays, metadata: metadata.update(vocabulary={}),
+    "vocabulary of another kind": lambda arrays, metadata: metadata["vocabulary"].update(kind=""),
+    "vocabulary changed": lambda arrays, metadata: metadata["vocabulary"]["analyzer"].update(
+        lowercase=False
+    ),
+    "no created": lambda arrays, metadata: metadata.pop("created"),
+    "extra metadata": lambda arrays, metadata: metadata.update(more=1),
+    "created a number": lambda arrays, metadata: metadata.update(created=1),
+    "settings a list": lambda arrays, metadata: metadata.update(settings=[]),
+    "count a text": lambda arrays, metadata: metadata.update(documents_seen="many"),
+    "count negative": lambda arrays, metadata: metadata.update(tokens_seen=-1),
+}
+
+
+def read_golden() -> tuple[dict[str, Any], dict[str, Any]]:
+    file = read_arrays(GOLDEN, FORMAT, 1)
+    return file.arrays, file.metadata
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path: Path, case: str) -> None:
+    arrays, metadata = read_golden()
+    FORGED[case](arrays, metadata)
+    write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
+    with pytest.raises(ModelFileError, match="must hold a valid model, got error="):
+        load(tmp_path / "model")
+
+
+def test_an_unchanged_copy_is_accepted(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "model", FORMAT, 1, *read_golden())
+    assert_same(load(tmp_path / "model"), make_model(privacy=OLD_PRIVACY))
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch") / "model"
+
+
+def same_json(left: Any, right: Any) -> bool:
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+@pytest.mark.fuzz
+@given(data=st.data())
+def test_forged_metadata_never_crash_the_reader(scratch: Path, data: st.DataObject) -> None:
+    arrays, metadata = read_golden()
+    inside = data.draw(st.sampled_from(["", "vocabulary", "analyzer"]))
+    place = metadata if not inside else metadata["vocabulary"]
+    place = place["analyzer"] if inside == "analyzer" else place
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(plain)
+    write_arrays(scratch, FORMAT, 1, arrays, metadata)
+    try:
+        model = load(scratch)
+    except ModelFileError:
+        return
+    for name in set(metadata) - {"vocabulary"}:
+        assert same_json(getattr(model, name), metadata[name])
+    # A vocabulary is sealed by its fingerprint.
+    wanted = None if metadata["vocabulary"] is None else make_model().vocabulary
+    assert model.vocabulary == wanted
+
+
+@pytest.mark.fuzz
+@given(
+    st.integers(0, GOLDEN.stat().st_size - 1),
+    st.binary(min_size=1, max_size=8),
+    st.sampled_from(["overwrite", "insert", "cut"]),
+)
+def test_a_damaged_model_file_never_gives_another_model(
+    scratch: Path, start: int, content: bytes, how: str
+) -> None:
+    whole = GOLDEN.read_bytes()
+    damaged = {
+        "overwrite": (whole[:start] + content + whole[start + len(content) :])[: len(whole)],
+        "insert": whole[:start] + content + whole[start:],
+        "cut": whole[:start] + whole[start + len(content) :],
+    }[how]
+    scratch.write_bytes(damaged)
+    try:
+        model = load(scratch)
+    except ModelFileError:
+        assert damaged != whole
+        return
+    assert_same(model, make_model(privacy=OLD_PRIVACY))  # other white space in the header, at most
+
+
+def test_a_later_format_is_told_from_a_damaged_file(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "model", FORMAT, 2, {}, {"all": "different"})
+    with pytest.raises(NewerFormatError, match="format_version=2 readable=1"):
+        load(tmp_path / "model")
+
+
+def test_an_error_names_the_file_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(GOLDEN.read_bytes()[:-1])
+    with pytest.raises(ModelFileError, match=r"whole and unaltered.*path='.*model'; restore"):
+        load(tmp_path / "model")
+
+
+SAVE_WITH_LITTLE_ROOM = """
+import resource, sys
+from streamlda.model.topic_model import load
+model = load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+try:
+    model.save(sys.argv[2])
+except OSError as error:
+    print(error.errno, error)
+"""
+
+
+def test_a_save_without_room_keeps_the_model_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    make_model(documents_seen=1).save(path)
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", SAVE_WITH_LITTLE_ROOM, str(GOLDEN), str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(f"{errno.EFBIG} ")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_errors_of_files_are_errors_of_streamlda() -> None:
+    assert issubclass(NewerFormatError, ModelFileError)
+    assert issubclass(ModelFileError, StreamLDAError)
+
+
+def test_a_changed_copy_is_checked_again() -> None:
+    with pytest.raises(InvalidSettingError, match="alpha must be > 0"):
+        replace(make_model(), alpha=np.array([1.0, -1.0]))
+
+
+def test_the_layout_in_the_docstring_names_all_there_is() -> None:
+    arrays, metadata = read_golden()
+    text = streamlda.model.topic_model.__doc__ or ""
+    for name in arrays:
+        assert f"\n{name} " in text
+    for name in metadata:
+        assert f"``{name}``" in text

@@ -1,0 +1,211 @@
+"""Private variational Bayes: it learns, its bound is attained, its price is right, bugs show."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+import scipy.stats
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import digamma
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.papers import dpvi
+from streamlda.papers.dpvi import (
+    DPVISettings,
+    coins,
+    fit,
+    statistic,
+    subsampled_multiplier,
+)
+from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.noise import SecureNoise, SeededNoise
+from streamlda.simulate import PlantedLDA
+from tests.oracle_variational import variational_shares
+
+DELTA = 1e-5
+
+
+def settings(**changes):
+    asked = {"n_components": 3, "epsilon": 1.0, "delta": DELTA, "clip_norm": 20.0, "steps": 1}
+    return DPVISettings(**{**asked, **changes})
+
+
+def documents_of(*rows):
+    return DocumentBatch.from_matrix(np.array(rows, dtype=float))
+
+
+def error(planted, topics):
+    return matched_l1_error(planted.components, topics).mean
+
+
+def test_a_statistic_is_that_of_the_slow_twin_clipped():
+    rng = np.random.default_rng(3)
+    documents = PlantedLDA(3, 25, seed=4).documents(20)
+    dirichlet, alpha = rng.gamma(1.0, size=(25, 3)) + 0.01, np.array([0.2, 0.5, 1.0])
+    words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
+    layout = (documents.counts, documents.word_ids, documents.row_pointers)
+    shares, norms = variational_shares(*layout, words, alpha, 100, 1e-3)
+    assert norms.min() < 30 < norms.max()
+    slow = np.zeros((25, 3))
+    weights = documents.counts * np.repeat(np.minimum(1, 30 / norms), np.diff(layout[2]))
+    np.add.at(slow, documents.word_ids, weights[:, None] * shares)
+    np.testing.assert_allclose(statistic(documents, dirichlet, alpha, 30.0), slow, rtol=1e-5)
+
+
+def test_it_learns_and_noise_costs():
+    planted = PlantedLDA(3, 40, seed=4)
+    documents = planted.documents(5000)
+    errors = []
+    # From other starts it may end in another maximum.
+    same = {"sampling_rate": 1.0, "steps": 10, "clip_norm": 40.0, "seed": 2}
+    for epsilon, delta in ((None, None), (4.0, DELTA), (0.2, DELTA)):
+        asked = settings(epsilon=epsilon, delta=delta, **same)
+        errors.append(error(planted, fit(documents, asked, noise=SeededNoise(1)).components))
+    assert errors[0] < errors[1] < 0.3 < errors[2]
+
+
+@given(st.integers(0, 10**6), st.floats(0.5, 50))
+def test_no_document_moves_the_sum_by_more_than_the_bound(seed, clip_norm):
+    rng = np.random.default_rng(seed)
+    dirichlet, alpha = rng.gamma(0.5, size=(12, 3)) + 1e-3, rng.gamma(1.0, size=3) + 0.01
+    rows = rng.poisson(rng.gamma(0.3, 8, size=(5, 12))).astype(float)
+    rows[:, 0] += 1
+    whole = statistic(documents_of(*rows), dirichlet, alpha, clip_norm)
+    parts = [statistic(documents_of(row), dirichlet, alpha, clip_norm) for row in rows]
+    for part in parts:
+        assert np.linalg.norm(part) <= clip_norm * (1 + 1e-12)
+        assert part.min() >= 0
+    np.testing.assert_allclose(whole, np.sum(parts, axis=0), rtol=1e-12)
+
+
+def test_a_document_of_one_word_attains_the_bound():
+    dirichlet = np.array([[1e4, 1e-3], [1e-3, 1e4]])
+    part = statistic(documents_of([30.0, 0.0]), dirichlet, np.full(2, 0.01), 7.0)
+    assert np.linalg.norm(part) == pytest.approx(7.0, rel=1e-6)
+    free = statistic(documents_of([30.0, 0.0]), dirichlet, np.full(2, 0.01), math.inf)
+    assert np.linalg.norm(free) == pytest.approx(30.0, rel=1e-6)
+
+
+def noise_of(documents, bug=lambda mechanism: None):
+    """Return the noise of one step with all documents, in units of the clip norm."""
+    made = []
+    original = dpvi.JointGaussian
+
+    class Watched(original):
+        def release(self, sums, noise):
+            bug(self)
+            answer = super().release(sums, noise)
+            made.append((answer["statistic"] - sums["statistic"]).ravel())
+            return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dpvi, "JointGaussian", Watched)
+        asked = settings(sampling_rate=1.0, clip_norm=5.0)
+        fit(documents, asked, noise=SeededNoise(7))
+    return made[0] / 5.0
+
+
+def fits_the_scale(noise, scale):
+    """A chi-squared test of variance with a false-alarm rate of 1e-6, two-sided."""
+    statistic_value = np.sum((noise / scale) ** 2)
+    low, high = scipy.stats.chi2.ppf([5e-7, 1 - 5e-7], len(noise))
+    return low < statistic_value < high
+
+
+def test_the_noise_is_as_large_as_the_accounting_says_and_a_planted_bug_shows():
+    documents = PlantedLDA(3, 300, seed=2).documents(50)
+    z = noise_multiplier(1.0, DELTA)
+    assert fits_the_scale(noise_of(documents), z)
+
+    def too_little(mechanism):
+        mechanism.stddevs["statistic"] *= 2 / 3
+
+    assert not fits_the_scale(noise_of(documents, too_little), z)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_without_sampling_the_price_is_the_exact_one(epsilon):
+    exact = noise_multiplier(epsilon, DELTA, 10)
+    assert exact * 0.999 < subsampled_multiplier(epsilon, DELTA, 1.0, 10) < exact * 1.002
+
+
+def test_with_sampling_the_moments_accountant_agrees_from_above():
+    z = subsampled_multiplier(1.0, DELTA, 0.1, 50)
+    accountant = RdpAccountant()
+    sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(z))
+    accountant.compose(sampled, 50)
+    assert 1.0 < accountant.get_epsilon(DELTA) < 1.25
+
+
+def test_coins_are_right_and_differ():
+    drawn = coins(200_000, 0.1, SecureNoise())
+    # False-alarm rate 1e-6.
+    low, high = scipy.stats.binom.ppf([5e-7, 1 - 5e-7], 200_000, 0.1)
+    assert low <= drawn.sum() <= high
+    assert not low <= 200_000 * 0.11 <= high
+    assert (coins(1000, 0.5, SecureNoise()) != coins(1000, 0.5, SecureNoise())).any()
+    assert coins(5, 1.0, SecureNoise()).all()
+
+
+def test_statements():
+    documents = PlantedLDA(3, 20, seed=0).documents(30)
+    secure = fit(documents, settings())
+    assert secure.private
+    assert secure.statement.startswith("private: epsilon 1, delta 1e-05 for each document")
+    seeded = fit(documents, settings(), noise=SeededNoise(0))
+    assert not seeded.private
+    assert seeded.statement.startswith("not private: the noise was seeded")
+    free = fit(documents, settings(epsilon=None, delta=None))
+    assert free.statement.startswith("not private: no noise")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_components": 0}, "n_components=0"),
+        ({"steps": 0}, "steps=0"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0"),
+        ({"clip_norm": math.nan}, "clip_norm=nan"),
+        ({"sampling_rate": 0.0}, "sampling_rate=0.0"),
+        ({"sampling_rate": 1.5}, "sampling_rate=1.5"),
+        ({"epsilon": -1.0}, "epsilon=-1.0"),
+        ({"epsilon": None}, "epsilon=None"),
+        ({"delta": 1.0}, "delta=1.0"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(changes, said):
+    with pytest.raises(InvalidSettingError, match=said):
+        settings(**changes)
+
+
+def test_coins_are_paid_for_as_noise_is(monkeypatch):
+    """So many that their distance from exact ones takes a part of delta, or all of it."""
+    left = []
+    original = dpvi.subsampled_multiplier
+
+    def watched(epsilon, delta, rate, steps):
+        left.append(delta)
+        return original(epsilon, delta, rate, steps)
+
+    monkeypatch.setattr(dpvi, "subsampled_multiplier", watched)
+    documents = PlantedLDA(3, 20, seed=0).documents(30)
+    rows = 10**4
+    for rate in (0.5, 1.0):
+        fit(documents, settings(sampling_rate=rate, steps=2), n_max=rows)
+    coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
+    assert coin > 1e-15
+    assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
+    with pytest.raises(InvalidSettingError, match="delta must leave something"):
+        fit(documents, settings(sampling_rate=0.5), n_max=10**15)
+
+
+def test_more_rows_than_the_public_bound_are_refused():
+    with pytest.raises(InvalidSettingError, match="n_max=29 documents=30"):
+        fit(PlantedLDA(3, 20, seed=0).documents(30), settings(), n_max=29)
+    with pytest.raises(InvalidSettingError, match="delta must leave something"):
+        subsampled_multiplier(1.0, -1e-9, 0.1, 10)

@@ -1,0 +1,132 @@
+"""The papers' formulas, digit for digit as worked out by other accountants."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+
+import streamlda.privacy
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.wang_anandkumar.compositions import (
+    Comparison,
+    advanced_composition,
+    basic_composition,
+    wang_anandkumar,
+    wang_anandkumar_table,
+    zcdp_epsilon,
+)
+from streamlda.privacy.accounting import epsilon_of, noise_multiplier
+
+#: delta, K, noise used, advanced, exact, Renyi, zCDP, noise needed, ratio; epsilon is 1.
+GOLDEN = """
+1e-05 10 69.1 1.2915 0.14530 0.169 0.221 11.80 5.86
+1e-05 100 235.0 1.2898 0.13421 0.160 0.205 37.31 6.30
+1e-05 1000 791.7 1.2893 0.12523 0.147 0.192 117.97 6.71
+1e-05 10000 2648.4 1.2891 0.11776 0.136 0.182 373.06 7.10
+1e-06 10 79.4 1.3082 0.14836 0.164 0.210 13.36 5.94
+1e-06 100 267.5 1.3068 0.13863 0.152 0.197 42.25 6.33
+1e-06 1000 895.0 1.3063 0.13054 0.143 0.186 133.60 6.70
+1e-06 10000 2977.0 1.3062 0.12366 0.135 0.177 422.47 7.05
+"""
+
+
+def renyi_epsilon(row: Comparison) -> float:
+    event = SelfComposedDpEvent(GaussianDpEvent(row.formula_noise_multiplier), row.releases)
+    return float(RdpAccountant().compose(event).get_epsilon(row.delta))
+
+
+def printed(row: Comparison) -> str:
+    return (
+        f"{row.delta:.0e} {row.releases} {row.formula_noise_multiplier:.1f} "
+        f"{row.advanced_epsilon:.4f} {row.exact_epsilon:.5f} {renyi_epsilon(row):.3f} "
+        f"{row.zcdp_epsilon:.3f} {row.needed_noise_multiplier:.2f} {row.ratio:.2f}"
+    )
+
+
+def test_the_table_of_wang_and_anandkumar() -> None:
+    assert [printed(row) for row in wang_anandkumar_table()] == GOLDEN.strip().splitlines()
+
+
+def test_the_table_has_the_rows_asked_for() -> None:
+    rows = wang_anandkumar_table(0.5, iter([1e-4]), iter([3, 7]))
+    assert [(row.delta, row.releases) for row in rows] == [(1e-4, 3), (1e-4, 7)]
+    assert rows[0].needed_noise_multiplier == noise_multiplier(0.5, 1e-4, 3)
+
+
+@pytest.mark.parametrize(("delta", "tighter"), [(1e-5, "1.258"), (1e-6, "1.279")])
+def test_even_a_tighter_composition_misses_its_epsilon(delta: float, tighter: str) -> None:
+    each = wang_anandkumar(1, delta, 10)
+    bound = advanced_composition(each.epsilon_each, each.delta_each, 10, delta / 2, tighter=True)
+    assert f"{bound.epsilon:.3f}" == tighter
+    assert bound.delta == pytest.approx(delta)
+
+
+def test_the_argument_fails_by_up_to_the_root_of_two() -> None:
+    def ratio(delta: float) -> float:
+        each = wang_anandkumar(1, delta, 10**6)
+        return advanced_composition(each.epsilon_each, each.delta_each, 10**6, delta / 2).epsilon
+
+    assert ratio(0.24) < 1 < ratio(0.22)
+    assert ratio(1e-50) < ratio(1e-250) < math.sqrt(2)
+    assert ratio(1e-250) > 1.40
+
+
+def test_formulas_by_hand() -> None:
+    assert basic_composition(0.5, 1e-3, 4) == (2.0, 4e-3)
+    wanted = 0.1 * math.sqrt(2 * 50 * math.log(1e5)) + 50 * 0.1 * (math.e**0.1 - 1)
+    assert advanced_composition(0.1, 1e-7, 50, 1e-5) == pytest.approx((wanted, 50e-7 + 1e-5))
+    assert zcdp_epsilon(1.0, math.exp(-2)) == pytest.approx(2.5)
+    each = wang_anandkumar(2, 2 * math.exp(-5), 9)
+    assert each.epsilon_each == pytest.approx(2 / 9)
+    assert each.delta_each == pytest.approx(math.exp(-5) / 9)
+    assert each.noise_multiplier == pytest.approx(4.5 * math.sqrt(2 * math.log(11.25) + 10))
+
+
+@pytest.mark.parametrize("releases", [1, 10, 1000])
+@pytest.mark.parametrize("mu", [0.01, 0.3])
+def test_every_bound_is_above_the_exact_one(mu: float, releases: int) -> None:
+    slack, each = 1e-6, 1e-9
+    one = epsilon_of(mu, each)
+    exact = epsilon_of(mu * math.sqrt(releases), releases * each + slack)
+    assert advanced_composition(one, each, releases, slack).epsilon > exact
+    assert zcdp_epsilon(releases * mu * mu, releases * each + slack) > exact
+    basic = basic_composition(one, each, releases)
+    assert basic.epsilon >= epsilon_of(mu * math.sqrt(releases), basic.delta)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: basic_composition(-1, 0.1, 2), "epsilon"),
+        (lambda: basic_composition(1, 1.1, 2), "delta"),
+        (lambda: basic_composition(1, 0.1, 0), "releases"),
+        (lambda: advanced_composition(1, 0.1, 2, 0), "slack"),
+        (lambda: advanced_composition(800, 0.1, 2, 0.1), "epsilon"),
+        (lambda: zcdp_epsilon(-1, 0.1), "mu_squared"),
+        (lambda: zcdp_epsilon(1, 0), "delta"),
+        (lambda: wang_anandkumar(1, 0, 2), "delta"),
+        (lambda: wang_anandkumar_table(1, [1e-5], [0]), "releases"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str) -> None:
+    with pytest.raises(InvalidSettingError, match=f"^{name} must be"):
+        call()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 5.0])
+def test_the_textbook_mechanism_is_not_used_outside_its_range(epsilon: float) -> None:
+    with pytest.raises(InvalidSettingError, match="above 0 and up to 1 a release"):
+        wang_anandkumar(epsilon, 1e-5, 1)
+
+
+def test_table_on_the_privacy_page_is_what_is_computed():
+    page = Path(streamlda.privacy.__file__).with_name("README.md").read_text("utf-8")
+    for row in wang_anandkumar_table():
+        line = (
+            f"| {row.delta:.0e} | {row.releases} | {row.formula_noise_multiplier:.1f} "
+            f"| {row.needed_noise_multiplier:.2f} | {row.ratio:.2f} |"
+        )
+        assert line in page

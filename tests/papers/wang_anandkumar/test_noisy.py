@@ -1,0 +1,376 @@
+"""Algorithm 3: sensitivities are proven, attained and charged; noise has the stated scale."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from streamlda.errors import (
+    BudgetExceededError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    LedgerError,
+)
+from streamlda.papers.wang_anandkumar import noisy as noisy_module
+from streamlda.papers.wang_anandkumar.compositions import advanced_composition, basic_composition
+from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
+from streamlda.privacy.accounting import Budget, cost, epsilon_of, mu_of
+from streamlda.privacy.events import Composed, GaussianRelease, Parallel
+from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.noise import SecureNoise, SeededNoise
+from streamlda.spectral.power import DeflatedPower, SimultaneousPower
+from streamlda.spectral.tensors import FactoredTensor
+
+#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
+ALARM = 1e-5
+
+DELTA = 1e-6
+D, K, L, R = 40, 2, 4, 5
+
+
+class Recorded:
+    """A tensor that remembers what it was asked."""
+
+    def __init__(self, tensor):
+        self.tensor, self.asked, self.true = tensor, [], []
+
+    def apply(self, vectors):
+        answer = self.tensor.apply(vectors)
+        self.asked.append(vectors.copy())
+        self.true.append(answer)
+        return answer
+
+
+class Recording(DeflatedPower):
+    """A power method that remembers the answers it was given."""
+
+    def advance(self, images, values):
+        self.__dict__.setdefault("given", []).append((images, values))
+        super().advance(images, values)
+
+
+def orthonormal(d=D, k=K, scale=1.0, seed=0):
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (d, k))
+    vectors = np.linalg.qr(signs)[0]
+    eigenvalues = scale * (1 - 0.3 * np.arange(k) / k)
+    return FactoredTensor(eigenvalues, vectors), eigenvalues, vectors
+
+
+def entries(scale=1.0, k=K):
+    return Neighbours("entry", magnitude=scale * k)
+
+
+def deflated(d=D, k=K, **options):
+    return Recording(d, k, **{"n_restarts": L, "n_iterations": R, **options})
+
+
+def standardised(seed, neighbours, method=None):
+    """Run all rounds; return the noise of each query over its stated standard deviation."""
+    tensor = Recorded(orthonormal()[0])
+    method = deflated() if method is None else method
+    power = NoisyPower(method, tensor, Schedule(1.0, DELTA, neighbours), SeededNoise(seed))
+    power.run()
+    stated = entries()
+    rounds = []
+    for probes, (images, values), given in zip(
+        tensor.asked, tensor.true, method.given, strict=True
+    ):
+        asked_values = given[0] is None
+        noise = given[1] - values if asked_values else given[0] - images
+        moves = stated.sensitivities(probes, values=asked_values)
+        rounds.append(np.atleast_2d(noise / (power.noise_multiplier * moves)))
+    return rounds
+
+
+def scale_p_value(noise, scale):
+    tail = stats.chi2.sf(np.sum((noise / scale) ** 2), noise.size)
+    return 2 * min(tail, 1 - tail)
+
+
+@pytest.fixture(scope="module")
+def noise_drawn():
+    """Images (queries, d, L) and values (queries, L) of 80 runs, in order."""
+    images, values = [], []
+    for seed in range(80):
+        for noise in standardised(seed, entries()):
+            (values if len(noise) == 1 else images).append(noise)
+    return np.array(images), np.concatenate(values)
+
+
+@pytest.mark.statistical
+def test_noise_of_images_and_values_has_the_stated_scale_and_no_other(noise_drawn):
+    # False-alarm rate 1e-5 for each of the four looks.
+    for noise in noise_drawn:
+        assert scale_p_value(noise, 1.0) > ALARM
+        assert scale_p_value(noise, 2 / 3) < ALARM
+        assert scale_p_value(noise, 3 / 2) < ALARM
+        assert stats.kstest(noise.reshape(-1), "norm").pvalue > ALARM
+
+
+@pytest.mark.statistical
+def test_noise_is_independent_over_restarts_iterations_and_runs(noise_drawn):
+    # Sums of products of independent normals; 12 looks of false-alarm rate 1e-5.
+    images = noise_drawn[0]
+    pairs = {
+        "restarts": [
+            (images[:, :, a], images[:, :, b]) for a, b in itertools.combinations(range(L), 2)
+        ],
+        "iterations": [(images[:-lag], images[lag:]) for lag in (1, R, 2 * R, K * R)],
+        "entries": [(images[:, :-1], images[:, 1:])],
+        "the same again": [(images, images)],
+    }
+    scores = {
+        name: [float(np.sum(a * b) / math.sqrt(a.size)) for a, b in found]
+        for name, found in pairs.items()
+    }
+    limit = stats.norm.isf(ALARM / 2)
+    assert min(scores.pop("the same again")) > limit
+    assert max(abs(score) for found in scores.values() for score in found) < limit
+
+
+@pytest.mark.statistical
+def test_a_planted_sum_in_place_of_the_maximum_is_seen():
+    class Planted(Neighbours):
+        def largest_entries(self, probes):
+            return np.abs(probes).sum(axis=0)
+
+    planted = Planted("entry", magnitude=2.0)
+    noise = np.concatenate([x for x in standardised(3, planted) if len(x) > 1])
+    assert scale_p_value(noise, 1.0) < ALARM
+    noise = np.concatenate([x for x in standardised(3, entries()) if len(x) > 1])
+    assert scale_p_value(noise, 1.0) > ALARM
+
+
+def spent_of_budget(method):
+    """Return what the queries that the tensor was really asked cost, over the budget's mu^2."""
+    tensor = Recorded(orthonormal()[0])
+    power = NoisyPower(method, tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
+    power.run()
+    asked = sum(probes.shape[1] for probes in tensor.asked)
+    assert cost(power.spent).mu_squared == pytest.approx(
+        asked / power.noise_multiplier**2, rel=1e-12
+    )
+    return asked, asked / power.noise_multiplier**2 / mu_of(1.0, DELTA) ** 2
+
+
+@pytest.mark.parametrize(
+    ("make", "queries"),
+    [
+        (deflated, K * L * (R + 1)),
+        (lambda: deflated(eigenvalue_round=False), K * L * R),
+        (lambda: SimultaneousPower(D, K, n_iterations=R), K * R),
+    ],
+)
+def test_every_query_is_paid_for_and_the_budget_is_used_up(make, queries):
+    asked, share = spent_of_budget(make())
+    assert asked == queries
+    assert 1 - 1e-9 < share <= 1
+
+
+def test_a_planted_forgotten_restart_is_seen(monkeypatch):
+    monkeypatch.setattr(noisy_module, "planned", lambda m: (planned(m)[0], planned(m)[1] - 1))
+    assert spent_of_budget(deflated())[1] == pytest.approx(L / (L - 1))
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("queries", [1, 3, 400])
+def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration, epsilon, queries):
+    z = Schedule(epsilon, DELTA, entries(), calibration).noise_multiplier(queries)
+    each = GaussianRelease(z)
+    assert Budget(epsilon, DELTA).fits(Composed([each] * queries))
+    exact = Schedule(epsilon, DELTA, entries()).noise_multiplier(queries)
+    assert z >= exact * (1 - 1e-9)
+
+
+def test_calibrations_of_the_paper_at_three_hundred_and_ninety_queries():
+    z = {name: Schedule(1.0, 1e-6, entries(), name).noise_multiplier(390) for name in CALIBRATIONS}
+    assert z["exact"] == pytest.approx(math.sqrt(390) * 4.22468, rel=1e-5)
+    epsilon_each = 1 / math.sqrt(390 * (4 + math.log(2e6)))
+    assert z["paper"] == pytest.approx(math.sqrt(2 * math.log(1.25 * 780e6)) / epsilon_each)
+    assert z["exact"] < z["advanced"] < z["paper"]
+
+
+@pytest.mark.parametrize("queries", [2, 30, 400, 10_000])
+def test_noise_by_advanced_composition_adds_up_to_epsilon_at_most(queries):
+    z = Schedule(1.0, DELTA, entries(), "advanced").noise_multiplier(queries)
+    parts = [(DELTA / (2 * queries), DELTA / 2), (DELTA / queries, 0.0)]
+    each, slack = parts[queries < 100]
+    epsilon = epsilon_of(1 / z, each)
+    if queries < 100:
+        total = basic_composition(epsilon, each, queries)
+    else:
+        total = advanced_composition(epsilon, each, queries, slack)
+    assert total == pytest.approx((1.0, DELTA), rel=1e-6)
+
+
+def test_with_hardly_any_noise_it_is_algorithm_1():
+    # Noise cannot be switched off, nor be so small that rounding would show.
+    scale = 1e15
+    tensor = orthonormal(scale=scale)[0]
+    exact = DeflatedPower(D, K, n_restarts=L, n_iterations=R)
+    while not exact.finished:
+        exact.advance(*tensor.apply(exact.probes))
+    neighbours = Neighbours("entry", magnitude=scale * K, roundings=1)
+    with pytest.raises(InvalidSettingError, match="rounding must cost at most"):
+        NoisyPower(deflated(), tensor, Schedule(1e5, DELTA, neighbours), SeededNoise(0)).run()
+    tensor = orthonormal(scale=2e4)[0]
+    neighbours = Neighbours("entry", magnitude=2e4 * K, roundings=3 * D)
+    power = NoisyPower(deflated(), tensor, Schedule(1e5, DELTA, neighbours), SeededNoise(0))
+    found, wanted = power.run(), exact.components()
+    np.testing.assert_allclose(found.eigenvectors, wanted.eigenvectors, atol=1e-4)
+    np.testing.assert_allclose(found.eigenvalues / 2e4, wanted.eigenvalues / scale, atol=1e-4)
+    assert found.finished.all()
+
+
+@pytest.mark.parametrize("make", [deflated, lambda: SimultaneousPower(D, K, n_iterations=20)])
+def test_components_are_found_under_noise(make):
+    tensor, eigenvalues, vectors = orthonormal(scale=1e4)
+    schedule = Schedule(1.0, DELTA, entries(1e4))
+    found = NoisyPower(make(), tensor, schedule, SecureNoise()).run()
+    across = np.abs(vectors.T @ found.eigenvectors)
+    assert (across.max(axis=0) > 0.99).all()
+    assert sorted(across.argmax(axis=0)) == [0, 1]
+    np.testing.assert_allclose(np.sort(found.eigenvalues)[::-1], eigenvalues, rtol=0.05)
+
+
+def test_replay_stops_after_its_rounds_and_nothing_is_asked():
+    tensor = Recorded(orthonormal()[0])
+    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
+    assert power.rounds == K * (R + 1)
+    assert 0 < power.tv_distance_bound < K * L * (R + 1) * D * 2.0**-58
+    power.run()
+    assert power.spent == power.event
+    with pytest.raises(BudgetExceededError, match=r"remaining=0\.0") as caught:
+        power.step()
+    assert caught.value.spent == cost(power.event).mu_squared
+    assert len(tensor.asked) == power.rounds
+
+
+def test_a_budget_that_is_spent_is_refused_before_any_query():
+    tensor = Recorded(orthonormal()[0])
+    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
+    power.check(Budget(1.0, DELTA))
+    with pytest.raises(BudgetExceededError, match="use more noise"):
+        power.check(Budget(0.99, DELTA))
+    with pytest.raises(BudgetExceededError) as caught:
+        power.check(Budget(1.0, DELTA), spent=[power.event])
+    assert caught.value.spent == pytest.approx(mu_of(1.0, DELTA) ** 2)
+    assert tensor.asked == []
+
+
+def test_a_ledger_takes_all_rounds_at_once_and_refuses_a_second_run(tmp_path):
+    def cohort(ledger):
+        return Cohort("c", (DocumentRange("stream", 0, 100),), ledger.generation)
+
+    tensor = Recorded(orthonormal()[0])
+    neighbours = Neighbours("add-remove", n_documents=100)
+    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, neighbours), SeededNoise(0))
+    with Ledger.open(tmp_path / "ledger", LedgerTerms(1.0, DELTA), create=True) as ledger:
+        power.check(ledger, cohort(ledger))
+        intent = ledger.begin(cohort(ledger), power.event)
+        (tmp_path / "artefact.new").write_bytes(b"components")
+        ledger.publish(intent, tmp_path / "artefact.new", tmp_path / "artefact")
+        with pytest.raises(LedgerError):
+            power.check(ledger, cohort(ledger))
+        with pytest.raises(BudgetExceededError):
+            power.check(ledger, cohort(ledger), replay=True)
+    assert tensor.asked == []
+
+
+def test_live_rounds_cost_one_round_in_parallel_and_go_on():
+    tensor, _, vectors = orthonormal(scale=1e4)
+    method = SimultaneousPower(D, K, n_iterations=R)
+    power = NoisyPower(method, None, Schedule(1.0, DELTA, entries(1e4)), SeededNoise(0))
+    power.check(Budget(1.0, DELTA))
+    for _ in range(3 * R):
+        power.step(tensor)
+    budget = mu_of(1.0, DELTA) ** 2
+    assert isinstance(power.event, GaussianRelease)
+    assert cost(power.event).mu_squared == pytest.approx(budget)
+    assert isinstance(power.spent, Parallel)
+    assert len(power.spent.events) == 3 * R
+    assert cost(power.spent).mu_squared == pytest.approx(budget)
+    assert (np.abs(vectors.T @ method.probes).max(axis=0) > 0.99).all()
+
+
+def test_live_refinement_of_more_probes_than_restarts_stays_within_the_budget():
+    tensor = orthonormal(k=3)[0]
+    method = DeflatedPower(D, 3, n_restarts=2, n_iterations=2)
+    power = NoisyPower(method, None, Schedule(1.0, DELTA, entries(k=3)), SeededNoise(0))
+    for _ in range(3 * 3 + 4):
+        power.step(tensor)
+    assert method.finished
+    assert Budget(1.0, DELTA).fits(power.spent)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_round_has_exactly_one_tensor(given):
+    tensor = orthonormal()[0]
+    schedule = Schedule(1.0, DELTA, entries())
+    power = NoisyPower(deflated(), tensor if given else None, schedule, SeededNoise(0))
+    with pytest.raises(InvalidSettingError, match="must have one tensor"):
+        power.step(tensor if given else None)
+
+
+def test_only_secure_noise_of_a_proven_calibration_is_called_private():
+    tensor = orthonormal()[0]
+    claims = {
+        (name, secure): NoisyPower(
+            deflated(), tensor, Schedule(1.0, DELTA, entries(), name), noise
+        ).private
+        for name in CALIBRATIONS
+        for secure, noise in ((True, SecureNoise()), (False, SeededNoise(0)))
+    }
+    assert {key for key, private in claims.items() if private} == {
+        ("exact", True),
+        ("advanced", True),
+    }
+
+
+OUT_OF_RANGE = [
+    ({"epsilon": 0.0}, r"epsilon must be a number .* got epsilon=0\.0"),
+    ({"epsilon": math.nan}, "epsilon must be a number"),
+    ({"delta": 0.0}, "delta must be a number"),
+    ({"delta": 1.0}, r"delta must be a number .* got delta=1\.0"),
+    ({"calibration": "loose"}, "one of exact, advanced, paper, got calibration='loose'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), OUT_OF_RANGE)
+def test_a_schedule_out_of_range_is_refused(wrong, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        Schedule(**{"epsilon": 1.0, "delta": DELTA, "neighbours": entries(), **wrong})
+
+
+def test_the_formula_of_the_paper_is_refused_where_it_does_not_hold():
+    schedule = Schedule(8.0, DELTA, entries(), "paper")
+    with pytest.raises(InvalidSettingError, match="up to 1 a release"):
+        schedule.noise_multiplier(1)
+
+
+def test_methods_and_probes_that_do_not_fit_are_refused():
+    tensor, schedule = orthonormal()[0], Schedule(1.0, DELTA, entries())
+    with pytest.raises(InvalidSettingError, match="got order=4"):
+        NoisyPower(deflated(order=4), tensor, schedule, SeededNoise(0))
+    with pytest.raises(InvalidSettingError, match="got type=object"):
+        planned(object())
+    method = deflated()
+    method._probes = 1.01 * method._probes
+    asked = Recorded(tensor)
+    with pytest.raises(InvalidSettingError, match=r"unit vector, got length=1\.01"):
+        NoisyPower(method, asked, schedule, SeededNoise(0)).step()
+    assert asked.asked == []
+
+
+def test_an_answer_above_the_magnitude_gets_no_noise():
+    method = deflated()
+    method._probes = np.repeat(orthonormal()[2][:, :1], L, axis=1)
+    small = Neighbours("entry", magnitude=1e-3)
+    power = NoisyPower(method, orthonormal()[0], Schedule(1.0, DELTA, small), SeededNoise(0))
+    with pytest.raises(InvalidDocumentsError, match="norm at most"):
+        power.step()
+    assert power.spent == Composed([])

@@ -1,0 +1,288 @@
+"""Audit of private releases: how well can two neighbouring streams really be told apart?
+
+The adversary is as strong as the definition of privacy lets it be. It knows all documents but one,
+the *canary*, chooses that one, and knows the code. Its best test for a shift in Gaussian noise is a
+weighted inner product of all that is released with the shift. What it cannot know, the covariance
+of the noise, it learns from draws of its own; so nothing that the mechanism claims about its noise
+goes into the audit, only that noise is Gaussian, which other tests hold.
+
+A release of a real run is drawn once. Here stages are filled once through the engine, in both
+neighbouring streams, and then released again and again with fresh noise: the releases of that many
+runs, given the same earlier releases (which fix maps and bounds in both).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError
+from streamlda.privacy.accounting import epsilon_of
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
+from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.releaser import Releaser
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.stage import PrefixStage, Stage
+from streamlda.simulate import PlantedLDA
+
+Array = NDArray[np.float64]
+Sums = dict[str, Array]
+
+#: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
+#: with probability 1.0e-6, as the lower bound has this confidence.
+SURE = float(norm.isf(1e-6))
+
+#: Of the bound that is reported, at 95 % confidence.
+LIKELY = float(norm.isf(0.05))
+
+#: Shift over noise at which two streams are as good as told apart.
+_LARGEST_MU = 50.0
+
+
+class Recorder(Releaser):
+    """Keeps what was released: stage, arrays, standard deviations."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.released: list[tuple[str, dict[str, Any], dict[str, float]]] = []
+
+    def release(self, *args: Any, **values: Any) -> dict[str, Any]:
+        """Release, and keep what came out."""
+        arrays = super().release(*args, **values)
+        self.released.append((args[0], arrays, args[5]["stddevs"]))
+        return arrays
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Rows of a stream as counts, shape (n, d), and whose they are."""
+
+    counts: Array
+    users: tuple[str, ...]
+
+    def with_rows(self, places: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
+        """Return the stream with a document, or a blank, at the places."""
+        counts, users = self.counts.copy(), list(self.users)
+        counts[list(places)] = 0.0 if row is None else row
+        for place in places:
+            users[place] = user
+        return Stream(counts, tuple(users))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Lower bounds of what a release gives away, and the claim.
+
+    Attributes
+    ----------
+    claim : float
+        Epsilon.
+    likely, sure : float
+        Lower bounds of epsilon, at confidence 95 % and 1 - 1e-6.
+    """
+
+    claim: float
+    likely: float
+    sure: float
+
+    @property
+    def sound(self) -> bool:
+        """False where the claim is refuted: by chance with probability 1e-6."""
+        return self.sure <= self.claim
+
+
+def documents(n: int, d: int, seed: int = 1) -> Stream:
+    """Return planted documents of some twenty words, each of another user."""
+    batch = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
+    counts = np.zeros((n, d))
+    counts[np.repeat(np.arange(n), np.diff(batch.row_pointers)), batch.word_ids] = batch.counts
+    return Stream(counts, tuple(f"user {i}" for i in range(n)))
+
+
+def one_word(d: int, word: int) -> Array:
+    """Return a document that attains the largest norm of every statistic: one word, ten times."""
+    row: Array = 10.0 * np.eye(d)[word]
+    return row
+
+
+def place_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
+    """Return a place of a stage of the first window, or of the first round after it."""
+    firsts = {name: first for name, first, _ in settings.stage_places()}
+    return firsts.get(stage, settings.documents_per_snapshot) + offset
+
+
+def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ()) -> list[Stage]:
+    """Feed a stream through the engine and return its stages, filled.
+
+    Parameters
+    ----------
+    settings, stream
+        What comes after the stream is not made up: stages that it does not fill are left out.
+    script : sequence of released sums
+        What the stages are taken to have released; drawn with a seed where it ends, and appended
+        to it where it is a list.
+    """
+    engine, noise = PrivateEngine(settings), SeededNoise(11)
+    stages: list[Stage] = []
+    start = 0
+    while start < len(stream.counts) and engine.stage is not None:
+        stage = engine.stage
+        batch = DocumentBatch.from_matrix(stream.counts[start:])
+        start += engine.add(batch, stream.users[start:])
+        if engine.due is None:
+            break
+        stage.flush()
+        if len(stages) == len(script):
+            assert isinstance(script, list)
+            script.append(engine.due.release(noise))
+        # A window may be lost in noise: the engine goes on with the next.
+        with suppress(InsufficientDataError):
+            engine.accept(script[len(stages)])
+        stages.append(stage)
+    return stages
+
+
+def whitening(settings: PrivateSettings, stream: Stream) -> Array:
+    """Return the map of the triples that `fill` comes to: the adversary may know it."""
+    engine, noise = PrivateEngine(settings), SeededNoise(11)
+    start = 0
+    while engine.stage is not None and engine.stage.name != "triples":
+        batch = DocumentBatch.from_matrix(stream.counts[start:])
+        start += engine.add(batch, stream.users[start:])
+        assert engine.due is not None
+        engine.accept(engine.due.release(noise))
+    assert engine._whitening is not None
+    return engine._whitening
+
+
+def attained_by(
+    settings: PrivateSettings, stream: Stream, times: float = 1.0
+) -> tuple[PrivateSettings, int]:
+    """Return settings whose bound of the triples one word attains so many times, and that word.
+
+    Once: then it is at the bounds of all three moments of that stage.
+    """
+    rows = np.linalg.norm(whitening(settings, stream), axis=1)
+    return with_triple_bound(settings, float(rows.max()) ** 3 / times), int(rows.argmax())
+
+
+def with_triple_bound(settings: PrivateSettings, bound: float) -> PrivateSettings:
+    """Return settings with another public bound of the triples."""
+    assert isinstance(settings.clipping, ClipBounds)
+    return replace(settings, clipping=replace(settings.clipping, triple=bound))
+
+
+def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int) -> Finding:
+    """Return how well the releases on two neighbouring streams can be told apart.
+
+    Time 2.5 `draws` releases.
+    """
+    noise, script = SecureNoise(), list[Sums]()
+    without = fill(settings, absent, script)
+    within = fill(settings, present, script)
+    assert len(without) == len(within) == len(script)
+    before, after = _expected(without), _expected(within)
+    shift = [{name: b[name] - a[name] for name in a} for a, b in zip(before, after, strict=True)]
+    # Stages that the canary is not in have noise of their own, which tells nothing.
+    told = [
+        i
+        for i, stage in enumerate(without)
+        if isinstance(stage, PrefixStage) or any(np.any(s) for s in shift[i].values())
+    ]
+    without, within = [without[i] for i in told], [within[i] for i in told]
+    probes = _probes(without, [shift[i] for i in told])
+    moved = np.array([np.vdot(probe, shift[told[i]][name]) for i, name, probe in probes])
+    learned = _looks(without, probes, draws // 2, noise)
+    covariance = np.atleast_2d(np.cov(learned, rowvar=False))
+    # Where noise is missing the variance is 0; that little must do for it.
+    covariance += 1e-9 * np.diag(moved**2 + 1e-9)
+    weights = np.linalg.solve(covariance, moved)
+    scores = [_looks(stages, probes, draws, noise) @ weights for stages in (without, within)]
+    likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
+    delta = settings.delta
+    return Finding(settings.epsilon, epsilon_of(likely, delta), epsilon_of(sure, delta))
+
+
+def mu_below(absent: Array, present: Array, quantile: float) -> float:
+    """Return a lower bound of shift over noise from equally many scores of both streams.
+
+    With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t, whose
+    mean is the shift over noise times sqrt(n / 2) and whose variance 1 + t^2 / (4 n): normal, for
+    the hundreds of scores there are.
+    """
+    n = len(absent)
+    spread = math.sqrt((absent.var(ddof=1) + present.var(ddof=1)) / 2)
+    difference = float(present.mean() - absent.mean())
+    if difference <= 0:
+        return 0.0
+    if spread * _LARGEST_MU <= difference:
+        return _LARGEST_MU
+    t = difference / spread * math.sqrt(n / 2)
+    return max(0.0, (t - quantile * math.sqrt(1 + t * t / (4 * n))) / math.sqrt(n / 2))
+
+
+def _expected(stages: Sequence[Stage]) -> list[Sums]:
+    """Return what each stage releases, but for the noise."""
+    expected: list[Sums] = []
+    running: Sums = {}
+    for stage in stages:
+        sums = stage.mechanism.from_grid(stage.aggregates)
+        if isinstance(stage, PrefixStage):
+            running = {name: running.get(name, 0.0 * array) + array for name, array in sums.items()}
+            sums = running
+        expected.append(sums)
+    return expected
+
+
+def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, str, Array]]:
+    """Return stage, block and direction of what is looked at, in units of the noise.
+
+    Rounds of prefix sums are all looked at in the direction of the last: their noise is correlated.
+    """
+    probes = []
+    for i, stage in enumerate(stages):
+        for name, stddev in stage.mechanism.stddevs.items():
+            direction = shift[-1 if isinstance(stage, PrefixStage) else i][name]
+            length = np.linalg.norm(direction)
+            if length > 0:
+                probes.append((i, name, direction / (length * stddev)))
+    return probes
+
+
+def _looks(
+    stages: Sequence[Stage],
+    probes: Sequence[tuple[int, str, Array]],
+    draws: int,
+    noise: Noise,
+) -> Array:
+    """Return inner products of fresh releases with the probes, shape (draws, probes)."""
+    looks = np.empty((draws, len(probes)))
+    for row in looks:
+        released = release_again(stages, noise)
+        row[:] = [np.vdot(probe, released[i][name]) for i, name, probe in probes]
+    return looks
+
+
+def release_again(stages: Sequence[Stage], noise: Noise) -> list[Sums]:
+    """Release filled stages with fresh noise: each call stands for a run of its own."""
+    rounds = [stage for stage in stages if isinstance(stage, PrefixStage)]
+    if rounds:
+        begun = copy.copy(rounds[0]._prefix)
+        shapes = {block.name: block.shape for block in begun.mechanism.blocks}
+        begun._rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
+        begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
+        begun._rounds = 0
+        for stage in rounds:
+            stage._prefix = begun
+    return [stage.release(noise) for stage in stages]

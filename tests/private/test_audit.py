@@ -1,0 +1,300 @@
+"""Private releases against the strongest adversary: the claim holds, and planted bugs are found.
+
+False alarms: a correct mechanism is refuted (`Finding.sound`) with probability 1e-6 a test. That a
+correct one gives away at least 0.6 of its claim, and that a planted bug is found, fail by chance
+with probability below 1e-5 a test, as the numbers of draws are chosen: the bounds lie five standard
+deviations or more from the limits. Noise is `SecureNoise`, so no seed can have been picked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.privacy import clipping, prefix_release
+from streamlda.privacy.accounting import epsilon_of, mu_of
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.mechanism import JointGaussian
+from streamlda.privacy.noise import Noise
+from streamlda.privacy.users import UserBound
+from streamlda.private import contributions
+from streamlda.private.contributions import FirstPart, PairPart, TriplePart, View
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.releaser import PrivateLearner
+from streamlda.private.settings import STAGES, PrivateSettings
+from tests.private.audit import (
+    LIKELY,
+    SURE,
+    Array,
+    Finding,
+    Recorder,
+    Stream,
+    attained_by,
+    audit,
+    documents,
+    mu_below,
+    one_word,
+    place_in,
+    whitening,
+    with_triple_bound,
+)
+
+pytestmark = pytest.mark.statistical
+
+D = 30
+BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
+Patch = pytest.MonkeyPatch
+
+
+def settings_of(**changes: Any) -> PrivateSettings:
+    values: dict[str, Any] = {
+        "n_components": 2,
+        "n_features": D,
+        "epsilon": 4.0,
+        "delta": 1e-5,
+        "documents_per_snapshot": 400,
+        "clipping": BOUNDS,
+    }
+    return PrivateSettings(**(values | changes))
+
+
+def with_and_without(settings: PrivateSettings, stage: str, word: int, draws: int) -> Finding:
+    """Audit one document of one word against a blank, at one place of a stage."""
+    base, place = documents(400, D), [place_in(settings, stage)]
+    present = base.with_rows(place, one_word(D, word))
+    return audit(settings, base.with_rows(place, None), present, draws)
+
+
+def tight(finding: Finding) -> bool:
+    return finding.sound and finding.likely >= 0.6 * finding.claim
+
+
+def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says() -> None:
+    # 3,000 audits of shift 0.5: 5 % of bounds are too high, give or take 5 * 0.4 %.
+    scores = np.random.default_rng(5).standard_normal((3000, 2, 300))
+    scores[:, 1] += 0.5
+    found = np.array([mu_below(2 * a, 2 * b, LIKELY) for a, b in scores])
+    assert 0.03 < np.mean(found > 0.5) < 0.07
+    assert np.mean(found > 0.3) > 0.6
+    assert max(mu_below(a, b, SURE) for a, b in scores) < 0.5
+
+
+@pytest.mark.parametrize("draws", [8000, pytest.param(40_000, marks=pytest.mark.soak)])
+def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws: int) -> None:
+    finding = with_and_without(settings_of(epsilon=1.0), "pairs", 3, draws)
+    assert tight(finding), finding
+
+
+def test_triples_give_away_what_is_claimed() -> None:
+    settings, word = attained_by(settings_of(), documents(400, D))
+    finding = with_and_without(settings, "triples", word, 1500)
+    assert tight(finding), finding
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str) -> None:
+    settings = settings_of(clipping="quantile")
+    place = place_in(settings, stage)
+    rows = np.linalg.norm(whitening(settings, documents(400, D).with_rows([place], None)), axis=1)
+    finding = with_and_without(settings, stage, int(rows.argmax()), 1500)
+    assert tight(finding), finding
+
+
+@pytest.mark.parametrize("stage", ["norms", "pairs", "triples"])
+def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) -> None:
+    base, draws = documents(400, D), 1500
+    settings = settings_of(neighboring_relation="replace-one")
+    rows = [one_word(D, 3), one_word(D, 4)]
+    if stage == "norms":
+        # Norms at both ends of the histogram.
+        settings, rows[1] = replace(settings, clipping="quantile"), np.ones(D)
+    if stage == "triples":
+        # One column, mostly of noise: entries of both signs, so that triples are opposite.
+        settings, draws = replace(settings, epsilon=1.0, n_components=1), 8000
+        W = whitening(settings, base)[:, 0]
+        rows = [one_word(D, int(W.argmax())), one_word(D, int(W.argmin()))]
+        settings = with_triple_bound(settings, float(min(W.max(), -W.min())) ** 3)
+    place = [place_in(settings, stage)]
+    streams = [base.with_rows(place, row) for row in rows]
+    finding = audit(settings, streams[0], streams[1], draws)
+    assert tight(finding), finding
+
+
+def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
+    """Return streams with n documents of a user, 3 of which count, in each stage; or blanks."""
+    settings = settings_of(privacy_unit="user", documents_per_user=3, snapshots=1)
+    base = documents(400, D)
+    settings, word = attained_by(settings, base)
+    places = [place_in(settings, stage, 2 * i) for stage in settings.stages for i in range(n)]
+    return settings, base.with_rows(places, None), base.with_rows(places, one_word(D, word))
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_all_stages_together_give_away_what_is_claimed_for_a_user(n: int) -> None:
+    finding = audit(*of_a_user(n), 1500)
+    assert tight(finding), finding
+
+
+def in_prefix_mode(draws: int) -> Finding:
+    # Few words and a large epsilon: many rounds are drawn, and rounds are slow.
+    settings = settings_of(
+        epsilon=20.0, mode="prefix", snapshots=6, n_features=6, documents_per_snapshot=200
+    )
+    base = documents(1200, 6)
+    settings, word = attained_by(settings, base)
+    place = [place_in(settings, "prefix")]
+    present = base.with_rows(place, one_word(6, word))
+    return audit(settings, base.with_rows(place, None), present, draws)
+
+
+def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed() -> None:
+    finding = in_prefix_mode(400)
+    assert tight(finding), finding
+
+
+# Planted bugs: each lets the adversary see more than is claimed.
+
+
+def half_noise(patch: Patch) -> None:
+    original = JointGaussian.noise_on_grid
+
+    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
+        return {name: drawn // 2 for name, drawn in original(self, noise).items()}
+
+    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+
+
+def block_without_noise(patch: Patch) -> None:
+    original = JointGaussian.noise_on_grid
+
+    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
+        drawn = original(self, noise)
+        return {name: 0 * y if name == "first" else y for name, y in drawn.items()}
+
+    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+
+
+def block_without_clipping(patch: Patch) -> None:
+    original = clipping.clip_factors
+
+    def clip_factors(norms: Array, bound: float) -> Array:
+        fixed = bound in (BOUNDS.first, BOUNDS.pair)
+        return original(norms, bound) if fixed else np.ones(len(norms))
+
+    patch.setattr(contributions, "clip_factors", clip_factors)
+
+
+def _fed_again(patch: Patch, parts: Sequence[type[Any]]) -> None:
+    """Let the canary, the second row of the pairs stage, enter the sums of parts once more."""
+    kept: list[View] = []
+
+    def patched(part: type[Any]) -> None:
+        original = part.add
+
+        def add(self: Any, view: View) -> None:
+            original(self, view)
+            if part is not TriplePart:
+                kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
+            if part in parts:
+                original(self, kept[0])
+
+        patch.setattr(part, "add", add)
+
+    for part in (FirstPart, PairPart, TriplePart):
+        patched(part)
+
+
+def twice_in_a_stage(patch: Patch) -> None:
+    _fed_again(patch, [FirstPart, PairPart])
+
+
+def in_two_stages(patch: Patch) -> None:
+    _fed_again(patch, [TriplePart])
+
+
+@pytest.mark.parametrize(
+    ("bug", "stage"),
+    [
+        (half_noise, "pairs"),
+        (block_without_noise, "pairs"),
+        (block_without_clipping, "triples"),
+        (twice_in_a_stage, "pairs"),
+        (in_two_stages, "pairs"),
+    ],
+)
+def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypatch: Patch) -> None:
+    # Clipped, so that a block without clipping shows.
+    settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
+    bug(monkeypatch)
+    finding = with_and_without(settings, stage, word, 3000)
+    assert not finding.sound, finding
+
+
+def test_sensitivity_of_the_other_relation_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
+    settings = settings_of(neighboring_relation="replace-one")
+    base, place = documents(400, D), [place_in(settings, "pairs")]
+    streams = [base.with_rows(place, one_word(D, word)) for word in (3, 4)]
+    finding = audit(settings, streams[0], streams[1], 3000)
+    assert not finding.sound, finding
+
+
+def test_users_without_a_bound_are_found(monkeypatch: Patch) -> None:
+    def accept(self: UserBound, users: Any) -> Any:
+        return np.ones(len(users), dtype=np.bool_)
+
+    monkeypatch.setattr(UserBound, "accept", accept)
+    finding = audit(*of_a_user(6), 1500)
+    assert not finding.sound, finding
+
+
+def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> None:
+    original = JointGaussian
+
+    def forgetful(*args: Any, **values: Any) -> JointGaussian:
+        return original(*args, **(values | {"strategy_sensitivity": 1.0}))
+
+    monkeypatch.setattr(prefix_release, "JointGaussian", forgetful)
+    finding = in_prefix_mode(1100)
+    assert not finding.sound, finding
+
+
+# Runs from the documents to what is released, each with noise of its own.
+
+
+def whole_runs(settings: PrivateSettings, stream: Stream, runs: int, look: Any) -> Array:
+    batch = DocumentBatch.from_matrix(stream.counts)
+    scores = np.empty(runs)
+    for run in range(runs):
+        releaser = Recorder()
+        PrivateLearner(settings, releaser, vocabulary="public").add(batch)
+        scores[run] = look(releaser.released[0][1])
+    return scores
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) -> None:
+    settings = settings_of(epsilon=20.0, documents_per_snapshot=200)
+    base, place = documents(200, D), [place_in(settings, "pairs")]
+    without = base.with_rows(place, None)
+    within = base.with_rows(place, one_word(D, 3))
+    stage = PrivateEngine(settings).stage
+    assert stage is not None
+    mechanism = stage.mechanism
+    diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
+
+    def look(released: dict[str, Any]) -> float:
+        first = released["first"][3] * BOUNDS.first / mechanism.stddevs["first"] ** 2
+        pair = released["pair"][diagonal] * BOUNDS.pair / mechanism.stddevs["pair"] ** 2
+        return float(first + pair)
+
+    if halved:
+        half_noise(monkeypatch)
+    scores = [whole_runs(settings, stream, 200, look) for stream in (without, within)]
+    sure, likely = (mu_below(scores[0], scores[1], quantile) for quantile in (SURE, LIKELY))
+    claim = mu_of(settings.epsilon, settings.delta)
+    assert (sure <= claim) is not halved
+    assert epsilon_of(likely, settings.delta) >= 0.6 * settings.epsilon

@@ -1,0 +1,481 @@
+"""Releases of real runs: the noise is as large as they say, paid for before it is drawn, stored.
+
+Statistical tests use `SecureNoise`; each fails by chance with probability below 1e-6.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from streamlda.container import read_arrays
+from streamlda.documents import DocumentBatch
+from streamlda.errors import (
+    BudgetExceededError,
+    InsufficientDataError,
+    InvalidSettingError,
+    LedgerError,
+)
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.ledger.ledger import Ledger, LedgerReader
+from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.statement import check_statement
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.releaser import (
+    RELEASE_FORMAT,
+    RELEASE_VERSION,
+    PrivateLearner,
+    Releaser,
+    ledger_terms,
+    open_ledger,
+)
+from streamlda.private.settings import PrivateSettings
+from streamlda.simulate import PlantedLDA
+from tests.privacy import ledger_cases
+from tests.private.audit import Recorder
+
+# A fixture, which pytest finds by its name here.
+folder = ledger_cases.folder
+
+D = 12
+ALARM = 1e-6
+BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
+
+
+def settings_of(**changes: Any) -> PrivateSettings:
+    values: dict[str, Any] = {
+        "n_components": 2,
+        "n_features": D,
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "documents_per_snapshot": 100,
+        "clipping": BOUNDS,
+    }
+    return PrivateSettings(**(values | changes))
+
+
+def documents(n: int) -> DocumentBatch:
+    return PlantedLDA(2, D, mean_length=20, seed=1).documents(n)
+
+
+def learner_of(settings: PrivateSettings, releaser: Releaser, **values: Any) -> PrivateLearner:
+    return PrivateLearner(settings, releaser, vocabulary="public", **values)
+
+
+def clocked() -> tuple[PrivateSettings, list[float], dict[str, Any]]:
+    """Return settings of a long window, a time to set, and a learner's options to go by it."""
+    now = [0.0]
+    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+    return settings, now, {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
+
+
+def blank_run(settings: PrivateSettings, places: int, noise: Noise | None = None) -> Recorder:
+    """Return what was released of blanks: noise, and nothing else."""
+    recorder = Recorder(noise)
+    learner_of(settings, recorder).add(DocumentBatch.from_matrix(np.zeros((places, D))))
+    return recorder
+
+
+def scale_fits(values: NDArray[np.float64], scale: float = 1.0) -> bool:
+    """Tell whether values may be normal with mean 0 and this deviation: two-sided chi-square."""
+    total = float(np.sum((values / scale) ** 2))
+    tail = min(stats.chi2.cdf(total, len(values)), stats.chi2.sf(total, len(values)))
+    return bool(2 * tail > ALARM)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"clipping": "quantile"},
+        {"clipping": "worst-case", "noise_in_state": True},
+        {"neighboring_relation": "replace-one"},
+        {"privacy_unit": "user", "documents_per_user": 3, "snapshots": 200},
+    ],
+    ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
+)
+def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
+    # Each block of which there are a hundred values.
+    settings = settings_of(**changes)
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    # Seeded for quantiles: one in some thousand, of noise alone, is too low for a clip bound.
+    noise = SeededNoise(5) if settings.clipping == "quantile" else SecureNoise()
+    recorder = blank_run(settings, 6000, noise)
+    for _, arrays, stddevs in recorder.released:
+        for name, array in arrays.items():
+            found.setdefault(name, []).append(array.reshape(-1) / stddevs[name])
+    for name, parts in found.items():
+        values = np.hstack(parts)
+        if len(values) < 100:
+            continue
+        assert scale_fits(values), name
+        assert not scale_fits(values, 2 / 3), name
+        assert not scale_fits(values, 3 / 2), name
+        assert stats.kstest(values, "norm").pvalue > ALARM
+    assert any(len(np.hstack(parts)) >= 100 for parts in found.values())
+
+
+@pytest.mark.statistical
+def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
+    settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
+    rounds: dict[int, list[NDArray[np.float64]]] = {}
+    for _ in range(8):
+        recorder = blank_run(settings, 1500)
+        prefixes = [r for r in recorder.released if r[0] == "prefix"]
+        for t, (_, arrays, stddevs) in enumerate(prefixes):
+            rounds.setdefault(t, []).append(arrays["pair"] / stddevs["pair"])
+    assert len(rounds) >= 3
+    for parts in rounds.values():
+        values = np.hstack(parts)
+        assert scale_fits(values)
+        assert not scale_fits(values, 2 / 3)
+        assert not scale_fits(values, 3 / 2)
+
+
+def independent(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+    """Tell whether two samples of equal length are uncorrelated, entry by entry."""
+    return bool(stats.pearsonr(a, b).pvalue > ALARM)
+
+
+@pytest.mark.statistical
+def test_noise_of_windows_and_of_blocks_is_independent() -> None:
+    recorder = blank_run(settings_of(), 20_000)
+    pairs = [arrays for name, arrays, _ in recorder.released if name == "pairs"]
+    pair = np.array([arrays["pair"] for arrays in pairs[:100]])
+    first = np.array([arrays["first"] for arrays in pairs[:100]])
+    assert independent(pair[:-1].reshape(-1), pair[1:].reshape(-1))
+    assert independent(pair[:, :D].reshape(-1), first.reshape(-1))
+    assert independent(pair[:, :-1].reshape(-1), pair[:, 1:].reshape(-1))
+    # The test does find noise that is shared in part.
+    assert not independent(pair[:-1].reshape(-1), (pair[1:] + 0.3 * pair[:-1]).reshape(-1))
+
+
+def crash_run(task: str, folder: Path, *numbers: int) -> Counter[str]:
+    """Run a task of `tests.private.release_crash`, and return what it counted."""
+    command = [sys.executable, "-m", "tests.private.release_crash", task, str(folder)]
+    done = subprocess.run(
+        [*command, *map(str, numbers)],
+        cwd=Path(__file__).resolve().parents[2],
+        env=os.environ | {"NUMBA_THREADING_LAYER": "workqueue"},
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stderr
+    return Counter(json.loads(done.stdout))
+
+
+@pytest.mark.statistical
+def test_noise_of_processes_is_independent(tmp_path: Path) -> None:
+    # Each of two new processes forks another.
+    for _ in range(2):
+        assert crash_run("two-processes", tmp_path)["status"] == 0
+    drawn = [np.load(path) for path in sorted(tmp_path.glob("*.npy"))]
+    assert len(drawn) == 4
+    for i, one in enumerate(drawn):
+        assert all(independent(one, other) for other in drawn[:i])
+
+
+# The ledger.
+
+
+class Witness(SecureNoise):
+    """Looks into the ledger, on the disk, when noise is drawn."""
+
+    __slots__ = ("path", "seen")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.seen = path, list[tuple[str, str]]()
+
+    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+        pending = LedgerReader(self.path).pending
+        assert pending is not None, "noise was drawn before its price was on the disk"
+        self.seen.append((pending.description, pending.cohort.cohort_id))
+        return super().discrete_gaussian(sigma, shape)
+
+
+def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
+    settings, steps, path = settings_of(), list[str](), folder / "ledger"
+    witness = Witness(path)
+    with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
+        learner = learner_of(settings, Releaser(witness, ledger))
+        learner.add(documents(99))
+        assert steps.count("intent:durable") == 1
+        learner.add(documents(1))
+        assert ledger.spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-12)
+        assert ledger.pending is None
+    assert Counter(witness.seen) == {
+        ("pairs", "stream:0-88"): 4,
+        ("triples", "stream:88-100"): 4,
+    }
+    assert steps.count("intent:durable") == steps.count("committed:durable") == 2
+
+
+def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
+    settings = settings_of()
+    with open_ledger(folder / "ledger", settings) as ledger:
+        recorder = Recorder(SecureNoise(), ledger)
+        learner_of(settings, recorder).add(documents(100))
+    names = ["000001-pairs.safetensors", "000002-triples.safetensors"]
+    stored = folder / "ledger.releases"
+    assert sorted(path.name for path in stored.iterdir()) == names
+    assert stored.stat().st_mode & 0o077 == 0
+    places = [(0, 87), (88, 99)]
+    for name, released, ends in zip(names, recorder.released, places, strict=True):
+        found = read_arrays(stored / name, RELEASE_FORMAT, RELEASE_VERSION)
+        assert found.arrays.keys() == released[1].keys()
+        for block, array in released[1].items():
+            assert np.array_equal(found.arrays[block], array)
+        about = found.metadata
+        assert (about["stage"], about["first"], about["last"]) == (released[0], *ends)
+        assert about["secure"] is True
+        assert about["stddevs"] == released[2]
+        assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
+
+
+def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None:
+    found = []
+    for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
+        settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
+        with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
+            learner_of(settings, Releaser(ledger=ledger)).add(documents(100))
+        newest = LedgerReader(path).last_intent
+        assert newest is not None
+        found.append(newest.config_hash)
+    assert found[0] == found[1] != found[2]
+    assert len(found[0]) == 32
+
+
+def test_places_are_not_released_twice(folder: Path) -> None:
+    settings, path = settings_of(), folder / "ledger"
+    for first in (0, 100):
+        with open_ledger(path, settings) as ledger:
+            learner = learner_of(settings, Releaser(ledger=ledger), first_place=first)
+            learner.add(documents(100))
+    witness = Witness(path)
+    for first in (0, 60, 199):
+        with open_ledger(path, settings) as ledger:
+            learner = learner_of(settings, Releaser(witness, ledger), first_place=first)
+            with pytest.raises(LedgerError, match="replay=True"):
+                learner.add(documents(100))
+    assert witness.seen == []
+
+
+def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
+    users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1)
+    path = folder / "ledger"
+    with open_ledger(path, users) as ledger:
+        learner = learner_of(users, Releaser(ledger=ledger))
+        learner.add(documents(100), [f"user {i}" for i in range(100)])
+    witness = Witness(path)
+    with open_ledger(path, users) as ledger:
+        with pytest.raises(BudgetExceededError):
+            learner_of(users, Releaser(witness, ledger), first_place=100)
+        assert len(ledger.report()["snapshots"]) == 2
+    small = folder / "small"
+    with Ledger.open(small, ledger_terms(settings_of(epsilon=1.0)), create=True) as ledger:
+        with pytest.raises(BudgetExceededError):
+            learner_of(settings_of(), Releaser(witness, ledger))
+        assert ledger.spent == 0
+    assert witness.seen == []
+
+
+def test_killed_at_every_step(folder: Path) -> None:
+    counted = crash_run("every-step", folder)
+    assert counted["steps"] > 40
+    assert counted["killed pending"] > 10
+    assert counted["killed committed"] > 5
+
+
+def test_killed_at_any_moment(folder: Path) -> None:
+    counted = crash_run("any-moment", folder, 40, 20261121)
+    assert counted.total() > 40
+
+
+@pytest.mark.soak
+def test_killed_at_any_moment_five_hundred_times(folder: Path) -> None:
+    counted = crash_run("any-moment", folder, 500, 7)
+    assert counted["killed pending"] > 10
+    assert counted["artifacts"] > 20
+
+
+# What is said about it.
+
+
+@pytest.mark.parametrize(
+    ("changes", "source", "horizon"),
+    [
+        ({}, "fixed", None),
+        ({"clipping": "worst-case"}, "worst-case", None),
+        ({"neighboring_relation": "replace-one"}, "fixed", None),
+        ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
+        ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
+        ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+    ],
+)
+def test_statement_says_what_was_asked(
+    changes: dict[str, Any], source: str, horizon: int | None, folder: Path
+) -> None:
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    settings = replace(settings, **changes)
+    with open_ledger(folder / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger), delta_of_words=1e-6)
+        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
+        model = learner.snapshot()
+        name = ledger.ledger_id
+    said = model.privacy
+    check_statement(said)
+    assert said["statement"] == "private"
+    assert (said["epsilon"], said["delta"]) == (settings.epsilon, settings.delta + 1e-6)
+    for key in ("privacy_unit", "documents_per_user", "neighboring_relation", "mode"):
+        assert said[key] == getattr(settings, key)
+    assert (said["horizon"], said["ledger"], said["noise"]) == (horizon, name, "secure")
+    assert said["noise_multiplier"] == settings.noise_multiplier
+    assert {bound["source"] for bound in said["clip_bounds"].values()} == {source}
+    assert said["cohort"] == {"first": 0, "last": 999}
+    places = [(name, first, last - 1) for name, first, last in settings.stage_places()]
+    assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == places
+    assert model.documents_seen == 1000
+
+
+def snapshot_with(noise: Noise) -> dict[str, Any]:
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    learner = learner_of(settings, Releaser(noise), first_place=50)
+    learner.add(documents(1000))
+    return dict(learner.snapshot().privacy)
+
+
+def test_statement_without_a_ledger_says_in_memory() -> None:
+    said = snapshot_with(SecureNoise())
+    assert said["ledger"] == "in memory"
+    assert said["cohort"] == {"first": 50, "last": 1049}
+
+
+def test_seeded_noise_makes_nothing_private() -> None:
+    assert snapshot_with(SeededNoise(3)) == {"statement": "not private (seeded)"}
+
+
+def test_there_is_no_snapshot_before_a_whole_window() -> None:
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    learner = learner_of(settings, Releaser())
+    learner.add(documents(500))
+    with pytest.raises(InsufficientDataError, match="places=500 documents_per_snapshot=1000"):
+        learner.snapshot()
+    learner.add(documents(440))
+    # Half of the last stage is enough at the end of the stream.
+    learner.finish()
+    assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
+
+
+def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
+    settings, now, timed = clocked()
+    learner = learner_of(settings, Releaser(), **timed)
+    learner.tick()  # nothing is there yet: no stage ends without a place
+    learner.add(documents(2000))
+    assert learner.engine.stage is not None
+    assert learner.engine.stage.name == "pairs"
+    now[0] = 87.0  # pairs have 88 % of the time
+    learner.tick()
+    assert learner.engine.stage.name == "pairs"
+    now[0] = 88.0
+    learner.tick()
+    assert learner.engine.stage.name == "triples"
+    learner.add(documents(1000))
+    now[0] = 100.0
+    learner.add(documents(500))
+    (snapshot,) = learner.snapshots
+    assert [(s.name, s.first, s.last) for s in snapshot.stages] == [
+        ("pairs", 0, 1999),
+        ("triples", 2000, 3499),
+    ]
+    with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
+        learner_of(settings, Releaser(), seconds_per_snapshot=0.0)
+
+
+@pytest.mark.parametrize("read_after_saving", [0, 700])
+def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
+    tmp_path: Path, read_after_saving: int
+) -> None:
+    settings, now, timed = clocked()
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner.add(documents(2000))
+        saved = learner.engine.state()
+        learner.add(documents(read_after_saving))
+        now[0] = 88.0
+        learner.tick()
+        assert ledger.last_intent is not None
+        again = learner_of(settings, Releaser(ledger=ledger), **timed)
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == read_after_saving
+        for each in (learner, again):
+            assert each.engine.stage is not None
+            assert each.engine.stage.name == "triples"
+            assert each.engine.places == each.engine.stage.first == 2000 + read_after_saving
+        again.add(documents(1500))
+        now[0] = 200.0
+        again.tick()
+    (snapshot,) = again.snapshots
+    assert [s.last for s in snapshot.stages] == [1999 + read_after_saving, 3499 + read_after_saving]
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
+    tmp_path: Path, by_clock: bool
+) -> None:
+    """As of a checkpoint on the way out, after the last places and before their release."""
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    places = 700 if by_clock else 880
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner.engine.add(documents(places))
+        if by_clock:
+            learner.engine.end_stage()
+        saved = learner.engine.state()
+        learner.settle()
+        assert ledger.last_intent is not None
+        again = learner_of(settings, Releaser(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == 0
+        assert again.engine.stage is not None
+        assert (again.engine.stage.name, again.engine.stage.first) == ("triples", places)
+
+
+def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Path) -> None:
+    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner.add(documents(880))
+        assert ledger.last_intent is not None
+        other = learner_of(replace(settings, n_components=3), Releaser(ledger=ledger))
+        with pytest.raises(LedgerError, match="same_settings=False"):
+            other.catch_up(ledger.last_intent)
+
+
+def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
+    tmp_path: Path,
+) -> None:
+    settings, now, timed = clocked()
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner.add(documents(2000))
+        now[0] = 88.0
+        learner.tick()
+        assert ledger.last_intent is not None
+        ahead = learner_of(settings, Releaser(), **timed)
+        ahead.add(documents(2001))
+        other = learner_of(settings, Releaser(ledger=ledger), **timed)
+        other.engine = ahead.engine
+        with pytest.raises(LedgerError, match="the one release that comes next"):
+            other.catch_up(ledger.last_intent)

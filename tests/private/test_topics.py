@@ -1,0 +1,299 @@
+"""From noisy sums to topics: each step against a slow one, and what it is good for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate, optimize, stats
+
+from streamlda.errors import InsufficientDataError
+from streamlda.private.topics import (
+    DENSE_FLOOR,
+    FLOOR,
+    PairView,
+    PrivateTopics,
+    positive_mean,
+    private_topics,
+    project_simplex,
+)
+from streamlda.spectral.whitening import random_map
+from tests import oracle
+
+Array = NDArray[np.float64]
+
+D, K = 40, 4
+N = 50_000
+ALPHA = np.full(K, 0.25)
+
+
+def planted(seed: int = 3) -> Array:
+    return np.random.default_rng(seed).dirichlet(np.full(D, 0.1), K)
+
+
+def expected(topics: Array, alpha: Array = ALPHA) -> tuple[Any, Any, Any]:
+    moments: tuple[Any, Any, Any] = oracle.expected_moments(topics, alpha)  # type: ignore[no-untyped-call]
+    return moments
+
+
+def through(W: Array, topics: Array, alpha: Array = ALPHA) -> tuple[Array, Array, Array]:
+    """Return W'M1, W' E P2 W and E P3(W, W, W), exact."""
+    first, pairs, triples = expected(topics, alpha)
+    seen: Array = np.einsum("abc,ai,bj,ck->ijk", triples, W, W, W, optimize=True)
+    return W.T @ first, W.T @ pairs @ W, seen
+
+
+def symmetric(rng: np.random.Generator, stddev: float, d: int = D) -> Array:
+    """Return noise as packed pairs have it: off the diagonal `stddev`, on it sqrt(2) as much."""
+    upper = np.triu(rng.standard_normal((d, d)), 1)
+    return stddev * (upper + upper.T + np.diag(np.sqrt(2) * rng.standard_normal(d)))
+
+
+def view_of(
+    stddev: float,
+    *,
+    topics: Array | None = None,
+    seed: int = 0,
+    columns: int | None = None,
+    components: int = K,
+) -> PairView:
+    """Return the view of planted topics under noise; `stddev` is that of a mean of pairs."""
+    rng = np.random.default_rng(seed)
+    first, pairs, _ = expected(planted() if topics is None else topics)
+    probes = None if columns is None else random_map(D, columns, 1)
+    if probes is None:
+        noisy = pairs + symmetric(rng, stddev)
+    else:
+        noisy = pairs @ probes + stddev * rng.standard_normal(probes.shape)
+    first = first + 1e-4 * rng.standard_normal(D)
+    return PairView.of(N * first, N * 1e-4, N * noisy, float(N), N * stddev, probes, components, 1)
+
+
+def topics_of(
+    view: PairView,
+    stddev: float = 0.0,
+    *,
+    topics: Array | None = None,
+    alpha_0: float | None = 1.0,
+    seed: int = 0,
+) -> PrivateTopics:
+    """Return topics from the triples through the view's own map, with noise."""
+    W = view.whitening
+    t = W.shape[1]
+    first, pairs, seen = through(W, planted() if topics is None else topics)
+    if stddev:
+        draw = np.random.default_rng(seed).standard_normal((t, t, t))
+        orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+        seen = seen + stddev * sum(draw.transpose(order) for order in orders) / np.sqrt(6)
+    rng = np.random.default_rng(1)
+    return private_topics(view, seen, stddev, W, first, pairs, alpha_0, N, rng)
+
+
+def error(found: Array, truth: Array) -> float:
+    """Return the mean total variation distance of the best matching."""
+    distance = np.abs(found[:, None] - truth[None]).sum(axis=2) / 2
+    rows, columns = optimize.linear_sum_assignment(distance)
+    return float(distance[rows, columns].mean())
+
+
+def test_positive_mean_equals_quadrature() -> None:
+    z = np.array([-30.0, -8.0, -3.0, -1.0, 0.0, 0.5, 2.0, 6.0, 40.0])
+    stddev = 0.7
+    slow = []
+    for x in stddev * z:
+
+        def mass(u: float, x: float = x) -> float:
+            # Relative to the largest value on u >= 0, so that nothing underflows.
+            nearest = max(x, 0.0)
+            return float(np.exp(((nearest - x) ** 2 - (u - x) ** 2) / (2 * stddev**2)))
+
+        reach = max(x, 0.0) + 12 * stddev
+        near = [max(x, 0.0), stddev / 30]
+        whole = integrate.quad(mass, 0, reach, points=near, limit=400)[0]
+        slow.append(integrate.quad(lambda u: u * mass(u), 0, reach, points=near, limit=400)[0])
+        slow[-1] /= whole
+    mean = np.array(slow)
+    assert positive_mean(stddev * z, stddev) == pytest.approx(mean / mean.sum(), rel=1e-6)
+
+
+def test_positive_mean_gives_every_word_something_however_far_below_zero() -> None:
+    found = positive_mean(np.array([-1e9, -1e3, 0.0, 50.0, 1e6]), 1.0)
+    assert (found > 0).all()
+    assert found.sum() == pytest.approx(1)
+    assert (np.diff(found) > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_project_simplex_equals_oracle(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    v = rng.normal(rng.normal(), 2.0 ** rng.integers(-4, 4), rng.integers(1, 30))
+    # The shift is found by bisection in place of sorting.
+    tau = optimize.brentq(
+        lambda tau: np.maximum(v - tau, 0).sum() - 1, v.min() - 2, v.max(), xtol=1e-15
+    )
+    found = project_simplex(v)
+    assert found == pytest.approx(np.maximum(v - tau, 0), abs=1e-12)
+    others = rng.dirichlet(np.ones(len(v)), 200)
+    nearest = np.linalg.norm(found - v)
+    assert (np.linalg.norm(others - v, axis=1) >= nearest - 1e-12).all()
+    assert project_simplex(found) == pytest.approx(found, abs=1e-15)
+
+
+def floor_of(columns: int | None) -> float:
+    return DENSE_FLOOR if columns is None else FLOOR
+
+
+def chance_directions(columns: int | None) -> float:
+    """Return how many eigenvalues of pure noise are due above the floor, by the semicircle law."""
+    above = integrate.quad(lambda x: 2 / np.pi * np.sqrt(1 - x * x), floor_of(columns), 1)[0]
+    return D * float(above)
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_pure_noise_has_few_directions_above_the_floor(columns: int | None) -> None:
+    # None are due above the norm of the noise, 3.8 above 0.7 of it.
+    empty = np.tile(np.full(D, 1 / D), (K, 1))
+    counted = []
+    for seed in range(40):
+        view = view_of(0.05, topics=empty, seed=seed, columns=columns, components=10)
+        assert len(view.eigenvalues) == max(
+            1, int((view.spectrum > floor_of(columns) * view.floor).sum())
+        )
+        counted.append(len(view.eigenvalues))
+    assert np.mean(counted) <= chance_directions(columns) + 1
+    assert max(counted) <= chance_directions(columns) + 2 < 10
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_all_planted_directions_are_above_the_floor(columns: int | None) -> None:
+    for seed in range(10):
+        view = view_of(1e-5, seed=seed, columns=columns, components=10)
+        assert K <= len(view.eigenvalues) <= K + chance_directions(columns) + 1
+        assert view.eigenvalues[K - 1] > 20 * view.floor
+        # Those of the planted topics come first.
+        inside = view.directions[:, :K].T @ np.linalg.qr(planted().T)[0]
+        assert np.linalg.svd(inside, compute_uv=False).min() > 0.999
+    assert len(view_of(1e-5, columns=columns).eigenvalues) == K
+
+
+def test_floor_is_the_norm_of_the_noise() -> None:
+    # Of 60 words, so that the norm is within a tenth of what it is for many.
+    rng = np.random.default_rng(0)
+    norms = [np.linalg.norm(symmetric(rng, 1.0, 60), 2) for _ in range(20)]
+    assert np.mean(norms) == pytest.approx(2 * np.sqrt(60), rel=0.1)
+    view = view_of(0.01)
+    assert view.floor == pytest.approx(2 * 0.01 * np.sqrt(D))
+    sketch = view_of(0.01, columns=20)
+    assert sketch.floor == pytest.approx(0.01 * (np.sqrt(D) + np.sqrt(20)))
+
+
+def test_exact_moments_give_the_planted_topics() -> None:
+    truth = planted()
+    found = topics_of(view_of(1e-9))
+    assert error(found.components, truth) < 0.01
+    assert found.alpha.sum() == pytest.approx(1.0)
+    assert found.components.sum(axis=1) == pytest.approx(np.ones(K))
+    assert (found.components >= 0).all()
+    assert (np.diff(found.alpha) <= 0).all()
+
+
+def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start() -> None:
+    truth, ratios = planted(), []
+    for seed in range(8):
+        found = topics_of(view_of(1e-4, seed=seed), 0.02, seed=seed)
+        spectral = found.spectral.proper()
+        ratios.append(error(found.components, truth) / error(spectral, truth))
+    assert np.median(ratios) < 0.8
+    assert max(ratios) < 1.05
+
+
+def test_topics_below_the_noise_are_left_out() -> None:
+    few = view_of(4e-3, components=10)
+    assert 1 <= len(few.eigenvalues) < 10
+    assert few.whitening.shape == (D, len(few.eigenvalues))
+    found = topics_of(few, 0.02)
+    assert len(found.components) == len(few.eigenvalues)
+    assert len(found.alpha) == len(found.mixed) == len(found.components)
+    assert found.components.sum(axis=1) == pytest.approx(np.ones(len(found.components)))
+
+
+def test_more_noise_mixes_in_more_of_the_corpus() -> None:
+    little, more, much = (topics_of(view_of(stddev), 0.01) for stddev in (1e-6, 1e-4, 5e-4))
+    assert little.mixed.max() < 1e-3
+    assert more.mixed.mean() > 5 * little.mixed.mean()
+    assert much.mixed.mean() > 2 * more.mixed.mean()
+    assert much.mixed.max() <= 1
+    # A topic that is mixed is nearer to the corpus.
+    away = [np.abs(found.components - found.background).sum() for found in (little, much)]
+    assert away[1] < away[0] or len(much.components) < len(little.components)
+
+
+def test_alpha_0_is_found_when_it_is_not_given() -> None:
+    found = topics_of(view_of(1e-7), alpha_0=None)
+    assert found.alpha.sum() == pytest.approx(1.0, rel=0.1)
+    assert error(found.components, planted()) < 0.03
+    noisy = topics_of(view_of(1e-4), 0.02, alpha_0=None)
+    assert np.isfinite(noisy.components).all()
+    assert 0 < noisy.alpha.sum() < np.inf
+
+
+@pytest.mark.parametrize(("kept", "scale"), [(0.0, 1.0), (-12.0, 1.0), (100.0, -1.0)])
+def test_sums_of_nothing_but_noise_are_refused(kept: float, scale: float) -> None:
+    first, pairs, _ = expected(planted())
+    with pytest.raises(InsufficientDataError, match="more documents than its noise") as caught:
+        PairView.of(scale * first, 0.1, pairs, kept, 0.1, None, K, 1.0)
+    assert f"noisy number of documents={kept:.0f}" in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_equal_sums_give_equal_topics(columns: int | None) -> None:
+    one, two = (topics_of(view_of(1e-4, columns=columns), 0.02) for _ in range(2))
+    assert one.components.tobytes() == two.components.tobytes()
+    assert one.alpha.tobytes() == two.alpha.tobytes()
+    assert one.mixed.tobytes() == two.mixed.tobytes()
+
+
+def test_scaled_sums_give_the_same_view() -> None:
+    first, pairs, _ = expected(planted())
+    noisy = pairs + symmetric(np.random.default_rng(0), 1e-4)
+    views = [
+        PairView.of(n * first, n * 1e-4, n * noisy, n, n * 1e-4, None, K, 1.0) for n in (1e3, 1e6)
+    ]
+    assert views[0].eigenvalues == pytest.approx(views[1].eigenvalues, rel=1e-9)
+    assert views[0].first == pytest.approx(views[1].first, rel=1e-9)
+
+
+def test_a_later_view_may_look_through_an_earlier_map() -> None:
+    # As rounds do: W of the first window, pairs of all since.
+    early, late, truth = view_of(3e-4, seed=1), view_of(1e-6, seed=2), planted()
+    W = early.whitening
+    first, pairs, triples = through(W, truth)
+    found, worse = (
+        private_topics(view, triples, 1e-6, W, first, pairs, 1.0, N, np.random.default_rng(1))
+        for view in (late, early)
+    )
+    assert error(found.components, truth) < 0.05
+    assert error(found.components, truth) < error(worse.components, truth)
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_triples_of_other_documents_are_centred_by_their_own_moments(columns: int | None) -> None:
+    # The same topics, but what was a quarter of the words is 70 % of them when triples are read.
+    truth, drifted = planted(), np.array([0.1, 0.7, 0.1, 0.1])
+    view = view_of(1e-9, columns=columns)
+    W = view.whitening
+    triples = through(W, truth, drifted)[2]
+    right, wrong = (
+        private_topics(view, triples, 0.0, W, first, pairs, 1.0, N, np.random.default_rng(1))
+        for first, pairs, _ in (through(W, truth, drifted), through(W, truth))
+    )
+    assert error(right.spectral.proper(), truth) < 0.01
+    assert error(right.components, truth) < 0.01
+    assert error(wrong.spectral.proper(), truth) > 0.1
+    assert error(wrong.components, truth) > 5 * error(right.components, truth)
+
+
+def test_wide_noise_of_one_word_is_half_normal() -> None:
+    # The mean of a positive number, of which only noise was seen, is that of half a normal.
+    found = positive_mean(np.array([0.0, 10.0]), 1.0)
+    assert found[0] / found[1] == pytest.approx(stats.halfnorm.mean() / 10, rel=1e-9)

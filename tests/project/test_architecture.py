@@ -1,0 +1,252 @@
+"""The rules of the tree that no type checker holds: who may import whom, and what nobody may use.
+
+A new module fails here until it has a place in `ROOMS`. Lower rooms know nothing of higher ones.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Modules and packages of streamlda, lowest first. Those of one line may import each other, but
+#: never in a circle; all may import from the lines above.
+ROOMS = [
+    {"errors", "kernels", "process", "threads"},
+    {"container", "documents", "privacy"},
+    {"spectral", "text"},
+    {"model"},
+    {"refinement"},
+    {"engine", "private"},
+    {"stream", "settings", "sites"},
+    {"simulate", "storage", "scaleout"},
+    {"estimator", "estimator_parts", "service", "report", "papers"},
+    {"__init__"},
+    {"cli"},
+    {"__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
+
+KERNEL_IMPORTS = {
+    *("__future__", "os", "collections", "typing", "math", "numpy", "numba"),
+    "streamlda.kernels",
+}
+CONNECTOR_IMPORTS = {"streamlda.stream.source", "streamlda.errors"}
+GENERATORS = {"default_rng", "Generator", "SeedSequence", "BitGenerator", "PCG64", "Philox"}
+COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
+PICKLERS = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
+
+TOP_LEVEL = {
+    *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
+    *("pyproject.toml", "requirements.lock", "streamlda", "connectors", "tests", "bench"),
+}
+MADE_HERE = {
+    *(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".coverage"),
+    *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"),
+}
+#: Places that exist on one machine only, and hosts that a user's own settings should choose.
+PRIVATE = re.compile(
+    r"(?<![\w}])/(work|farm|root|home|Users)/\w|\.\./shared|pypi\.org|files\.pythonhosted"
+)
+
+
+def imports(tree: ast.AST, path: str) -> Iterator[str]:
+    """Yield the full name of all that is imported, wherever in the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = path.split("/")[: -node.level] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def room(path: str) -> str:
+    return path.split("/")[1].removesuffix(".py")
+
+
+def rooms_imported(tree: ast.AST, path: str) -> set[str]:
+    """Return the rooms of streamlda that a module imports from, "__init__" for the facade."""
+    parts = [name.split(".") for name in imports(tree, path)]
+    inner = [part[1] if len(part) > 1 else "" for part in parts if part[0] == "streamlda"]
+    return {name if name in RANK else "__init__" for name in inner}
+
+
+def is_in(name: str, modules: set[str]) -> bool:
+    return any(f"{name}.".startswith(f"{module}.") for module in modules)
+
+
+def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
+    top = path.split("/")[0]
+    for name in imports(tree, path):
+        first = name.split(".")[0]
+        if top == "streamlda" and first == "connectors":
+            yield f"imports {name}"
+        if top in ("streamlda", "connectors") and first in PICKLERS:
+            yield f"imports {name}"
+        if top in ("streamlda", "connectors") and first in ("tests", "bench"):
+            yield f"imports {name}"
+        if top == "connectors" and first == "streamlda" and not is_in(name, CONNECTOR_IMPORTS):
+            yield f"imports {name}"
+        if path.startswith("streamlda/kernels/") and not is_in(name, KERNEL_IMPORTS):
+            yield f"imports {name}"
+        if name.startswith("numpy.random.") and name.split(".")[2] not in GENERATORS:
+            yield f"imports {name}"
+    if top == "streamlda":
+        if room(path) not in RANK:
+            yield "has no place in ROOMS"
+            return
+        for other in rooms_imported(tree, path) - {room(path)}:
+            if other == "papers" and RANK[other] <= RANK[room(path)]:
+                yield "imports papers"
+            if RANK[other] > RANK[room(path)]:
+                yield f"imports {other}, which is above it"
+
+
+def wrong_uses(path: str, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword):
+            is_false = isinstance(node.value, ast.Constant) and node.value.value is False
+            if node.arg in ("fastmath", "allow_pickle") and not is_false:
+                yield f"sets {node.arg}"
+        elif isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value)
+            if owner in ("np.random", "numpy.random") and node.attr not in GENERATORS:
+                yield f"uses {owner}.{node.attr}"
+            is_compiler = owner in ("numba", "nb") and node.attr in COMPILERS
+            if is_compiler and path != "streamlda/kernels/__init__.py":
+                yield f"uses {owner}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
+            yield from (f"imports {a.name}" for a in node.names if a.name in COMPILERS)
+
+
+def violations(path: str, source: str) -> list[str]:
+    """Return what a module at this path of the tree does against the rules."""
+    tree = ast.parse(source)
+    return [*wrong_imports(path, tree), *wrong_uses(path, tree)]
+
+
+def in_a_circle(sources: dict[str, str]) -> list[str]:
+    """Return the rooms of streamlda that import each other in a circle, or nothing."""
+    graph: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        others = rooms_imported(ast.parse(source), path) - {room(path)}
+        graph.setdefault(room(path), set()).update(others)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def tracked_files() -> list[str]:
+    """Return the files of the tree: those git tracks, or all but what is made here."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+        names = [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
+    except FileNotFoundError:
+        names = []
+    return names or [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and not any(fnmatch(p, m) for p in path.relative_to(ROOT).parts for m in MADE_HERE)
+    ]
+
+
+def read_modules(*folders: str) -> dict[str, str]:
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+def test_every_module_keeps_the_rules() -> None:
+    modules = read_modules("streamlda", "connectors", "tests", "bench")
+    found = {path: violations(path, source) for path, source in modules.items()}
+    assert {path: wrong for path, wrong in found.items() if wrong} == {}
+    assert len(found) > 10
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    assert in_a_circle(read_modules("streamlda")) == []
+
+
+PLANTED = [
+    ("streamlda/errors.py", "import streamlda.spectral", "imports spectral, which is above it"),
+    ("streamlda/documents.py", "from streamlda import engine", "imports engine, which is above it"),
+    ("streamlda/spectral/a.py", "from ..model.b import c", "imports model, which is above it"),
+    ("streamlda/engine/a.py", "from streamlda import X", "imports __init__, which is above it"),
+    ("streamlda/model/a.py", "def f():\n import streamlda.cli", "imports cli, which is above it"),
+    ("streamlda/engine/a.py", "import streamlda.papers.dpvi", "imports papers, which is above it"),
+    ("streamlda/cli/a.py", "import streamlda.papers.dpvi", "imports papers"),
+    ("streamlda/brand_new.py", "", "has no place in ROOMS"),
+    ("streamlda/engine/a.py", "import connectors.files", "imports connectors.files"),
+    ("streamlda/model/a.py", "import pickle", "imports pickle"),
+    ("streamlda/model/a.py", "from tests import oracle", "imports tests.oracle"),
+    ("streamlda/model/a.py", "np.load(f, allow_pickle=True)", "sets allow_pickle"),
+    ("streamlda/kernels/a.py", "import scipy.sparse", "imports scipy.sparse"),
+    ("streamlda/kernels/a.py", "from streamlda.errors import E", "imports streamlda.errors.E"),
+    ("streamlda/kernels/a.py", "import numba\n@numba.njit\ndef f(): 0", "uses numba.njit"),
+    ("streamlda/kernels/a.py", "from numba import njit", "imports njit"),
+    ("streamlda/kernels/__init__.py", "numba.njit(fastmath=True)", "sets fastmath"),
+    ("connectors/a.py", "from streamlda.documents import D", "imports streamlda.documents.D"),
+    ("connectors/a.py", "from streamlda import errors2", "imports streamlda.errors2"),
+    ("connectors/a.py", "import joblib", "imports joblib"),
+    ("tests/test_a.py", "np.random.seed(0)", "uses np.random.seed"),
+    ("bench/a.py", "from numpy.random import rand", "imports numpy.random.rand"),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "wanted"), PLANTED)
+def test_a_planted_violation_is_found(path: str, source: str, wanted: str) -> None:
+    assert violations(path, source) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("streamlda/kernels/a.py", "import math\nfrom streamlda.kernels import kernel"),
+        ("streamlda/kernels/__init__.py", "import numba\nnumba.njit(fastmath=False)"),
+        ("streamlda/cli.py", "from streamlda import TopicModel, errors"),
+        ("streamlda/model/evaluation.py", "from streamlda.model.topic_model import load"),
+        (
+            "connectors/a.py",
+            "from streamlda import errors\nfrom streamlda.stream.source import Poll",
+        ),
+        ("connectors/a.py", "from connectors.b import c\nfrom .b import c"),
+        ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(path: str, source: str) -> None:
+    assert violations(path, source) == []
+
+
+def test_a_planted_circle_is_found() -> None:
+    pair = {
+        "streamlda/model/topic_model.py": "import streamlda.spectral.topics",
+        "streamlda/spectral/topics.py": "import streamlda.model.topic_model",
+    }
+    assert set(in_a_circle(pair)) == {"model", "spectral"}
+
+
+def test_the_tree_has_no_other_top_level_names() -> None:
+    assert {name.split("/")[0] for name in tracked_files()} <= TOP_LEVEL
+
+
+def test_no_file_names_a_machine_or_a_package_host() -> None:
+    found = []
+    for name in tracked_files():
+        text = (ROOT / name).read_text("utf-8", errors="replace")
+        found += [f"{name}: {match.group()}" for match in PRIVATE.finditer(text)]
+    assert found == []
+
+
+@pytest.mark.parametrize("place", ["work/x", "home/x", "Users/x", "root/x"])
+def test_a_planted_machine_path_is_found(place: str) -> None:
+    assert PRIVATE.search(f"open('/{place}')")
+    assert not PRIVATE.search(f"{{base}}/{place}")

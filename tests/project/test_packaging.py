@@ -1,0 +1,190 @@
+"""What a user gets: the wheel, the lock, and a setup that says what is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LOCK = (ROOT / "requirements.lock").read_text("utf-8")
+PYTHONS = ("3.11.0", "3.12.0", "3.13.0")
+
+
+def locked_requirements() -> list[str]:
+    """Return the entries of the lock, each with its hashes."""
+    return [entry for entry in re.split(r"\n(?=\S)", LOCK.strip()) if not entry.startswith("#")]
+
+
+def wanted_requirements() -> list[Requirement]:
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    groups = PROJECT["dependency-groups"].values()
+    lists = [project["dependencies"], *extras, *groups]
+    found = [Requirement(text) for items in lists for text in items]
+    return [wanted for wanted in found if wanted.name != "streamlda"]
+
+
+def test_every_locked_version_is_exact_and_hashed() -> None:
+    entry = re.compile(r"[a-z0-9-]+==\S+( ; [^\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
+    wrong = [text[:60] for text in locked_requirements() if not entry.fullmatch(text)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_lock_holds_each_dependency_once_on_every_platform(python: str, platform: str) -> None:
+    environment = {
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+        "sys_platform": platform,
+        "platform_python_implementation": "CPython",
+    }
+    pins: dict[str, str] = {}
+    for entry in locked_requirements():
+        requirement = Requirement(entry.partition(" \\")[0])
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            assert requirement.name not in pins
+            pins[requirement.name] = str(requirement.specifier).removeprefix("==")
+    for wanted in wanted_requirements():
+        name = canonicalize_name(wanted.name)
+        assert wanted.specifier.contains(pins[name], prereleases=True), f"run make lock: {wanted}"
+
+
+def test_the_lock_names_no_host_path_or_option() -> None:
+    found = re.findall(r"^.*(?:://|^-|^\s+--(?!hash=)|@ ).*$", LOCK, flags=re.MULTILINE)
+    assert found == []
+
+
+def test_setup_accepts_the_declared_versions_of_python() -> None:
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
+    assert " 3.11|3.12|3.13) " in (ROOT / "Makefile").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the tree, since a build leaves folders behind."""
+    copy = tmp_path_factory.mktemp("a folder") / "copy of tree"
+    leave = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, copy, ignore=leave)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path) -> Path:
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", code, "wheels"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tree / "wheels").glob("streamlda-*.whl")
+    return path
+
+
+def test_the_wheel_holds_both_packages_whole_and_nothing_else(tree: Path, wheel: Path) -> None:
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    here = {
+        path.relative_to(tree).as_posix()
+        for folder in ("streamlda", "connectors")
+        for path in (tree / folder).rglob("*")
+        if path.is_file()
+    }
+    assert packed == here
+    for folder in ("streamlda", "connectors"):
+        assert {f"{folder}/__init__.py", f"{folder}/py.typed", f"{folder}/README.md"} <= packed
+
+
+LOAD_ALL = """
+from importlib.metadata import distribution
+import connectors, streamlda
+for point in distribution("streamlda").entry_points:
+    print(point.group, point.name, point.load().__module__)
+print(streamlda.__file__)
+print(connectors.__file__)
+"""
+
+
+def test_what_the_wheel_announces_can_be_loaded_without_the_checkout(
+    tmp_path: Path, wheel: Path
+) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD_ALL],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *points, streamlda_file, connectors_file = done.stdout.splitlines()
+    assert "console_scripts streamlda streamlda.__main__" in points
+    announced = PROJECT["project"]["entry-points"].values()
+    assert len(points) == 1 + sum(len(group) for group in announced)
+    assert streamlda_file == str(tmp_path / "streamlda" / "__init__.py")
+    assert connectors_file == str(tmp_path / "connectors" / "__init__.py")
+
+
+def make(tree: Path, *arguments: str, path: str = os.defpath) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("make")
+    assert program is not None
+    environment = {"PATH": path, "HOME": str(tree)}
+    return subprocess.run(
+        [program, *arguments], cwd=tree, env=environment, capture_output=True, text=True
+    )
+
+
+def test_make_alone_tells_what_there_is(tree: Path) -> None:
+    done = make(tree)
+    assert done.returncode == 0
+    assert {"demo", "test", "setup", "system"} <= set(
+        re.findall(r"^make (\w+)", done.stdout, re.MULTILINE)
+    )
+    assert not (tree / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [("test", True), ("soak", True), ("demo-kafka", True), ("demo", False), ("bench", False)],
+)
+def test_only_what_needs_a_broker_installs_into_the_system(
+    target: str, installs: bool, tree: Path
+) -> None:
+    done = make(tree, "--dry-run", target)
+    assert done.returncode == 0
+    assert ("-m tests.system\n" in done.stdout) is installs
+    assert ("-m tests.kafka.choice\n" in done.stdout) is installs
+
+
+def test_setup_without_a_suitable_python_says_what_it_found(tree: Path, tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\necho 3.9\n")
+    old.chmod(0o755)
+    for tool in ("sh", "cksum", "cat"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+    done = make(tree, "setup", path=str(tmp_path))
+    assert done.returncode != 0
+    assert "must be 3.11, 3.12 or 3.13, found python3=3.9 python3.13=none" in done.stderr
+    assert "make setup PYTHON=" in done.stderr
+    assert not (tree / ".venv").exists()
+
+
+def test_setup_takes_only_the_python_it_is_given(tree: Path) -> None:
+    done = make(tree, "setup", "PYTHON=/no such/python3")
+    assert done.returncode != 0
+    assert "found /no such/python3=none;" in done.stderr
+
+
+def test_continuous_integration_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    lines = script.read_text("utf-8").splitlines()
+    assert lines[1] == "set -euo pipefail"
+    assert lines[-1] == "exec make test"

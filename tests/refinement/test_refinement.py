@@ -1,0 +1,498 @@
+"""Refinement: better topics on planted corpora, one result for every cut, resuming, bounds."""
+
+import math
+from itertools import pairwise
+
+import numba
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine, EngineSettings
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.refinement.alpha import SMALLEST, fit_alpha
+from streamlda.refinement.gibbs import Resampling
+from streamlda.refinement.settings import RefinementSettings, ResamplingSettings
+from streamlda.refinement.stepwise_em import Refinement, blocks
+from streamlda.simulate import PlantedLDA
+from tests import oracle_refinement as twin
+from tests.corpora import batch_of
+
+K, V = 6, 120
+
+#: Steps of 100 documents, and annealing over 20 of them.
+SETTINGS = RefinementSettings(batch_documents=100, annealing_steps=20)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Return planted documents, held-out ones, the truth, and the spectral start of others."""
+    corpus = PlantedLDA(K, V, alpha_0=0.6, mean_length=40, topic_concentration=0.1, seed=2)
+    engine = Engine(EngineSettings(n_components=K, n_features=V, warmup_documents=200))
+    engine.add(corpus.documents(400))
+    documents, held_out = corpus.documents(20_000), corpus.documents(1500)
+    return documents, held_out, corpus, engine.snapshot()
+
+
+def refinement(model, settings=SETTINGS):
+    return Refinement(model.components, model.alpha, model.background, settings)
+
+
+def resampling(planted, **settings):
+    documents, _, _, model = planted
+    return Resampling(
+        documents.rows(0, 2000), model.components, model.alpha, ResamplingSettings(**settings)
+    )
+
+
+def digest(machine):
+    arrays, values = machine.state()
+    return {name: array.tobytes() for name, array in arrays.items()}, values
+
+
+def joined(*parts):
+    return DocumentBatch.joined(parts)
+
+
+def perplexity(planted, components, alpha):
+    _, held_out, _, model = planted
+    return document_completion(held_out, components, alpha, model.background).perplexity
+
+
+# --- better topics ---------------------------------------------------------------------------
+
+
+def test_fresh_documents_bring_topics_nearer_to_the_planted_ones(planted):
+    documents, _, corpus, model = planted
+    refined = refinement(model)
+    refined.add(documents)
+    before = matched_l1_error(corpus.components, model.components)
+    after = matched_l1_error(corpus.components, refined.components)
+    assert after.mean < 0.6 * before.mean
+    assert perplexity(planted, refined.components, refined.alpha) < perplexity(
+        planted, model.components, model.alpha
+    )
+
+
+def test_resampling_comes_nearer_still_and_finds_alpha(planted):
+    documents, _, corpus, model = planted
+    refined = refinement(model)
+    refined.add(documents)
+    sampled = Resampling(documents, refined.components, refined.alpha)
+    sampled.sweep(5)
+    sampled.sweep(5, average=True)
+    found = matched_l1_error(corpus.components, sampled.components)
+    assert found.mean < matched_l1_error(corpus.components, refined.components).mean
+    # Alpha sums to 0.6; the spectral start assumed 1.
+    assert sampled.alpha.sum() == pytest.approx(0.6, rel=0.1)
+    assert perplexity(planted, sampled.components, sampled.alpha) < perplexity(
+        planted, refined.components, refined.alpha
+    )
+
+
+@pytest.mark.statistical
+def test_held_out_tokens_are_better_explained_after_refinement(planted):
+    """Paired z-test over documents of the gain in log-likelihood, false-alarm rate 1e-6.
+
+    The gain of the refined topics over the spectral ones is accepted; that of the spectral ones
+    over themselves, and over the refined ones, is rejected by the same test.
+    """
+    documents, held_out, _, model = planted
+    refined = refinement(model)
+    refined.add(documents)
+
+    def scores(components):
+        parts = [held_out.rows(d, d + 1) for d in range(1500)]
+        given = [
+            document_completion(part, components, model.alpha, model.background, seed=d)
+            for d, part in enumerate(parts)
+        ]
+        return np.array([result.log_likelihood_nats for result in given])
+
+    spectral, better = scores(model.components), scores(refined.components)
+
+    def gains(new, old):
+        difference = new - old
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        return bool(difference.mean() > norm.isf(1e-6) * error)
+
+    assert gains(better, spectral)
+    assert not gains(spectral, spectral)
+    assert not gains(spectral, better)
+
+
+def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(planted):
+    """Two planted topics are merged and a third is split: annealing lets them part again."""
+    documents, _, corpus, model = planted
+    wrong = corpus.components.copy()
+    wrong[0] = (wrong[0] + wrong[1]) / 2
+    wrong[1] = wrong[2] * np.random.default_rng(1).uniform(0.5, 1.5, V)
+
+    def worst(**settings):
+        settings = RefinementSettings(batch_documents=100, **settings)
+        refined = Refinement(wrong, corpus.alpha, model.background, settings)
+        refined.add(documents)
+        return matched_l1_error(corpus.components, refined.components).per_topic.max()
+
+    assert worst(start_flatness=0.0, annealing=0.0) > 1.0
+    assert worst() < 0.3
+
+
+# --- one result ------------------------------------------------------------------------------
+
+
+def test_any_cut_of_the_stream_gives_the_same_bits(planted):
+    documents, _, _, model = planted
+    documents = documents.rows(0, 730)
+    whole = refinement(model)
+    whole.add(documents)
+    assert (whole.steps, whole.documents, whole.waiting) == (7, 700, 30)
+    rng = np.random.default_rng(0)
+    for n_cuts in (1, 5, 300):
+        cuts = [0, *sorted(rng.integers(0, 731, n_cuts).tolist()), 730]
+        parts = refinement(model)
+        for start, stop in pairwise(cuts):
+            parts.add(documents.rows(start, stop))
+        assert digest(parts) == digest(whole)
+
+
+def test_any_number_of_threads_gives_the_same_bits(planted):
+    documents, _, _, model = planted
+
+    def result(threads):
+        numba.set_num_threads(threads)
+        refined = refinement(model)
+        refined.add(documents.rows(0, 500))
+        sampled = resampling(planted)
+        sampled.sweep(2)
+        return digest(refined), digest(sampled), sampled.components.tobytes()
+
+    before = numba.get_num_threads()
+    try:
+        one = result(1)
+        assert [result(2) for _ in range(3)] == [one] * 3
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_resume_goes_on_bit_for_bit(planted):
+    documents, _, _, model = planted
+    whole = refinement(model)
+    whole.add(documents.rows(0, 1030))
+    first = refinement(model)
+    first.add(documents.rows(0, 333))
+    second = Refinement.from_state(*first.state())
+    assert digest(second) == digest(first)
+    second.add(documents.rows(333, 1030))
+    whole.flush()
+    second.flush()
+    assert digest(second) == digest(whole)
+    assert (second.documents, second.waiting) == (1030, 0)
+
+
+def test_resampling_resumes_bit_for_bit_for_any_sweeps_a_call(planted):
+    whole = resampling(planted, seed=5)
+    whole.sweep(2)
+    whole.sweep(3, average=True)
+    part = resampling(planted, seed=5)
+    part.sweep()
+    part.sweep()
+    part.sweep(average=True)
+    part = Resampling.from_state(planted[0].rows(0, 2000), *part.state())
+    part.sweep(2, average=True)
+    assert digest(part) == digest(whole)
+    assert part.components.tobytes() == whole.components.tobytes()
+
+
+def test_another_seed_gives_other_samples(planted):
+    digests = [digest(resampling(planted, seed=seed))[0]["topics"] for seed in (0, 1)]
+    assert digests[0] != digests[1]
+
+
+def test_waiting_documents_are_kept_when_the_caller_reuses_its_arrays(planted):
+    documents, _, _, model = planted
+    counts = documents.counts.copy()
+    part = DocumentBatch(counts, documents.word_ids, documents.row_pointers, V).rows(0, 50)
+    refined = refinement(model)
+    refined.add(part)
+    before = digest(refined)
+    counts[:] = 7
+    assert digest(refined) == before
+
+
+# --- the statistic ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_tokens", [math.inf, 30.0, 1.0])
+def test_a_documents_contribution_is_bounded_and_the_bound_is_attained(planted, max_tokens):
+    documents, _, _, model = planted
+    settings = RefinementSettings(batch_documents=100, max_tokens=max_tokens)
+    refined = refinement(model, settings)
+    refined.add(documents.rows(0, 300))
+    for d in range(300, 340):
+        statistic = refined.statistic(documents.rows(d, d + 1))
+        bound = min(float(documents.lengths[d]), max_tokens)
+        assert statistic.min() >= 0
+        assert np.abs(statistic).sum() == pytest.approx(bound, rel=1e-5)
+        assert np.linalg.norm(statistic) <= bound * (1 + 1e-5)
+
+
+def test_statistics_of_parts_add_up_and_make_the_same_step(planted):
+    documents, _, _, model = planted
+    whole, parts = refinement(model), refinement(model)
+    whole.add(documents.rows(0, 200))
+    for start in (0, 100):
+        cuts = [start, start + 13, start + 60, start + 100]
+        statistics = [parts.statistic(documents.rows(a, b)) for a, b in pairwise(cuts)]
+        parts.update(np.sum(statistics, axis=0), 100)
+    np.testing.assert_allclose(parts.components, whole.components, rtol=1e-9)
+    assert (parts.steps, parts.documents) == (2, 200)
+
+
+def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(planted):
+    """`learn` touches the words of its documents alone; `add` takes the same steps."""
+    documents, _, _, model = planted
+    learned, whole, added = (refinement(model) for _ in range(3))
+    words = batch_of([[0, 7], [7, 7, 90]], V)
+    for part in (documents.rows(0, 100), words, documents.rows(100, 103)):
+        statistic = whole.statistic(part)
+        touched = np.unique(part.word_ids)
+        assert not np.delete(statistic, touched, axis=0).any()
+        assert statistic[touched].any(axis=1).all()
+        whole.update(statistic, part.n_documents)
+        learned.learn(part)
+        np.testing.assert_allclose(learned.components, whole.components, rtol=1e-9)
+    assert (learned.steps, learned.documents) == (whole.steps, whole.documents) == (3, 105)
+    added.add(documents.rows(0, 100))
+    alone = refinement(model)
+    alone.learn(documents.rows(0, 100))
+    assert digest(alone) == digest(added)
+
+
+def test_learning_leaves_the_waiting_documents_alone(planted):
+    documents, _, _, model = planted
+    refined = refinement(model)
+    refined.add(documents.rows(0, 30))
+    refined.learn(documents.rows(30, 80))
+    assert (refined.steps, refined.documents, refined.waiting) == (1, 50, 30)
+
+
+def test_long_documents_are_cut_into_memory_blocks_without_a_change(planted, monkeypatch):
+    documents, _, _, model = planted
+    whole = refinement(model).statistic(documents.rows(0, 50))
+    monkeypatch.setattr("streamlda.refinement.stepwise_em.MOST_SHARES", 40 * K)
+    cut = refinement(model).statistic(documents.rows(0, 50))
+    np.testing.assert_allclose(cut, whole, rtol=1e-12)
+
+
+def test_sums_are_the_weighted_mean_of_all_minibatches(planted):
+    """After t steps the sums are ``sum_s w_s S_s / rho_t``, w_s = rho_s prod (1 - rho_later)."""
+    documents, _, _, model = planted
+    refined = refinement(model)
+    statistics = []
+    for start in range(0, 500, 100):
+        part = documents.rows(start, start + 100)
+        statistics.append(refined.statistic(part))
+        refined.add(part)
+    rho = (10.0 + np.arange(1, 6)) ** -0.7
+    weights = [rho[s] * np.prod(1 - rho[s + 1 :]) for s in range(5)]
+    start = (model.alpha / model.alpha.sum())[:, None] * (
+        0.1 * model.components + 0.9 * model.background
+    )
+    first = np.prod(1 - rho) * statistics[0].sum() * start.T
+    expected = first + np.sum([w * s for w, s in zip(weights, statistics, strict=True)], axis=0)
+    np.testing.assert_allclose(refined.state()[0]["totals"] * rho[-1], expected, rtol=1e-9)
+
+
+def test_flatness_falls_to_0_over_the_annealing_steps(planted):
+    documents, _, _, model = planted
+    refined = refinement(model, RefinementSettings(batch_documents=50, annealing_steps=4))
+    seen = []
+    for start in range(0, 300, 50):
+        seen.append(refined.flatness)
+        refined.add(documents.rows(start, start + 50))
+    assert seen == pytest.approx([0.7, 0.525, 0.35, 0.175, 0.0, 0.0])
+
+
+def test_memory_blocks_leave_out_no_document():
+    batch = batch_of([[0, 1], [], [0, 1, 2, 3, 4], [2], [], [0, 3]], 5)
+    for most in (1, 2, 3, 100):
+        parts = list(blocks(batch, most))
+        assert joined(*parts).row_pointers.tolist() == batch.row_pointers.tolist()
+        assert all(len(part.counts) <= most or len(part) == 1 for part in parts)
+    assert list(blocks(batch.rows(0, 0), 3)) == []
+
+
+def test_empty_documents_change_nothing(planted):
+    _, _, _, model = planted
+    refined = refinement(model)
+    before = refined.components
+    refined.add(batch_of([[]] * 250, V))
+    assert (refined.steps, refined.documents, refined.waiting) == (0, 200, 50)
+    assert np.array_equal(refined.components, before)
+
+
+def test_topics_are_distributions_from_the_start(planted):
+    documents, _, _, model = planted
+    refined = refinement(model)
+    for _ in range(2):
+        np.testing.assert_allclose(refined.components.sum(axis=1), 1, rtol=1e-12)
+        assert refined.components.min() > 0
+        refined.add(documents.rows(0, 100))
+
+
+# --- resampling ------------------------------------------------------------------------------
+
+
+def test_counts_of_resampling_are_those_of_its_topics(planted):
+    documents = planted[0].rows(0, 2000)
+    sampled = resampling(planted, smoothing=0.1)
+    sampled.sweep(2)
+    topics = sampled.state()[0]["topics"]
+    words = np.repeat(documents.word_ids, documents.counts.astype(int))
+    counts = np.zeros((K, V))
+    np.add.at(counts, (topics, words), 1)
+    expected = (counts + 0.1) / (counts + 0.1).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
+
+
+def test_the_mean_of_sweeps_is_the_mean_of_their_counts(planted):
+    averaged, last = resampling(planted), resampling(planted)
+    counts = []
+    for _ in range(3):
+        averaged.sweep(average=True)
+        last.sweep()
+        counts.append(last._counts.copy())
+    mean = np.mean(counts, axis=0) + 0.1
+    np.testing.assert_allclose(averaged.components, (mean / mean.sum(axis=0)).T, rtol=1e-12)
+
+
+def test_small_corpora_are_never_drawn_all_at_once(planted):
+    """With every document left out there would be nothing left to draw from."""
+    documents, _, corpus, model = planted
+    few = documents.rows(0, 200)
+    sampled = Resampling(few, corpus.components, corpus.alpha)
+    sampled.sweep(20)
+    assert matched_l1_error(corpus.components, sampled.components).mean < 0.6
+    assert math.isfinite(perplexity(planted, sampled.components, model.alpha))
+
+
+def test_fit_alpha_climbs_to_the_likeliest_alpha():
+    rng = np.random.default_rng(3)
+    truth = np.array([0.1, 0.5, 1.5])
+    counts = np.array([rng.multinomial(60, p) for p in rng.dirichlet(truth, 3000)])
+    at_least = np.array([[(counts[:, k] > j).sum() for j in range(60)] for k in range(3)])
+    longer = np.full(60, 3000)
+    alpha = np.ones(3)
+    likelihood = twin.dirichlet_multinomial(counts, alpha)
+    for _ in range(60):
+        alpha = fit_alpha(at_least, longer, alpha)
+        before, likelihood = likelihood, twin.dirichlet_multinomial(counts, alpha)
+        assert likelihood >= before - 1e-6
+    np.testing.assert_allclose(alpha, truth, rtol=0.1)
+    for k in range(3):
+        for factor in (0.97, 1.03):
+            other = alpha * np.where(np.arange(3) == k, factor, 1.0)
+            assert twin.dirichlet_multinomial(counts, other) < likelihood
+
+
+def test_fit_alpha_keeps_lost_topics_above_0_and_alpha_without_tokens():
+    alpha = np.array([0.5, 0.5])
+    found = fit_alpha(np.array([[9, 4], [0, 0]]), np.array([9, 4]), alpha)
+    assert found[1] == SMALLEST
+    assert np.array_equal(fit_alpha(np.zeros((2, 0), int), np.zeros(0, int), alpha), alpha)
+
+
+# --- bad input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_documents": 0}, "batch_documents must be >= 1, got batch_documents=0"),
+        ({"sweeps": 0}, "sweeps must be >= 1"),
+        ({"annealing_steps": -1}, "annealing_steps must be >= 0"),
+        ({"annealing": 1.2}, r"annealing must lie in 0\.\.1, got annealing=1.2"),
+        ({"start_flatness": math.nan}, "start_flatness must lie in"),
+        ({"smoothing": 0.0}, "smoothing must be finite and > 0"),
+        ({"step_offset": -1.0}, "step_offset must be finite and >= 0"),
+        ({"step_exponent": 0.5}, "step_exponent must lie in"),
+        ({"step_exponent": 1.01}, "step_exponent must lie in"),
+        ({"max_tokens": 0.0}, "max_tokens must be > 0"),
+    ],
+)
+def test_refinement_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        RefinementSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_documents": 0}, "batch_documents must be >= 1"),
+        ({"start_sweeps": 0}, "start_sweeps must be >= 1"),
+        ({"smoothing": math.inf}, "smoothing must be finite and > 0"),
+        ({"seed": 2**63}, "a seed must lie in"),
+    ],
+)
+def test_resampling_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        ResamplingSettings(**settings)
+
+
+GOOD = np.full((2, 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("components", "alpha", "background", "message"),
+    [
+        (np.ones((3, 3)), np.ones(2), np.ones(3), r"components=\(3, 3\) alpha=\(2,\)"),
+        (np.ones(3), np.ones(2), np.ones(3), r"components=\(3,\)"),
+        (-GOOD, np.ones(2), np.ones(3), "topics must be a matrix of finite numbers >= 0"),
+        (GOOD * np.nan, np.ones(2), np.ones(3), "topics must be a matrix of finite numbers"),
+        (np.array([[1, 0, 0], [0, 0, 0]]), np.ones(2), np.ones(3), "topic=1 sum=0"),
+        (GOOD, np.array([1.0, 0.0]), np.ones(3), "alpha must be a vector"),
+        (GOOD, np.ones(2), np.ones(4), r"background=\(4,\) n_features=3"),
+        (GOOD, np.ones(2), np.zeros(3), "one of them above 0"),
+        (GOOD, np.ones(2), np.array([1.0, -1.0, 1.0]), "the background must hold"),
+    ],
+)
+def test_refinement_refuses_topics_that_are_none(components, alpha, background, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        Refinement(components, alpha, background)
+
+
+def test_documents_of_another_vocabulary_are_refused_and_nothing_is_learned(planted):
+    refined = refinement(planted[3])
+    before = digest(refined)
+    other = batch_of([[0, 1]] * 300, V + 1)
+    for ask in (refined.add, refined.learn, refined.statistic):
+        with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
+            ask(other)
+    assert digest(refined) == before
+    with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
+        Resampling(other, planted[3].components, planted[3].alpha)
+
+
+@pytest.mark.parametrize("wrong", [np.ones((V, K + 1)), np.full((V, K), np.nan), -np.ones((V, K))])
+def test_a_statistic_that_is_none_is_refused_and_nothing_is_changed(planted, wrong):
+    refined = refinement(planted[3])
+    before = digest(refined)
+    with pytest.raises(InvalidSettingError, match="a statistic must hold finite numbers >= 0"):
+        refined.update(wrong, 100)
+    assert digest(refined) == before
+
+
+def test_resampling_refuses_weights_too_many_topics_and_other_documents(planted):
+    documents, _, _, model = planted
+    weights = DocumentBatch.from_matrix(np.full((2, V), 0.5), integral=False)
+    with pytest.raises(InvalidDocumentsError, match="counts must be whole numbers"):
+        Resampling(weights, model.components, model.alpha)
+    many = np.ones((2**15, 1))
+    with pytest.raises(InvalidSettingError, match="n_components=32768 most=32767"):
+        Resampling(batch_of([[0]], 1), many, np.ones(2**15))
+    state = resampling(planted).state()
+    with pytest.raises(InvalidDocumentsError, match="the documents that it began with"):
+        Resampling.from_state(documents.rows(0, 10), *state)

@@ -1,0 +1,292 @@
+"""The report in a real browser: opened as a file, with no network, and used as people would."""
+
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from streamlda.report import write_report
+from streamlda.report.views import NOTHING
+from streamlda.text.vocabulary import Vocabulary
+from tests.browser import CONTRASTS, HOSTILE, check_outline
+from tests.report.test_report import spectral
+from tests.service.planted import model, private, shifted, topics, words
+
+#: Contrast of the text of drawings with what is behind it: a circle, or the panel.
+DRAWN_CONTRASTS = """() => {
+  const light = (colour) => colour.match(/[0-9.]+/g).slice(0, 3).map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const panel = getComputedStyle(document.querySelector(".panel")).backgroundColor;
+  return [...document.querySelectorAll("svg text")].filter((t) => t.textContent).map((text) => {
+    const circle = text.parentElement.querySelector("a > circle");
+    const behind = circle ? getComputedStyle(circle).fill : panel;
+    const [a, b] = [light(getComputedStyle(text).fill), light(behind)];
+    return [text.textContent, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  });
+}"""
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Return a function that writes a report and opens it; it must ask for nothing and not fail."""
+    opened = []
+
+    def open_report(*models, width=1400, scheme="light", script=True, **settings):
+        path = tmp_path / f"report-{len(opened)}.html"
+        write_report(path, models, [f"m{i}" for i in range(len(models))], **settings)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+            offline=True,
+            java_script_enabled=script,
+        )
+        page = context.new_page()
+        requests, errors = [], []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(dialog.message))
+        page.on("console", lambda message: errors.append(message.text))
+        page.goto(path.as_uri())
+        opened.append((context, path.as_uri(), requests, errors))
+        return page
+
+    yield open_report
+    for context, address, requests, errors in opened:
+        context.close()
+        # The page itself, and the icon that it carries.
+        others = [url for url in requests if not url.startswith("data:image/svg+xml;base64,")]
+        assert {url.partition("#")[0] for url in others} == {address}
+        assert errors == []
+
+
+def titles(page):
+    return page.locator(".card:visible h3").all_text_contents()
+
+
+def pair():
+    """Return two models, of which the second lacks a topic of the first and has a new one."""
+    table = shifted(topics(), 0.3)
+    fresh = topics(1, seed=7)
+    rows = [table[3], fresh[0], table[1], table[0]]
+    return (
+        model(topics(), diagnostics=spectral()),
+        model(rows, alpha=[1, 2, 3, 4], diagnostics=spectral()),
+    )
+
+
+def test_a_report_shows_what_the_model_holds(visit):
+    made = model(topics(), diagnostics=spectral(), documents_seen=1234)
+    page = visit(made)
+    assert titles(page) == ["Topic 3", "Topic 2", "Topic 1", "Topic 0"]
+    shown = page.locator("#topic-3 .probable .word").all_text_contents()
+    assert shown == [word for word, _ in made.top_words(10)[3]]
+    widths = [bar.bounding_box()["width"] for bar in page.locator("#topic-3 .probable rect").all()]
+    chances = [p for _, p in made.top_words(10)[3]]
+    np.testing.assert_allclose(
+        np.array(widths) / widths[0], np.array(chances) / chances[0], atol=0.01
+    )
+    expect(page.locator("#verdict")).to_contain_text("Suggested: 3 topics.")
+    plots = page.get_by_role("img", name=re.compile("Eigenvalues of the word pairs: 8 directions"))
+    expect(plots).to_be_visible()
+    expect(
+        page.get_by_role("img", name="Clarity of each topic: 3 of 4 are above 2")
+    ).to_be_visible()
+    expect(page.locator("#privacy")).to_contain_text("Nothing is promised")
+    for section in page.get_by_role("navigation").get_by_role("link").all():
+        expect(page.locator(section.get_attribute("href"))).to_be_visible()
+
+
+def test_topics_are_followed_over_models(visit):
+    page = visit(*pair())
+    assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
+    expect(page.locator("#topic-4 .tag").first).to_have_text("new")
+    expect(page.locator("#topic-3 .tag").first).to_have_text(re.compile(r"moved 0\.\d\d"))
+    trend = page.get_by_role("img", name="Prevalence of Topic 0 over 2 models")
+    expect(trend).to_have_attribute(
+        "aria-label", "Prevalence of Topic 0 over 2 models: from 10.0 % to 40.0 %"
+    )
+    expect(page.locator("#changes")).to_contain_text("Topic 2 is gone")
+    page.get_by_text("Prevalence as a table").click()
+    row = page.get_by_role("region", name="Prevalence of topics over models").locator("tbody tr")
+    assert row.nth(0).locator("td").all_text_contents() == ["10.0 %", "40.0 %"]
+    assert row.nth(2).locator("td").all_text_contents() == ["30.0 %", NOTHING]
+    page.get_by_label("Order").select_option("moved")
+    assert titles(page)[0] == "Topic 4"
+
+
+def test_cards_can_be_ordered_searched_and_reworded(visit):
+    made = model(topics())
+    page = visit(made)
+    page.get_by_label("Order").select_option("id")
+    assert titles(page) == ["Topic 0", "Topic 1", "Topic 2", "Topic 3"]
+    expect(page.locator("#topic-0 .distinctive")).to_be_hidden()
+    page.get_by_role("combobox", name="Words").select_option("distinctive")
+    expect(page.locator("#topic-0 .distinctive")).to_be_visible()
+    expect(page.locator("#topic-0 .probable")).to_be_hidden()
+    page.get_by_role("combobox", name="Words").select_option("probable")
+    wanted = made.top_words(1)[2][0][0]
+    page.get_by_label("Find").fill(wanted.upper())
+    assert "Topic 2" in titles(page)
+    assert len(titles(page)) < 4
+    expect(page.locator("#topic-2 .hit .word").first).to_have_text(wanted)
+    expect(page.get_by_role("status")).to_have_text(re.compile(r"[123] of 4 topics"))
+    # A link to a card that the search has hidden brings it back.
+    page.get_by_label("Find").fill("no such word")
+    assert titles(page) == []
+    page.get_by_role("group", name="Map of 4 topics").get_by_role("link").first.click()
+    expect(page.locator("#topic-3")).to_be_visible()
+    expect(page.get_by_label("Find")).to_have_value("")
+
+
+def test_the_map_can_be_walked_from_the_keyboard(visit):
+    made = model(topics(), diagnostics=spectral())
+    page = visit(made)
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the topics")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("#topics")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Order")).to_be_focused()
+    name = ""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement !== document.body")
+        name = page.evaluate("document.activeElement.getAttribute('aria-label') || ''")
+        if name.startswith("Topic 3, 40.0 %"):
+            break
+    first = made.top_words(5)[3]
+    assert name.startswith("Topic 3, 40.0 %: " + " ".join(word for word, _ in first))
+    assert "nearest topic" in name
+    expect(page.locator("#told-title")).to_have_text("Topic 3, 40.0 %")
+    expect(page.locator("#told-words")).to_contain_text(first[0][0])
+    width = "getComputedStyle(document.activeElement.querySelector('circle')).strokeWidth"
+    assert page.evaluate(width) == "4px"
+    page.keyboard.press("Tab")
+    expect(page.locator("#told-title")).to_have_text("Topic 2, 30.0 %")
+    page.keyboard.press("Enter")
+    expect(page.locator("#topic-2")).to_be_in_viewport()
+    assert page.url.endswith("#topic-2")
+    expect(page.locator("#topic-2")).to_be_focused()
+
+
+def test_every_drawing_has_a_table_that_says_the_same(visit):
+    page = visit(model(topics(), diagnostics=spectral()))
+    for summary in page.locator("summary").all():
+        summary.press("Enter")
+    near = page.get_by_role("region", name="Neighbours of topics").locator("tbody tr")
+    expect(near).to_have_count(4)
+    distances = page.get_by_role("region", name="Distances between topics").locator("td")
+    assert distances.nth(0).text_content() == "0.00"
+    assert distances.nth(1).text_content() == distances.nth(4).text_content()
+    values = page.get_by_role("region", name="Eigenvalues of word pairs").locator("tbody tr")
+    assert values.nth(0).locator("td").all_text_contents() == ["9", "0.4"]
+    clarity = page.get_by_role("region", name="Clarity of topics").locator("tbody tr")
+    expect(clarity).to_have_count(4)
+
+
+def test_words_are_only_ever_text(visit):
+    names = [*HOSTILE, *words(55)]
+    table = topics()
+    table[:, :5] += 1
+    table /= table.sum(axis=1, keepdims=True)
+    page = visit(model(table, vocabulary=Vocabulary.given(names)), title=HOSTILE[1])
+    assert set(HOSTILE) <= set(page.locator("#topic-0 .probable .word").all_text_contents())
+    assert page.locator("main img, main script").count() == 0
+    expect(page).to_have_title(HOSTILE[1])
+    for link in page.locator(".map a").all():
+        link.focus()
+    expect(page.locator("#told-words")).to_contain_text(HOSTILE[0])
+
+
+def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):
+    write_report(tmp_path / "r.html", [model(topics())], ["m"])
+    html = (tmp_path / "r.html").read_text("utf-8")
+    extra = '<script>window.ran = 1</script><img src="http://127.0.0.1:9/x"></main>'
+    (tmp_path / "r.html").write_text(html.replace("</main>", extra), "utf-8")
+    context = browser.new_context()
+    page = context.new_page()
+    told, failed = [], []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("requestfailed", lambda request: failed.append(request.failure))
+    page.goto((tmp_path / "r.html").as_uri())
+    assert page.evaluate("window.ran") is None
+    assert all("Content Security Policy" in text for text in told)
+    assert len(told) == 2
+    assert failed in ([], ["csp"])
+    context.close()
+
+
+def test_without_its_script_the_page_is_whole(visit):
+    page = visit(*pair(), script=False)
+    assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
+    assert page.locator("#controls").is_hidden()
+    assert page.locator("#told").is_hidden()
+    assert page.locator(".map a").count() == 4
+    page.locator(".map a").first.click()
+    assert page.locator("#topic-0").is_visible()
+    assert page.url.endswith("#topic-0")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
+    near = shifted(topics()[:1], 0.05)
+    made = model(
+        np.vstack([topics(), near]), privacy=private(), diagnostics=spectral(5, topics_asked=6)
+    )
+    page = visit(model(topics()), made, width=width, scheme=scheme)
+    page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+    page.get_by_label("Find").fill(made.top_words(1)[0][0][0])
+    shown = page.evaluate(CONTRASTS)
+    assert len(shown) > 100
+    assert [(text, ratio) for text, ratio in shown if ratio < 4.5] == []
+    drawn = page.evaluate(DRAWN_CONTRASTS)
+    assert len(drawn) > 15
+    assert [(text, ratio) for text, ratio in drawn if ratio < 4.5] == []
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    level = sum(map(int, re.findall(r"\d+", ground))) / 3
+    assert level > 230 if scheme == "light" else level < 40
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # Text in drawings shrinks with them, and must still be read.
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('svg text')].filter((t) => t.checkVisibility()"
+        " && t.textContent).map((t) => t.getBoundingClientRect().height)"
+    )
+    assert min(sizes) >= 9
+
+
+def test_what_a_screen_reader_is_told(visit):
+    page = visit(*pair())
+    for role in ("banner", "main", "contentinfo", "navigation"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in ("At a glance", "What changed", "Topics", "Map of topics", "How many topics"):
+        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    check_outline(page)
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('svg')].filter((e) => !e.getAttribute('aria-label')"
+        " && e.getAttribute('aria-hidden') !== 'true').length"
+    )
+    assert unnamed == 0
+    told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
+    assert 'heading "Topic 4" [level=3]' in told
+    assert 'list "Most probable words"' in told
+
+
+def test_a_print_holds_all_and_no_controls(visit):
+    page = visit(*pair(), scheme="dark")
+    page.emulate_media(media="print")
+    expect(page.locator("#controls")).to_be_hidden()
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    page.evaluate(
+        "window.addEventListener('beforeprint', () => {"
+        " window.shut = document.querySelectorAll('details:not([open])').length; })"
+    )
+    assert page.pdf().startswith(b"%PDF")
+    assert page.evaluate("window.shut") == 0
+    assert page.locator("details[open]").count() == 0

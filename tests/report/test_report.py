@@ -1,0 +1,418 @@
+"""The report as a file: what it says of models, what it refuses, and what it never lets through."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from streamlda.cli import Commands
+from streamlda.cli.report import labels, report
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.privacy.statement import seeded
+from streamlda.report import render_report, write_report
+from streamlda.report.facts import gather
+from streamlda.report.layout import flat_map, spread
+from streamlda.report.promise import bears_out, in_plain_words
+from streamlda.text.vocabulary import Vocabulary
+from tests.service.planted import model, private, shifted, topics, words
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "a&amp;b", '"x"']
+
+
+class Page(HTMLParser):
+    """The text of a page by the section it is in, and all its tags."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.text, self.tags, self.attributes = {"": ""}, [], []
+        self._section, self._raw = "", False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attrs)))
+        self._raw = tag in ("style", "script")
+        if tag == "section":
+            self._section = dict(attrs)["id"]
+            self.text[self._section] = ""
+
+    def handle_endtag(self, tag):
+        self._raw = False
+
+    def handle_data(self, data):
+        if not self._raw:
+            self.text[self._section] += data
+
+    def all(self, tag, **wanted):
+        return [a for name, a in self.attributes if name == tag and wanted.items() <= a.items()]
+
+
+def page_of(*models, **settings):
+    return Page(render_report(models, [f"m{i}" for i in range(len(models))], **settings))
+
+
+def spectral(K=4, t=8, **more):
+    """Return diagnostics in which 3 directions stand out and the last topic does not."""
+    return {
+        "eigenvalues": [2.0] * K,
+        "eigenvalue_noise": [0.1] * (K - 1) + [1.9],
+        "topic_supported": [True] * (K - 1) + [False],
+        "pair_eigenvalues": [9.0, 8.0, 7.0] + [0.5 - 0.01 * i for i in range(t - 3)],
+        "pair_noise": [0.4] * K,
+        "warnings": ["1 of 4 topics <do> not stand out"],
+        **more,
+    }
+
+
+def test_the_page_tells_topics_numbers_and_origin():
+    made = model(
+        topics(), diagnostics=spectral(), documents_seen=1234, settings={"seed": 7, "note": "<i>"}
+    )
+    page = page_of(made, title="My <topics>")
+    assert "My <topics>" in page.text[""]
+    assert "1,234" in page.text["now"]
+    assert "3 suggested" in page.text["now"]
+    assert len(page.all("article")) == 4
+    for row, k in enumerate(np.argsort(-made.alpha)):
+        assert page.all("article")[row]["id"] == f"topic-{k}"
+        for word, _ in made.top_words(10)[k]:
+            assert word in page.text["topics"]
+    assert "Suggested: 3 topics." in page.text["number"]
+    assert "not above noise" in page.text["topics"]
+    assert "Topic 3" in page.text["doubts"]
+    assert "Nothing is promised" in page.text["privacy"]
+    for told in ("seed 7", "note <i>", made.versions["numpy"], "1 of 4 topics <do> not"):
+        assert told in page.text["making"]
+
+
+def test_equal_models_give_equal_bytes(tmp_path):
+    made = model(topics(), diagnostics=spectral())
+    for name in ("a", "b"):
+        write_report(tmp_path / name, [made, made], ["x", "y"])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_words_titles_and_labels_are_only_ever_text():
+    names = [*HOSTILE, *words(56)]
+    table = topics()
+    table[:, :4] += 1
+    table /= table.sum(axis=1, keepdims=True)
+    made = model(table, vocabulary=Vocabulary.given(names), settings={HOSTILE[0]: HOSTILE[1]})
+    html = render_report([made, made], [HOSTILE[0], HOSTILE[1]], title=HOSTILE[1])
+    page = Page(html)
+    assert page.tags.count("script") == 1
+    assert page.tags.count("img") == 1
+    assert not [a for _, attributes in page.attributes for a in attributes if a.startswith("on")]
+    for name in HOSTILE:
+        assert name in page.text["topics"]
+    assert HOSTILE[1] in page.text[""]
+    assert page.text["making"].count(HOSTILE[0]) == 3
+
+
+def test_nothing_runs_but_what_the_policy_names():
+    html = render_report([model(topics())], ["m"])
+    page = Page(html)
+    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    allowed = dict(part.strip().split(" ", 1) for part in policy["content"].split(";"))
+    assert allowed["default-src"] == "'none'"
+    assert allowed["base-uri"] == allowed["form-action"] == "'none'"
+    for kind, tag in (("style-src", "style"), ("script-src", "script")):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert allowed[kind] == f"'sha256-{digest}'"
+    assert not [a for _, attributes in page.attributes for a in attributes if a == "style"]
+    addresses = [
+        value
+        for _, attributes in page.attributes
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "action", "data")
+    ]
+    assert addresses
+    assert all(address.startswith(("#", "data:image/svg+xml")) for address in addresses)
+
+
+def test_topics_keep_their_numbers_over_models():
+    first = model(topics())
+    table = shifted(topics(), 0.2)
+    fresh = topics(1, seed=7)
+    second = model([table[3], fresh[0], table[1], table[0]], alpha=[1, 2, 3, 4])
+    facts = gather([first, second], ["a", "b"], 5)
+    assert [(topic.id, topic.row) for topic in facts.topics] == [(0, 3), (1, 2), (4, 1), (3, 0)]
+    assert [topic.is_new for topic in facts.topics] == [False, False, True, False]
+    assert facts.topics[0].history == (pytest.approx(0.1), pytest.approx(0.4))
+    assert facts.topics[2].history == (None, pytest.approx(0.2))
+    assert set(facts.gone) == {2}
+    assert facts.past == {2: (pytest.approx(0.3), None)}
+    page = page_of(first, second)
+    assert "3 topics went on" in page.text["changes"]
+    assert "1 came and 1 went" in page.text["changes"]
+    assert "Topic 2 is gone" in page.text["changes"]
+    assert "2 (gone)" in page.text["changes"]
+    assert "changes" not in page_of(first).text
+
+
+def test_words_that_rose_and_fell_are_those_that_moved_the_topic():
+    table = topics(2, 60)
+    moved = table.copy()
+    up, down = int(table[0].argmin()), int(table[0].argmax())
+    moved[0, up], moved[0, down] = moved[0, down], moved[0, up]
+    facts = gather([model(table), model(moved)], ["a", "b"], 5)
+    (topic,) = (topic for topic in facts.topics if topic.id == 0)
+    assert (topic.rose, topic.fell) == ((words(60)[up],), (words(60)[down],))
+
+
+def test_models_are_compared_by_common_words():
+    table = topics(4, 60)
+    order = np.random.default_rng(0).permutation(60)
+    shuffled = model(
+        np.column_stack([table[:, order] * 0.9, np.full((4, 1), 0.1)]),
+        vocabulary=Vocabulary.given([*np.array(words(60))[order], "other"]),
+    )
+    facts = gather([model(table), shuffled], ["a", "b"], 5)
+    assert sorted(topic.id for topic in facts.topics) == [0, 1, 2, 3]
+    assert facts.common_share == pytest.approx(0.9)
+    assert "90.0 % of the tokens" in page_of(model(table), shuffled).text["changes"]
+    assert gather([model(table), model(table)], ["a", "b"], 5).common_share is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Vocabulary.given([f"x{word}" for word in words(64)]),
+        Vocabulary.hashed(6),
+        None,
+    ],
+)
+def test_models_that_have_too_little_in_common_are_refused(other):
+    one, two = model(topics(4, 64)), model(topics(4, 64), vocabulary=other)
+    with pytest.raises(VocabularyError, match=r"models='a','b' .* share=0\.0%; make a report of"):
+        render_report([one, two], ["a", "b"])
+
+
+@pytest.mark.parametrize("vocabulary", [Vocabulary.hashed(6), None])
+def test_models_without_words_are_compared_by_columns(vocabulary):
+    pair = [model(table, vocabulary=vocabulary) for table in (topics(3, 64), topics(3, 64)[::-1])]
+    facts = gather(pair, ["a", "b"], 5)
+    assert [topic.moved for topic in facts.topics] == [0.0] * 3
+    assert [topic.id for topic in facts.topics] == [0, 1, 2]
+
+
+def test_what_repeats_and_what_is_junk_is_said():
+    table = topics(4)
+    near = shifted(table[:1], 0.05)
+    page = page_of(model(np.vstack([table, near, table.mean(axis=0)])))
+    assert "Near-duplicates" in page.text["doubts"]
+    assert re.search(r"Topic 0 and Topic 4: 0\.\d\d apart", page.text["doubts"])
+    assert "Near the background: " in page.text["doubts"]
+    assert "like 4" in page.text["topics"]
+    assert "near the background" in page.text["topics"]
+    assert "No topic repeats another" in page_of(model(table)).text["doubts"]
+
+
+@pytest.mark.parametrize("K", [1, 2, 60])
+def test_any_number_of_topics_can_be_shown(K):
+    made = model(topics(K, 200), diagnostics=spectral(K, K + 8))
+    page = page_of(made, made)
+    assert len(page.all("article")) == K
+    assert len(page.all("circle")) >= K
+    assert "nan" not in render_report([made], ["m"]).lower().split("<script>")[0].split("<main>")[1]
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {},
+        {"pair_eigenvalues": [1.0, -1.0], "pair_noise": [0.0, 0.0]},
+        {"pair_eigenvalues": [-1.0, -2.0], "pair_noise": [0.1]},
+        {"pair_eigenvalues": "x", "eigenvalues": [None] * 4, "eigenvalue_noise": {}},
+        {"eigenvalues": [1.0] * 4, "eigenvalue_noise": [None] * 4, "warnings": 3},
+        {"topic_supported": [1], "mixed_with_background": [None] * 4},
+    ],
+)
+def test_diagnostics_of_any_kind_make_a_page(notes):
+    page = page_of(model(topics(), diagnostics=notes))
+    assert len(page.all("article")) == 4
+
+
+def test_a_word_that_the_corpus_lacks_is_infinitely_distinctive():
+    table = topics(2, 30)
+    background = table.mean(axis=0)
+    background[5] = 0
+    made = replace(model(table), background=background / background.sum())
+    facts = gather([made], ["m"], 30)
+    lifts = {word.text: word.lift for topic in facts.topics for word in topic.probable}
+    assert lifts[words(30)[5]] == np.inf
+    assert all(np.isfinite(w.lift) for topic in facts.topics for w in topic.distinctive)
+
+
+def test_what_is_wrong_is_refused():
+    for arguments in (([], []), ([model(topics())], []), ([model(topics())], ["a", "b"])):
+        with pytest.raises(InvalidSettingError, match="at least one model, a label for each"):
+            render_report(*arguments)
+    with pytest.raises(InvalidSettingError, match="n_words=0"):
+        render_report([model(topics())], ["a"], n_words=0)
+
+
+def test_a_private_model_tells_its_promise_and_places():
+    page = page_of(model(topics(), privacy=private(), documents_seen=100))
+    assert "Places100" in page.text["now"]
+    assert "100 places" in page.text["making"]
+    assert "documents is private" in page.text["now"]
+    text = page.text["privacy"]
+    # e to the 1, and e / (1 + e): both rounded up.
+    assert "more than 2.719 times as likely" in text
+    assert "right in at most 73.2 % of cases" in text
+    assert "epsilon 1, delta 1e-06" in text
+    for excluded in private()["excluded"]:
+        assert excluded in text
+    full = json.loads(text[text.rindex('{\n "clip_bounds"') :])
+    assert full == private()
+
+
+def test_a_private_model_tells_what_its_noise_left():
+    page = page_of(model(topics(), privacy=private(), diagnostics=spectral(topics_asked=6)))
+    assert "of 6 asked for" in page.text["now"]
+    assert "4 of the 6 topics that were asked for stand above the noise" in page.text["number"]
+    assert "were not released" in page.text["number"]
+    assert (
+        "were not released" not in page_of(model(topics(), diagnostics=spectral())).text["number"]
+    )
+
+
+def test_plain_words_follow_the_statement():
+    user = {
+        **private(),
+        "privacy_unit": "user",
+        "documents_per_user": 5,
+        "neighboring_relation": "replace-one",
+    }
+    told = " ".join(in_plain_words(user))
+    assert "if one user, with at most 5 documents in a stage, were replaced by another" in told
+    assert "snapshots of windows" in told
+    large = {**private(), "epsilon": 900.0}
+    assert "e^900 times" in in_plain_words(large)[0]
+    assert "at most 100.0 %" in in_plain_words(large)[1]
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ({"statement": "not private"}, "learned without noise"),
+        ({"statement": "none"}, "learned without noise"),
+        ({}, "learned without noise"),
+        (seeded(), "drawn from a seed"),
+        ({"statement": "private"}, "does not add up"),
+        ({**private(), "epsilon": 0.01}, "does not add up"),
+    ],
+)
+def test_what_does_not_bear_out_its_claim_promises_nothing(statement, told):
+    assert not bears_out(statement)
+    lines = in_plain_words(statement)
+    assert told in lines[0]
+    assert lines[-1] == "Keep this page as secret as the documents."
+    page = page_of(model(topics(), privacy=statement))
+    assert "nothing is promised" in page.text["now"]
+    assert "not private" in page.text[""]
+
+
+def test_private_beside_other_models_promises_nothing():
+    pair = [model(topics()), model(topics(), privacy=private())]
+    page = page_of(*pair)
+    assert "as a whole it promises nothing" in page.text["privacy"]
+    assert "partly private" in page.text[""]
+    assert "as a whole" not in page_of(pair[1], pair[1]).text["privacy"]
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "report.html"
+    target.write_text("before")
+    with pytest.raises(VocabularyError):
+        write_report(target, [model(topics()), model(topics(), vocabulary=None)], ["a", "b"])
+    target.unlink()
+    target.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_report(target, [model(topics())], ["a"])
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_lone_surrogate_in_a_title_does_not_stop_the_page(tmp_path):
+    write_report(tmp_path / "r", [model(topics())], ["\udcff"], title="\udcff")
+    assert "&#56575;" in (tmp_path / "r").read_text("utf-8")
+
+
+def test_a_flat_map_of_flat_points_keeps_their_distances():
+    points = np.random.default_rng(0).normal(size=(12, 2))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    found = flat_map(distances)
+    again = np.linalg.norm(found.places[:, None] - found.places[None], axis=2)
+    np.testing.assert_allclose(again, distances, atol=1e-9)
+    assert found.kept == pytest.approx(1)
+    np.testing.assert_array_equal(found.places, flat_map(distances).places)
+    solid = np.random.default_rng(1).normal(size=(12, 6))
+    assert flat_map(np.linalg.norm(solid[:, None] - solid[None], axis=2)).kept < 0.9
+
+
+@pytest.mark.parametrize("places", [np.zeros((9, 2)), np.random.default_rng(0).normal(size=(9, 2))])
+def test_circles_do_not_cover_each_other_and_stay_inside(places):
+    radii = np.linspace(10, 40, 9)
+    at = spread(places, radii, 640, 460)
+    apart = np.linalg.norm(at[:, None] - at[None], axis=2) + np.eye(9) * 1e9
+    assert (apart - radii[:, None] - radii[None]).min() > 0
+    assert (at - radii[:, None]).min() >= 0
+    assert (np.array([640, 460]) - at - radii[:, None]).min() >= 0
+
+
+def run(*arguments, code=0):
+    group = Commands("streamlda", commands=[report])
+    result = CliRunner().invoke(group, ["report", *map(str, arguments)])
+    assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, amount in (("old", 0.0), ("new", 0.2)):
+        model(shifted(topics(), amount)).save(tmp_path / f"{name}.model")
+    return tmp_path
+
+
+def test_the_command_writes_a_page(files):
+    target = files / "r.html"
+    said = run(files / "old.model", files / "new.model", "-o", target, "--title", "T", "--words", 3)
+    assert said.stderr == f"4 topics, compared over 2 models\nreport: {target}\n"
+    assert said.stdout == ""
+    html = target.read_text("utf-8")
+    page = Page(html)
+    assert page.text[""].count("T\n") == 2
+    assert len(page.all("li")) < 100
+    assert "old" in page.text["changes"]
+    # Where files lie on this machine is nobody's business.
+    assert str(files) not in html
+    assert run(files / "old.model", "-o", target, "-q").stderr == ""
+
+
+def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
+    model(topics(), vocabulary=None).save(files / "other.model")
+    target = files / "r.html"
+    said = run(files / "old.model", files / "other.model", "-o", target, code=1)
+    assert "models='old','other'" in said.stderr
+    assert said.stderr.count("\n") == 1
+    (files / "broken.model").write_bytes(b"no model")
+    assert "broken.model" in run(files / "broken.model", "-o", target, code=1).stderr
+    assert "No such file" in run(files / "missing", "-o", target, code=1).stderr
+    said = run(files / "old.model", "-o", files / "old.model", code=2)
+    assert "must not replace what is read" in said.stderr
+    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=1).stderr
+    assert run("-o", target, code=2).stderr
+    assert not target.exists()
+
+
+def test_files_of_one_name_are_told_apart():
+    assert labels(["a/x.model", "b/x.model", "y"]) == ["x (1)", "x (2)", "y"]

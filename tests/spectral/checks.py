@@ -1,0 +1,215 @@
+"""What every power method must pass: call `check_solver` from a test of the method.
+
+`make_solver(dimension, n_components, *, order, seed, **settings)` makes one; it is answered
+exactly, from a tensor. All checks are of `streamlda.spectral.power.PowerMethod` alone.
+"""
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.spectral.tensors import DenseTensor, FactoredTensor
+
+
+def orthonormal(d, k, seed):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0][:, :k]
+
+
+def noisy_array(d, seed, level=0.05):
+    """Return a dense symmetric array: an orthogonal tensor with noise."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((d, d, d))
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+    noise = sum(noise.transpose(order) for order in orders)
+    vectors = orthonormal(d, d, seed)
+    exact = np.einsum("n,an,bn,cn->abc", np.linspace(1, 2, d), vectors, vectors, vectors)
+    return exact + level * noise / np.linalg.norm(noise)
+
+
+def answer(solver, tensor):
+    """Give a solver its next answer, as a stream would: no images where none are wanted."""
+    images, values = tensor.apply(solver.probes)
+    solver.advance(None if solver.wants_values_only else images, values)
+
+
+def drive(solver, tensor):
+    """Answer until the solver is finished."""
+    while not solver.finished:
+        answer(solver, tensor)
+    return solver.components()
+
+
+def state_bytes(solver):
+    """Return a state as something that can be compared."""
+    return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in solver.state().items()}
+
+
+def check_recovers(found, values, vectors, order=3, atol=1e-8):
+    """Compare with the truth, largest first, equal eigenvalues in any order."""
+    rank = np.argsort(-found.eigenvalues, kind="stable")
+    eigenvalues, eigenvectors = found.eigenvalues[rank], found.eigenvectors[:, rank]
+    np.testing.assert_allclose(eigenvalues, np.sort(values)[::-1], rtol=0, atol=atol)
+    cosines = vectors.T @ eigenvectors
+    # The sign of a vector counts where the order is odd.
+    signed = cosines if order % 2 else np.abs(cosines)
+    matched = np.argmax(signed, axis=0)
+    assert sorted(matched.tolist()) == list(range(len(values)))
+    signs = 1.0 if order % 2 else np.sign(cosines[matched, range(len(values))])
+    np.testing.assert_allclose(eigenvectors, vectors[:, matched] * signs, rtol=0, atol=atol)
+    np.testing.assert_allclose(eigenvalues, values[matched], rtol=0, atol=atol)
+
+
+def check_exact(make_solver, order):
+    """Orthogonal tensors without noise are decomposed to 1e-8."""
+    for d, k, seed in [(1, 1, 0), (2, 2, 1), (6, 3, 2), (8, 8, 3), (20, 5, 4)]:
+        vectors = orthonormal(d, k, seed)
+        for values in (np.linspace(1, 3, k), np.full(k, 1.7)):
+            solver = make_solver(d, k, order=order, seed=seed)
+            found = drive(solver, FactoredTensor(values, vectors, order))
+            assert found.finished.all()
+            check_recovers(found, values, vectors, order)
+
+
+def check_refines(make_solver, order):
+    """Further answers keep what is right, and follow a tensor whose vectors turn."""
+    values, vectors = np.linspace(1, 2, 4), orthonormal(7, 4, 5)
+    solver = make_solver(7, 4, order=order, seed=5)
+    drive(solver, FactoredTensor(values, vectors, order))
+    angle = 0.1
+    turn = np.eye(7)
+    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    for truth in (vectors, turn @ vectors):
+        tensor = FactoredTensor(1.1 * values, truth, order)
+        for _ in range(30):
+            answer(solver, tensor)
+        check_recovers(solver.components(), 1.1 * values, truth, order)
+        assert solver.finished
+
+
+def check_resume(make_solver):
+    """A solver restored before each answer equals one that never stopped, bit for bit."""
+    tensor = DenseTensor(noisy_array(6, 6))
+    straight = make_solver(6, 3, order=3, seed=6)
+    resumed = make_solver(6, 3, order=3, seed=6)
+    answers = 0
+    after = 0
+    while after < 3:
+        state = resumed.state()
+        resumed = type(straight).from_state(state)
+        # A state is a copy, in both directions.
+        for array in (*state.values(), *straight.state().values()):
+            array[...] = 0
+        np.testing.assert_array_equal(resumed.probes, straight.probes)
+        assert resumed.wants_values_only == straight.wants_values_only
+        answer(straight, tensor)
+        answer(resumed, tensor)
+        assert state_bytes(resumed) == state_bytes(straight)
+        answers += 1
+        after += straight.finished
+    assert answers > 3
+    assert state_bytes(make_solver(6, 3, order=3, seed=7)) != state_bytes(
+        make_solver(6, 3, order=3, seed=6)
+    )
+
+
+def check_memory(make_solver):
+    """The state is of the size of components and probes, and never grows."""
+    d, k = 50, 3
+    tensor = FactoredTensor([3.0, 2.0, 1.0], orthonormal(d, k, 8))
+    solver = make_solver(d, k, order=3, seed=8)
+    sizes = set()
+    for _ in range(30):
+        probes = solver.probes.shape[1]
+        size = sum(a.nbytes for a in solver.state().values())
+        assert size <= 8 * (d * (k + probes) + k + 32)
+        sizes.add((probes, size))
+        answer(solver, tensor)
+    assert len(sizes) == len({probes for probes, _ in sizes})
+
+
+def check_degenerate(make_solver):
+    """Eigenvalues of 0 or below, and no tensor at all, lead to finite numbers and unit vectors."""
+    vectors = orthonormal(5, 3, 9)
+    for values in ([1.0, 0.0, 0.0], [-2.0, 1.0, -0.5], [0.0, 0.0, 0.0]):
+        solver = make_solver(5, 3, order=3, seed=9)
+        found = drive(solver, FactoredTensor(values, vectors))
+        assert np.isfinite(found.eigenvalues).all()
+        np.testing.assert_allclose(np.linalg.norm(found.eigenvectors, axis=0), 1, rtol=1e-12)
+        # Where p is odd, -l v^p = l (-v)^p.
+        np.testing.assert_allclose(
+            np.sort(found.eigenvalues), np.sort(np.abs(values)), rtol=0, atol=1e-8
+        )
+
+
+def check_scale(make_solver):
+    """Vectors do not depend on the unit of the tensor, very small or large."""
+    vectors = orthonormal(5, 2, 10)
+    for scale in (1e-200, 1e200):
+        found = drive(
+            make_solver(5, 2, order=3, seed=10), FactoredTensor(scale * np.array([2, 1]), vectors)
+        )
+        np.testing.assert_allclose(np.sort(found.eigenvalues / scale), [1, 2], rtol=1e-8)
+
+
+def check_bad_settings(make_solver, counts):
+    """More components than dimensions, or a count below 1, are refused with rule and value."""
+    for d, k in ((3, 4), (3, 0), (0, 1), (3, -1)):
+        with pytest.raises(InvalidSettingError, match=rf"must .*got .*(={k}\b|={d}\b)"):
+            make_solver(d, k, order=3, seed=0)
+    with pytest.raises(InvalidSettingError, match="order=2"):
+        make_solver(3, 2, order=2, seed=0)
+    for seed in (-1, 2**64):
+        with pytest.raises(InvalidSettingError, match=f"seed={seed}"):
+            make_solver(3, 2, order=3, seed=seed)
+    for name in counts:
+        for value in (0, -1, 1.5, float("nan")):
+            with pytest.raises(InvalidSettingError, match=f"{name}={value}"):
+                make_solver(3, 2, order=3, seed=0, **{name: value})
+
+
+def check_bad_answers(make_solver):
+    """A wrong answer is refused and changes nothing."""
+    solver = make_solver(4, 2, order=3, seed=11)
+    tensor = FactoredTensor([2.0, 1.0], orthonormal(4, 2, 11))
+    answer(solver, tensor)
+    before = state_bytes(solver)
+    images, values = tensor.apply(solver.probes)
+    for bad in (np.nan, np.inf):
+        spoilt_images, spoilt_values = images.copy(), values.copy()
+        spoilt_images[0, 0] = spoilt_values[0] = bad
+        for wrong in ((spoilt_images, values), (images, spoilt_values)):
+            with pytest.raises(InvalidDocumentsError, match="finite"):
+                solver.advance(*wrong)
+    for wrong in ((None, values), (images[1:], values), (images, values[1:])):
+        with pytest.raises(InvalidSettingError, match="must fit the probes"):
+            solver.advance(*wrong)
+    assert state_bytes(solver) == before
+
+
+def check_twin(make_solver, twin):
+    """A slow dense `twin(array, k, seed)` of the printed algorithm finds the same numbers."""
+    for d, k, seed in [(4, 2, 12), (5, 5, 13)]:
+        array = noisy_array(d, seed, level=0.3)
+        found = drive(make_solver(d, k, order=3, seed=seed), DenseTensor(array))
+        values, vectors = twin(array, k, seed)
+        np.testing.assert_allclose(found.eigenvalues, values, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(found.eigenvectors, vectors, rtol=0, atol=1e-9)
+
+
+def check_solver(make_solver, *, twin=None, orders=(3, 4, 5), counts=("n_iterations",)):
+    """Check all of it.
+
+    `twin(array, k, seed)` must use the settings that `make_solver` uses by default; `counts` names
+    the settings that must be at least 1; `orders` those to decompose exactly.
+    """
+    for order in orders:
+        check_exact(make_solver, order)
+        check_refines(make_solver, order)
+    check_resume(make_solver)
+    check_memory(make_solver)
+    check_degenerate(make_solver)
+    check_scale(make_solver)
+    check_bad_settings(make_solver, counts)
+    check_bad_answers(make_solver)
+    if twin is not None:
+        check_twin(make_solver, twin)

@@ -1,0 +1,147 @@
+"""The power methods pass the suite, and the suite finds methods that are wrong."""
+
+import numpy as np
+import pytest
+
+from streamlda.spectral.power import DeflatedPower, SimultaneousPower, unit_columns
+from streamlda.spectral.tensors import FactoredTensor
+from tests.spectral import checks, twins
+
+COUNTS = {"n_restarts": 40, "n_iterations": 25}
+
+
+def deflated(d, k, *, cls=DeflatedPower, eigenvalue_round=True, **settings):
+    settings = COUNTS | settings
+    return cls(d, k, eigenvalue_round=eigenvalue_round, **settings)
+
+
+def deflated_without_round(d, k, **settings):
+    return deflated(d, k, eigenvalue_round=False, **settings)
+
+
+def simultaneous(d, k, *, cls=SimultaneousPower, **settings):
+    return cls(d, k, **({"n_iterations": 60} | settings))
+
+
+def test_deflated_power_passes_all_checks():
+    checks.check_solver(
+        deflated,
+        twin=lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed),
+        counts=("n_restarts", "n_iterations"),
+    )
+
+
+def test_deflated_power_without_eigenvalue_round_passes_all_checks():
+    checks.check_solver(
+        deflated_without_round,
+        twin=lambda array, k, seed: twins.algorithm_2(array, k, 40, 25, seed),
+        counts=("n_restarts", "n_iterations"),
+    )
+
+
+def test_simultaneous_power_passes_all_checks():
+    checks.check_solver(
+        simultaneous,
+        twin=lambda array, k, seed: twins.simultaneous(array, k, 60, seed),
+    )
+
+
+class ForgetsDeflation(DeflatedPower):
+    def advance(self, images, values):
+        kept, self._values = self._values, np.zeros_like(self._values)
+        super().advance(images, values)
+        if not self._found or kept[: self._found - 1].any():
+            self._values[: self._found - 1] = kept[: self._found - 1]
+
+
+class TakesFirstRestart(DeflatedPower):
+    def advance(self, images, values):
+        if self.wants_values_only:
+            values = values.copy()
+            values[0] = 1e3
+        super().advance(images, values)
+
+
+class ForgetsIteration(DeflatedPower):
+    @classmethod
+    def from_state(cls, state):
+        restored = super().from_state(state)
+        restored._iteration = 0
+        return restored
+
+
+class KeepsHistory(DeflatedPower):
+    def advance(self, images, values):
+        self.past = [*getattr(self, "past", []), values.copy()]
+        super().advance(images, values)
+
+    def state(self):
+        return super().state() | {"past": np.array(getattr(self, "past", []))}
+
+
+class TakesAnything(DeflatedPower):
+    def advance(self, images, values):
+        super().advance(None if images is None else np.nan_to_num(images), values)
+
+
+class LendsItsState(DeflatedPower):
+    def state(self):
+        return super().state() | {"probes": self._probes}
+
+
+class SquaresWrongly(DeflatedPower):
+    def advance(self, images, values):
+        super().advance(images, values * 1.001)
+
+
+PLANTED = {
+    "no deflation": (ForgetsDeflation, lambda make: checks.check_exact(make, 3)),
+    "first restart": (TakesFirstRestart, lambda make: checks.check_exact(make, 3)),
+    "eigenvalue": (SquaresWrongly, lambda make: checks.check_exact(make, 3)),
+    "forgets iteration": (ForgetsIteration, checks.check_resume),
+    "history": (KeepsHistory, checks.check_memory),
+    "takes anything": (TakesAnything, checks.check_bad_answers),
+    "lends its state": (LendsItsState, checks.check_resume),
+    "twin": (
+        TakesFirstRestart,
+        lambda make: checks.check_twin(
+            make, lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug):
+    cls, check = PLANTED[bug]
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(lambda d, k, **settings: deflated(d, k, cls=cls, **settings))
+
+
+def test_answers_number_k_times_r_plus_one():
+    tensor = FactoredTensor([3.0, 2.0, 1.0], checks.orthonormal(6, 3, 0))
+    for extra in (0, 1):
+        solver = deflated(6, 3, n_iterations=7, eigenvalue_round=bool(extra))
+        answers = 0
+        while not solver.finished:
+            assert solver.wants_values_only == (answers % (7 + extra) == 7)
+            checks.answer(solver, tensor)
+            answers += 1
+        assert answers == 3 * (7 + extra)
+
+
+def test_refining_reports_the_eigenvalue_of_the_vector_it_keeps():
+    """A step of odd order turns a vector of negative value around; its value turns with it."""
+    vectors = checks.orthonormal(5, 2, 1)
+    solver = deflated(5, 2)
+    checks.drive(solver, FactoredTensor([2.0, 1.0], vectors))
+    checks.answer(solver, FactoredTensor([2.0, 1.0], -vectors))
+    checks.check_recovers(solver.components(), np.array([2.0, 1.0]), -vectors)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1.0, 1e160, 1e300])
+def test_unit_columns_are_of_length_one_at_any_scale(scale):
+    columns = scale * np.array([[3.0, 0.0], [4.0, 0.0]])
+    np.testing.assert_allclose(
+        unit_columns(columns, np.eye(2)), [[0.6, 0.0], [0.8, 1.0]], rtol=1e-15
+    )

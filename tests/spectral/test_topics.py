@@ -1,0 +1,182 @@
+"""From exact and sampled moments to topics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.simulate import PlantedLDA
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.topics import (
+    ALPHA_0_RANGE,
+    Seen,
+    SpectralTopics,
+    average_rounds,
+    diagnostics,
+    recover_topics,
+)
+from streamlda.spectral.whitening import random_map
+
+
+def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> Seen:
+    """Return the moments of the model itself, through W, without sampling noise.
+
+    By the definition of the Dirichlet moments, not by the formulas that are inverted.
+    """
+    a0 = alpha.sum()
+    k, m = len(alpha), W.shape[1]
+    y = mu @ W
+    second = (np.outer(alpha, alpha) + np.diag(alpha)) / (a0 * (a0 + 1))
+    third = np.empty((k, k, k))
+    for i, j, n in np.ndindex(k, k, k):
+        counts = np.bincount([i, j, n], minlength=k)
+        rising = [np.prod(a + np.arange(c)) for a, c in zip(alpha, counts, strict=True)]
+        third[i, j, n] = np.prod(rising) / (a0 * (a0 + 1) * (a0 + 2))
+    return Seen(
+        documents=1000,
+        first=mu.T @ (alpha / a0),
+        pairs=mu.T @ second @ y,
+        triples=np.einsum("abc,ai,bj,cn->ijn", third, y, y, y),
+        whitening=W,
+        pair_noise=np.zeros((m, m)),
+        triple_noise=np.zeros((m, m, m)),
+    )
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
+@pytest.mark.parametrize("extra", [0, 7])
+def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
+    alpha = np.array(alpha)
+    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
+    seen = exact(mu, alpha, random_map(40, len(alpha) + extra, seed=5))
+    found = recover_topics(seen, len(alpha), alpha.sum(), rng)
+    assert matched_l1_error(mu, found.proper()).mean < 1e-8
+    np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
+    assert found.alpha_fit == pytest.approx(1.0)
+    assert found.supported.all()
+
+
+@pytest.mark.parametrize("alpha_0", [0.05, 1.0, 20.0])
+def test_auto_alpha_0_solves_for_the_truth(rng, alpha_0):
+    alpha = alpha_0 * np.array([0.5, 0.3, 0.2])
+    mu = rng.dirichlet(np.full(40, 0.1), size=3)
+    found = recover_topics(exact(mu, alpha, random_map(40, 8, seed=5)), 3, None, rng)
+    assert found.alpha_0 == pytest.approx(alpha_0, rel=0.02)
+
+
+def test_auto_alpha_0_outside_its_range_stops_at_the_nearer_end(rng):
+    mu = rng.dirichlet(np.full(40, 0.1), size=3)
+    for factor, end in ((500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])):
+        alpha = factor * np.array([0.2, 0.3, 0.5])
+        found = recover_topics(exact(mu, alpha, random_map(40, 6, seed=5)), 3, None, rng)
+        assert found.alpha_0 == end
+
+
+def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
+    mu = rng.dirichlet(np.full(40, 0.1), size=2)
+    seen = exact(mu, np.array([2.0, 3.0]), random_map(40, 6, seed=5))
+    for alpha_0 in (0.1, 1.0, 10.0):
+        assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
+    assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
+
+
+def test_wrong_alpha_0_shows_in_alpha_fit(rng):
+    alpha = np.array([1.0, 1.0, 1.0])
+    mu = rng.dirichlet(np.full(40, 0.1), size=3)
+    seen = exact(mu, alpha, random_map(40, 8, seed=5))
+    assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
+    assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
+
+
+def test_topics_beyond_the_rank_repeat_the_background(rng):
+    alpha = np.array([0.4, 0.6])
+    mu = rng.dirichlet(np.full(40, 0.1), size=2)
+    seen = exact(mu, alpha, random_map(40, 8, seed=5))
+    found = recover_topics(seen, 4, 1.0, rng)
+    assert matched_l1_error(mu, found.proper()[:2]).mean < 1e-6
+    np.testing.assert_allclose(found.proper()[2:], np.tile(seen.first, (2, 1)))
+    assert found.supported.tolist() == [True, True, False, False]
+    assert found.alpha.min() > 0
+    assert found.condition_number is None or found.condition_number > 1e6
+
+
+def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> Seen:
+    moments = Moments(W)
+    moments.add(planted.documents(n))
+    return Seen.of(moments)
+
+
+@pytest.mark.statistical
+def test_noise_estimate_tells_real_topics_from_noise():
+    """20 corpora: with 3 planted topics the 3 stand out, and a 4th asked for is doubted.
+
+    The threshold leaves a factor 2 on either side in these corpora; seeds are fixed.
+    """
+    doubted = 0
+    for seed in range(20):
+        planted = PlantedLDA(3, 60, seed=seed, topic_concentration=0.1)
+        seen = sampled(planted, 6000, random_map(60, 10, seed))
+        rng = np.random.default_rng(seed)
+        assert recover_topics(seen, 3, 1.0, rng).supported.all()
+        four = recover_topics(seen, 4, 1.0, rng)
+        doubted += four.directions_supported == 3 or not four.supported.all()
+    assert doubted >= 18
+
+
+@pytest.mark.statistical
+def test_averaging_two_rounds_lowers_the_error():
+    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is asked."""
+    single, averaged = [], []
+    for seed in range(5):
+        planted = PlantedLDA(3, 200, seed=seed, topic_concentration=0.1)
+        W = random_map(200, 20, seed)
+        rng = np.random.default_rng(seed)
+        rounds = [recover_topics(sampled(planted, 8000, W), 3, 1.0, rng) for _ in range(2)]
+        both = average_rounds(*rounds)
+        single += [matched_l1_error(planted.components, r.proper()).mean for r in rounds]
+        averaged.append(matched_l1_error(planted.components, both.proper()).mean)
+        assert both.documents == 16_000
+    assert np.mean(averaged) < 0.85 * np.mean(single)
+
+
+def test_averaging_leaves_topics_without_a_match_alone(rng):
+    mu = np.eye(4)[:, [0, 1, 2, 3]]
+    main = _fixed(mu[:2])
+    other = _fixed(mu[[1, 3]])
+    both = average_rounds(main, other)
+    np.testing.assert_array_equal(both.topics, main.topics)
+
+
+def test_diagnostics_warn_in_words_and_are_plain():
+    mu = np.eye(3)
+    weak = _fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
+    found = diagnostics(weak)
+    text = " ".join(found["warnings"])
+    assert "0 of 3 topics apart" in text
+    assert "topics 1, 2" in text
+    assert found["eigenvalue_noise"] == [0.1, 9.0, None]
+    assert diagnostics(_fixed(mu))["warnings"] == []
+    ill = _fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
+    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]
+
+
+def _fixed(topics: np.ndarray, **changes) -> SpectralTopics:
+    k = len(topics)
+    values = {
+        "topics": topics,
+        "alpha": np.full(k, 1 / k),
+        "alpha_0": 1.0,
+        "alpha_fit": 1.0,
+        "eigenvalues": np.full(k, 2.0),
+        "eigenvalue_noise": np.full(k, 0.01),
+        "pair_eigenvalues": np.full(k, 0.1),
+        "pair_noise": np.full(k, 0.001),
+        "documents": 100,
+    }
+    return SpectralTopics(**{**values, **changes})

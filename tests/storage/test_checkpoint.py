@@ -1,0 +1,209 @@
+"""Checkpoints: state and positions of one moment, whatever dies; two generations, no older one."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamlda.engine.power import new_engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.privacy.noise import SeededNoise
+from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.settings import PrivateSettings
+from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import Checkpoints
+from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = EngineSettings(n_components=3, n_features=30, warmup_documents=250)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
+
+
+@pytest.mark.parametrize("how", ["every_step", "any_moment"])
+def test_killed_it_goes_on_with_a_whole_generation(tmp_path, how):
+    command = [sys.executable, "-m", "tests.storage.checkpoint_crash", how, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) != []
+
+
+@pytest.mark.parametrize("solver", ["whitened-tensor", "online-power", "simultaneous"])
+def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
+    settings = EngineSettings(
+        n_components=3,
+        n_features=30,
+        warmup_documents=250,
+        solver=solver,
+        documents_per_round=100,
+    )
+    engine = new_engine(settings)
+    engine.add(documents.rows(0, 600))
+    with Checkpoints.open(tmp_path) as store:
+        store.save(engine, {}, WORDS)
+        again = store.newest().restore()
+    assert type(again) is type(engine)
+    for part in (engine, again):
+        part.add(documents.rows(600, 1200))
+    assert digest(again) == digest(engine)
+
+
+def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
+    work(tmp_path, documents, 3)
+    assert sorted(p.name for p in tmp_path.glob("state-*")) == ["state-000002", "state-000003"]
+    newest = tmp_path / "state-000003"
+    data = bytearray(newest.read_bytes())
+    data[-1] ^= 1
+    newest.write_bytes(data)
+    with Checkpoints.open(tmp_path) as store:
+        found = store.newest()
+        assert found.generation == 2
+        assert learned_at(found.position) == 2 * BATCH
+        assert found.restore().documents_seen == 2 * BATCH
+        assert "generation 3" in found.passed_over[0]
+        (tmp_path / "state-000002").unlink()
+        with pytest.raises(ModelFileError, match="got none of 2 whole"):
+            store.newest()
+
+
+def test_a_state_of_another_generation_is_not_taken_for_this_one(tmp_path, documents):
+    work(tmp_path, documents, 2)
+    (tmp_path / "state-000002").write_bytes((tmp_path / "state-000001").read_bytes())
+    with Checkpoints.open(tmp_path) as store:
+        assert store.newest().generation == 1
+
+
+def test_an_edited_row_is_passed_over(tmp_path, documents):
+    work(tmp_path, documents, 2)
+    with sqlite3.connect(tmp_path / "index") as database:
+        database.execute("UPDATE generations SET body = replace(body, '100', '101')")
+    database.close()
+    with Checkpoints.open(tmp_path) as store, pytest.raises(ModelFileError, match="row 1 of"):
+        store.newest()
+
+
+def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documents):
+    work(tmp_path, documents, 1)
+    (words,) = tmp_path.glob("words-*")
+    words.write_bytes(words.read_bytes()[:-1])
+    with Checkpoints.open(tmp_path) as store:
+        with pytest.raises(ModelFileError, match="words-"):
+            store.newest()
+        engine = new_engine(SETTINGS)
+        store.save(engine, position_of(0), WORDS)
+        assert store.newest().generation == 2
+
+
+def test_a_lost_index_is_not_a_new_beginning(tmp_path, documents):
+    work(tmp_path, documents, 1)
+    (tmp_path / "index").rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelFileError, match="must have its index"):
+        Checkpoints.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "error"),
+    [("user_version=2", NewerFormatError), ("application_id=7", ModelFileError)],
+)
+def test_an_index_of_a_later_format_or_another_program_is_refused(tmp_path, pragma, error):
+    Checkpoints.open(tmp_path).close()
+    with sqlite3.connect(tmp_path / "index") as database:
+        database.execute(f"PRAGMA {pragma}")
+    database.close()
+    with pytest.raises(error):
+        Checkpoints.open(tmp_path)
+    (tmp_path / "index").write_bytes(b"no database" * 100)
+    with pytest.raises(ModelFileError, match="index"):
+        Checkpoints.open(tmp_path)
+
+
+def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path, documents):
+    folder = tmp_path / "checkpoints"
+    with Checkpoints.open(folder) as store:
+        with pytest.raises(InvalidSettingError, match="one daemon"):
+            Checkpoints.open(folder)
+        store.save(new_engine(SETTINGS), {}, WORDS)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    with pytest.raises(InvalidSettingError, match="must be open"):
+        store.save(new_engine(SETTINGS), {}, WORDS)
+    Checkpoints.open(folder).close()
+
+
+def test_a_value_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
+    with Checkpoints.open(tmp_path) as store:
+        with pytest.raises(InvalidSettingError, match="plain JSON"):
+            store.save(new_engine(SETTINGS), {"news/0": object()}, WORDS)
+        assert store.newest() is None
+        assert list(tmp_path.glob("state-*")) == []
+
+
+class Private:
+    """A private run with a ledger; `learner` is what a restarted process makes."""
+
+    settings = PrivateSettings(
+        n_components=3, n_features=30, epsilon=10.0, delta=1e-4, documents_per_snapshot=1000
+    )
+
+    def __init__(self, folder):
+        self.ledger = open_ledger(folder / "ledger", self.settings)
+
+    def learner(self):
+        releaser = Releaser(SeededNoise(3), self.ledger)
+        return PrivateLearner(self.settings, releaser, vocabulary="public")
+
+
+@pytest.fixture
+def private(tmp_path):
+    run = Private(tmp_path)
+    yield run
+    run.ledger.close()
+
+
+def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, private):
+    learner = private.learner()
+    with Checkpoints.open(tmp_path / "checkpoints") as store:
+        learner.add(documents.rows(0, 10))  # The first stage has 15 places.
+        store.save(learner, position_of(10), WORDS)
+        found = store.newest(private.ledger)
+        assert (found.epoch, found.ledger_id) == (0, private.ledger.ledger_id)
+        again = found.restore(private.learner())
+        assert again.engine.places == 10
+        assert digest(again.engine) == digest(learner.engine)
+        learner.add(documents.rows(10, 20))
+        assert private.ledger.generation == 1
+        with pytest.raises(LedgerError, match="before a release"):
+            store.newest(private.ledger)
+        store.save(learner, position_of(20), WORDS)
+        assert store.newest(private.ledger).restore(private.learner()).engine.places == 20
+        # The newest is lost: the one before is whole, but its documents were released.
+        (tmp_path / "checkpoints" / "state-000002").unlink()
+        with pytest.raises(LedgerError, match="before a release"):
+            store.newest(private.ledger)
+
+
+def test_a_private_checkpoint_needs_its_ledger(tmp_path, documents, private):
+    other = tmp_path / "other"
+    other.mkdir()
+    with Checkpoints.open(tmp_path / "checkpoints") as store:
+        store.save(private.learner(), {}, WORDS)
+        with pytest.raises(InvalidSettingError, match="with its ledger"):
+            store.newest()
+        stranger = Private(other)
+        with pytest.raises(LedgerError, match="with its own ledger"):
+            store.newest(stranger.ledger)
+        stranger.ledger.close()
+        unpaid = PrivateLearner(private.settings, Releaser(SeededNoise(3)), vocabulary="public")
+        with pytest.raises(InvalidSettingError, match="ledger"):
+            store.save(unpaid, {}, WORDS)
+        store.save(new_engine(SETTINGS), {}, WORDS)
+        with pytest.raises(InvalidSettingError, match="with its ledger"):
+            store.newest(private.ledger)

@@ -1,0 +1,342 @@
+"""Raw state on disk: it goes on bit for bit, nobody else reads it, and nothing uses it twice."""
+
+import os
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import streamlda
+from streamlda.cli import commands
+from streamlda.container import read_arrays, write_arrays
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.model.topic_model import STATE_FORMAT
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.noise import SeededNoise
+from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.settings import PrivateSettings
+from streamlda.simulate import PlantedLDA
+from streamlda.storage.state import load_state, save_state
+
+ROWS = 2000
+USERS = [f"user{i % 300}" for i in range(ROWS)]
+BASE = {
+    "n_components": 3,
+    "n_features": 40,
+    "epsilon": 10.0,
+    "delta": 1e-4,
+    "documents_per_snapshot": 1000,
+}
+KINDS = {
+    "window": {},
+    "fixed": {"clipping": ClipBounds(0.5, 0.2, 2.0, "fixed")},
+    "prefix": {"mode": "prefix", "snapshots": 2},
+    "user": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2},
+    "noise-in-state": {"noise_in_state": True},
+}
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return PlantedLDA(3, 40, seed=4, topic_concentration=0.1).documents(ROWS)
+
+
+class Run:
+    """A private run with a ledger of its own; `go_on` is what a restarted process does."""
+
+    def __init__(self, folder, kind, **changes):
+        self.settings = PrivateSettings(**{**BASE, **KINDS[kind], **changes})
+        self.noise = SeededNoise(3)
+        self.path = folder / "ledger"
+        folder.mkdir(exist_ok=True)
+        self.learner = self._learner(self.noise)
+
+    def _learner(self, noise, settings=None):
+        self.ledger = open_ledger(self.path, self.settings)
+        releaser = Releaser(noise, self.ledger)
+        return PrivateLearner(settings or self.settings, releaser, vocabulary="public")
+
+    def read(self, documents, start, stop):
+        self.learner.add(documents.rows(start, stop), USERS[start:stop])
+
+    def save(self, path):
+        save_state(path, self.learner)
+        self.ledger.close()
+
+    def fresh(self, settings=None):
+        """Return a new learner; what it draws to begin with does not move the run's noise."""
+        learner = self._learner(SeededNoise(99), settings)
+        learner.releaser.noise = self.noise
+        return learner
+
+    def load(self, path):
+        self.learner = load_state(path, self.fresh())
+
+
+def outputs(learner):
+    arrays, values = learner.engine.state()
+    return arrays, values, [s.topics.components for s in learner.snapshots]
+
+
+# In the stages norms, pairs, triple norms, triples; and in the second window or round.
+PLACES = [("window", at) for at in (7, 500, 870, 905)]
+PLACES += [(kind, at) for kind in KINDS for at in (450, 1300)]
+
+
+@pytest.mark.parametrize(("kind", "at"), PLACES)
+def test_resume_equals_a_run_that_was_not_interrupted(tmp_path, documents, kind, at):
+    # Both end a group at this place, as a save does; one of them then starts anew.
+    broken = Run(tmp_path, kind)
+    releaser = Releaser(SeededNoise(3))
+    straight = PrivateLearner(broken.settings, releaser, vocabulary="public")
+    straight.add(documents.rows(0, at), USERS[:at])
+    straight.engine.state()
+    straight.add(documents.rows(at, ROWS), USERS[at:])
+    broken.read(documents, 0, at)
+    broken.save(tmp_path / "state")
+    before = len(broken.learner.snapshots)
+    broken.load(tmp_path / "state")
+    broken.read(documents, at, ROWS)
+    broken.ledger.close()
+    arrays, values, topics = outputs(straight)
+    again, values_again, topics_again = outputs(broken.learner)
+    assert values == values_again
+    # Tables of users are keyed anew for each run.
+    assert arrays.keys() == again.keys()
+    for name in arrays.keys() - {"users/key", "users/digests"}:
+        np.testing.assert_array_equal(arrays[name], again[name], err_msg=name)
+    assert len(topics) == 2
+    for one, other in zip(topics[before:], topics_again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_saving_moves_results_by_less_than_the_noise_can_show(tmp_path, documents):
+    saved, never = Run(tmp_path / "a", "window"), Run(tmp_path / "b", "window")
+    for at in (0, 100, 200, 300):
+        saved.read(documents, at, at + 100)
+        save_state(tmp_path / "state", saved.learner)
+    saved.read(documents, 400, 1000)
+    never.read(documents, 0, 1000)
+    first, second = saved.learner.snapshots[0].topics, never.learner.snapshots[0].topics
+    np.testing.assert_allclose(first.components, second.components, rtol=1e-6, atol=1e-9)
+    saved.ledger.close()
+    never.ledger.close()
+
+
+def test_the_last_snapshot_and_why_there_was_none_come_back(tmp_path, documents):
+    run = Run(tmp_path / "a", "window")
+    run.read(documents, 0, 1200)
+    wanted = run.learner.snapshot()
+    run.learner.missed.append("the reason")
+    run.save(tmp_path / "state")
+    run.load(tmp_path / "state")
+    found = run.learner.snapshot()
+    np.testing.assert_array_equal(found.components, wanted.components)
+    assert (found.diagnostics, found.settings) == (wanted.diagnostics, wanted.settings)
+    assert run.learner.statement(run.learner.engine.snapshot) == found.privacy
+    assert run.learner.missed == ["the reason"]
+    run.ledger.close()
+
+
+def test_a_non_private_engine_goes_on_from_its_file(tmp_path, documents):
+    settings = EngineSettings(n_components=3, n_features=40, warmup_documents=300)
+    straight, saved = Engine(settings), Engine(settings)
+    for engine in (straight, saved):
+        engine.add(documents.rows(0, 1100))
+    save_state(tmp_path / "state", saved)
+    resumed = load_state(tmp_path / "state")
+    for engine in (straight, resumed):
+        engine.add(documents.rows(1100, ROWS))
+    np.testing.assert_array_equal(straight.snapshot().components, resumed.snapshot().components)
+    with pytest.raises(InvalidSettingError, match="private=False learner=True"):
+        load_state(tmp_path / "state", Run(tmp_path / "a", "window").learner)
+
+
+def test_only_the_owner_can_read_it_whatever_umask_and_file_say(tmp_path, documents):
+    engine = Engine(EngineSettings(n_components=3, n_features=40))
+    engine.add(documents.rows(0, 50))
+    path = tmp_path / "state"
+    path.touch()
+    path.chmod(0o666)
+    old = os.umask(0)
+    try:
+        save_state(path, engine)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        save_state(tmp_path / "new", engine)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "state"]
+
+
+def test_it_is_refused_as_a_model_and_called_raw(tmp_path, documents):
+    run = Run(tmp_path / "a", "window")
+    run.read(documents, 0, 500)
+    run.save(tmp_path / "state")
+    with pytest.raises(ModelFileError, match="raw data, the state of a running engine"):
+        streamlda.load(tmp_path / "state")
+    (tmp_path / "texts").write_text("a text\n", "ascii")
+    for command in (["topics"], ["infer"]):
+        after = [] if command == ["topics"] else [str(tmp_path / "texts")]
+        result = CliRunner().invoke(commands, [*command, str(tmp_path / "state"), *after])
+        assert result.exit_code != 0
+        assert "raw data" in result.stderr
+    write_arrays(tmp_path / "other", "something-else", 1, {}, {})
+    with pytest.raises(ModelFileError, match="of the kind that is asked for"):
+        streamlda.load(tmp_path / "other")
+
+
+@pytest.fixture
+def saved(tmp_path, documents):
+    run = Run(tmp_path / "run", "window")
+    run.read(documents, 0, 500)
+    run.save(tmp_path / "state")
+    return run, tmp_path / "state"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_a_damaged_file_is_refused(saved, damage):
+    run, path = saved
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[-9] ^= 1
+    path.write_bytes({"cut": data[:-5], "flip": data, "empty": b"", "text": b"{}"}[damage])
+    with pytest.raises(ModelFileError, match=r"whole and unaltered, got .*restore it"):
+        run.load(path)
+    run.ledger.close()
+
+
+def rewritten(path, change):
+    """Change a state and give it a good checksum again."""
+    file = read_arrays(path, STATE_FORMAT, 1)
+    change(file.arrays, file.metadata)
+    write_arrays(path, STATE_FORMAT, 1, file.arrays, file.metadata)
+
+
+def without_sums(arrays, metadata):
+    del arrays["sums/pair"]
+
+
+def of_another_shape(arrays, metadata):
+    arrays["sums/first"] = arrays["sums/first"][:-1]
+
+
+def past_its_end(arrays, metadata):
+    metadata["state"]["stage"]["places"] = 10_000
+
+
+def without_stage(arrays, metadata):
+    del metadata["state"]["stage"]
+
+
+def of_no_stage(arrays, metadata):
+    metadata["state"]["stage"]["name"] = "quadruples"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "rule"),
+    [
+        (without_sums, InvalidSettingError, "saved sums must be whole numbers in the shapes"),
+        (of_another_shape, InvalidSettingError, "saved sums must be whole numbers in the shapes"),
+        (past_its_end, InvalidSettingError, "places=10000"),
+        (without_stage, ModelFileError, "must hold a valid state, got error=KeyError"),
+        (of_no_stage, ModelFileError, "must hold a valid state"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_made_up_state_is_refused(saved, change, error, rule):
+    run, path = saved
+    rewritten(path, change)
+    with pytest.raises(error, match=rule):
+        run.load(path)
+    assert run.ledger.generation == 1
+    run.ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"seed": 1}, r"seed=1 \(saved: 0\)"),
+        ({"alpha_0": None}, r"alpha_0=None \(saved: 1.0\)"),
+        ({"epsilon": 9.0}, r"epsilon=9.0 \(saved: 10.0\)"),
+        ({"clipping": "worst-case"}, r"clipping='worst-case' \(saved: 'quantile'\)"),
+    ],
+)
+def test_other_settings_are_refused(saved, changes, shown):
+    run, path = saved
+    other = PrivateSettings(**{**BASE, **changes})
+    with pytest.raises(InvalidSettingError, match=rf"go on with the settings.*{shown}.*use those"):
+        load_state(path, run.fresh(other))
+    run.ledger.close()
+
+
+def test_another_beginning_is_refused(saved, documents):
+    run, path = saved
+    learner = run.fresh()
+    elsewhere = PrivateLearner(
+        run.settings, learner.releaser, vocabulary="hashed", first_place=1000
+    )
+    with pytest.raises(InvalidSettingError, match=r"first_place=1000 .*vocabulary='hashed'"):
+        load_state(path, elsewhere)
+    learner.add(documents.rows(0, 3))
+    with pytest.raises(InvalidSettingError, match=r"before documents are read.*documents_seen=3"):
+        load_state(path, learner)
+    with pytest.raises(InvalidSettingError, match="private=True learner=False"):
+        load_state(path)
+    run.ledger.close()
+
+
+def test_a_state_from_before_a_release_is_refused(saved, documents):
+    run, path = saved
+    run.load(path)
+    run.read(documents, 500, 870)
+    assert run.ledger.generation == 2
+    run.ledger.close()
+    with pytest.raises(LedgerError, match=r"from before a release.*epoch=1 generation=2"):
+        run.load(path)
+    run.ledger.close()
+
+
+def test_a_state_goes_with_its_own_newest_ledger_only(saved, documents, tmp_path):
+    run, path = saved
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    run.load(path)
+    run.read(documents, 500, 870)
+    run.save(path)
+    run.path = tmp_path / "copy" / "ledger"
+    with pytest.raises(LedgerError, match=r"older than the state.*epoch=2 generation=1"):
+        run.load(path)
+    run.ledger.close()
+    other = Run(tmp_path / "other", "window")
+    with pytest.raises(LedgerError, match="with its own ledger"):
+        load_state(path, other.learner)
+    other.ledger.close()
+    alone = PrivateLearner(run.settings, Releaser(SeededNoise(1)), vocabulary="public")
+    with pytest.raises(LedgerError, match=r"with its ledger, got ledger=None"):
+        load_state(path, alone)
+    with pytest.raises(InvalidSettingError, match=r"beside a ledger.*got ledger=None"):
+        save_state(path, alone)
+
+
+def test_a_later_format_is_told_from_damage(saved):
+    run, path = saved
+    file = read_arrays(path, STATE_FORMAT, 1)
+    write_arrays(path, STATE_FORMAT, 2, file.arrays, file.metadata)
+    with pytest.raises(NewerFormatError, match="format_version=2"):
+        run.load(path)
+    run.ledger.close()
+
+
+def test_a_finished_run_says_so(tmp_path, documents):
+    run = Run(tmp_path / "a", "window", snapshots=1)
+    run.read(documents, 0, 1500)
+    assert run.learner.finished
+    run.save(tmp_path / "state")
+    run.load(tmp_path / "state")
+    assert run.learner.finished
+    assert run.learner.documents_seen == 1000
+    run.ledger.close()

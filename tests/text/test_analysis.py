@@ -1,0 +1,128 @@
+"""From text to words, against scikit-learn; and frequencies in bounded memory."""
+
+import json
+import pickle
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError
+from streamlda.text import analysis
+from streamlda.text.analysis import LETTERS, FrequencyLimits, TextAnalyzer, WordFrequencies
+from tests.texts import SKLEARN_PATTERN, any_text, endless, reference, small_text
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("pattern", [LETTERS, SKLEARN_PATTERN, r"[a-z](\w)", r"\w*"])
+@settings(deadline=None)
+@given(text=any_text)
+def test_tokenizer_equals_sklearn(lowercase, pattern, text):
+    analyzer = TextAnalyzer(lowercase=lowercase, token_pattern=pattern)
+    expected = reference(analyzer).build_analyzer()(text)
+    assert analyzer.build_tokenizer()(text) == expected
+    assert analyzer.build_analyzer()(text) == expected
+
+
+@settings(deadline=None)
+@given(
+    text=small_text | any_text,
+    stop_words=st.sampled_from([None, "english", ["the", "ab"]]),
+    shortest=st.integers(1, 3),
+    more=st.integers(0, 2),
+)
+def test_analyzer_equals_sklearn_with_stop_words_and_ngrams(text, stop_words, shortest, more):
+    analyzer = TextAnalyzer(stop_words=stop_words, ngram_range=(shortest, shortest + more))
+    assert analyzer.build_analyzer()(text) == reference(analyzer).build_analyzer()(text)
+
+
+def test_default_pattern_keeps_runs_of_letters_only():
+    words = TextAnalyzer().build_analyzer()("CO2 in 2019: naïve U.S. x86_64 co-author's Über")
+    assert words == ["in", "naïve", "co", "author", "über"]
+
+
+def test_analyzer_is_equal_and_hashed_by_content():
+    one = TextAnalyzer(stop_words=["of", "the", "of"], ngram_range=[1, 2])
+    two = TextAnalyzer(stop_words=("the", "of"), ngram_range=(1, 2))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != TextAnalyzer(stop_words=("the",), ngram_range=(1, 2))
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize("stop_words", [None, "english", ["the", "of"], []])
+def test_analyzer_metadata_round_trip_through_json(stop_words):
+    analyzer = TextAnalyzer(False, SKLEARN_PATTERN, stop_words, (1, 3))
+    assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"lowercase": 1}, "lowercase=1"),
+        ({"token_pattern": "("}, "token_pattern="),
+        ({"token_pattern": None}, "token_pattern=None"),
+        ({"token_pattern": b"a"}, "token_pattern=b'a'"),
+        ({"token_pattern": "(a)(b)"}, "token_pattern="),
+        ({"stop_words": "french"}, "stop_words='french'"),
+        ({"stop_words": [1]}, "stop_words"),
+        ({"ngram_range": (0, 1)}, "ngram_range=(0, 1)"),
+        ({"ngram_range": (2, 1)}, "ngram_range=(2, 1)"),
+        ({"ngram_range": (1.0, 1)}, "ngram_range=(1.0, 1)"),
+        ({"ngram_range": 2}, "ngram_range=2"),
+        ({"colour": 2}, "colour"),
+    ],
+)
+def test_analyzer_refuses_settings(settings, name):
+    with pytest.raises(InvalidSettingError) as caught:
+        TextAnalyzer.from_metadata(settings)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("max_words", [40, 100, 1000])
+def test_frequencies_are_short_by_undercount_at_most(max_words):
+    texts = list(endless(300, seed=5))
+    analyze = TextAnalyzer().build_analyzer()
+    found = WordFrequencies(analyze, max_words)
+    for text in texts:
+        found.update([text])
+        assert len(found.words) <= max_words
+        assert found.words.keys() == found.documents.keys()
+    assert found.undercount > 0
+    truth = Counter(word for text in texts for word in analyze(text))
+    documents = Counter(word for text in texts for word in set(analyze(text)))
+    for word, count in truth.items():
+        assert 0 <= count - found.words[word] <= found.undercount
+        assert 0 <= documents[word] - found.documents[word] <= found.undercount
+
+
+def test_memory_bounded_when_words_are_endless(monkeypatch):
+    monkeypatch.setattr(analysis, "MAX_TABLE_CHARACTERS", 4000)
+    found = WordFrequencies(TextAnalyzer().build_analyzer())
+    rng = np.random.default_rng(8)
+    letters = np.array(list("abcdefgh"))
+    for _ in range(100):
+        found.update(["".join(rng.choice(letters, 300)) + " often"])
+        assert sum(map(len, found.words)) <= 4000
+    assert found.words["often"] == 100
+
+
+def test_frequency_limits_break_ties_alphabetically():
+    found = WordFrequencies(TextAnalyzer().build_analyzer())
+    found.update(["dd cc bb aa", "bb"])
+    assert FrequencyLimits(size=2).choose(found) == ["aa", "bb"]
+
+
+def test_english_stop_words_are_scikit_learns_without_importing_it():
+    program = (
+        "import sys; from streamlda.text.analysis import TextAnalyzer;"
+        "words = TextAnalyzer(stop_words='english').stop_set;"
+        "assert not any(name.startswith('sklearn') for name in sys.modules);"
+        "from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS as theirs;"
+        "assert words == theirs"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

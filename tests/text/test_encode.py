@@ -1,0 +1,304 @@
+"""From texts to columns and counts: against scikit-learn, and by kernel as by word."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from streamlda.errors import InvalidDocumentsError
+from streamlda.text import encoding, vocabulary
+from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.encoding import UNSEEN, count_tokens
+from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
+from tests.texts import TEXTS, endless, reference, small_text, tricky, word_list
+
+pytestmark = pytest.mark.kernels
+
+#: Columns by a separate implementation of MurmurHash3; they must never change.
+GOLDEN_16 = [1258, 10112, 34261, 26127, 36457, 27258]
+GOLDEN_22 = [4064490, 2172800, 2655701, 1271311, 1674857, 4156026]
+
+
+def slow_counts(ids, offsets, n_features):
+    """Twin of `count_tokens`: a dense table filled token by token."""
+    table = np.zeros((len(offsets) - 1, n_features))
+    for document in range(len(offsets) - 1):
+        for place in range(offsets[document], offsets[document + 1]):
+            if ids[place] >= 0:
+                table[document, ids[place]] += 1
+    return table
+
+
+@settings(deadline=None)
+@given(documents=st.lists(st.lists(st.integers(-1, 6), max_size=12), max_size=8))
+def test_count_tokens_equals_oracle(documents):
+    ids = np.array([i for document in documents for i in document], dtype=np.int32)
+    offsets = np.cumsum([0, *map(len, documents)])
+    batch = count_tokens(ids, offsets, 7)
+    np.testing.assert_array_equal(batch.to_csr().toarray(), slow_counts(ids, offsets, 7))
+    assert batch.n_documents == len(documents)
+
+
+@settings(deadline=None)
+@given(
+    texts=st.lists(small_text, max_size=6),
+    words=word_list,
+    stop_words=st.sampled_from([None, ["the", "gh", "ab cd"]]),
+    longest=st.integers(1, 2),
+)
+def test_encode_equals_sklearn(texts, words, stop_words, longest):
+    analyzer = TextAnalyzer(stop_words=stop_words, ngram_range=(1, longest))
+    encoded = Vocabulary.given(words, analyzer).encode(texts)
+    counts = reference(analyzer, vocabulary=words).transform(texts).toarray()
+    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), counts)
+    analyze = reference(analyzer).build_analyzer()
+    assert encoded.tokens == sum(len(analyze(text)) for text in texts)
+    assert encoded.unseen_tokens == encoded.tokens - counts.sum()
+
+
+def test_encode_counts_unseen_words_but_no_stop_words():
+    analyzer = TextAnalyzer(stop_words=["the"])
+    encoded = Vocabulary.given(["dog", "cat", "the"], analyzer).encode(TEXTS)
+    expected = [[0, 2, 0], [1, 0, 0], [0, 0, 0], [2, 0, 0]]
+    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), expected)
+    assert encoded.tokens == 7
+    assert encoded.unseen_tokens == 2  # red, cats; "x86" and "A" are no tokens
+
+
+def test_token_ids_keep_order_and_offsets():
+    words = ["dog", "cat", "red"]
+    ids, offsets = Vocabulary.given(words).token_ids(TEXTS)
+    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert ids.tolist() == [UNSEEN, 2, 1, UNSEEN, 1, 0, UNSEEN, 0, 0]
+    assert offsets.tolist() == [0, 5, 6, 6, 9]
+    ids, offsets = Vocabulary.given(words, TextAnalyzer(stop_words=["the"])).token_ids(TEXTS)
+    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert ids.tolist() == [2, 1, 1, 0, UNSEEN, 0, 0]
+    assert offsets.tolist() == [0, 3, 4, 4, 7]
+
+
+def test_token_ids_of_ngrams_come_by_length():
+    vocabulary = Vocabulary.given(["ab", "cd", "ab cd", "cd ab"], TextAnalyzer(ngram_range=(1, 2)))
+    assert vocabulary.token_ids(["ab cd ab"])[0].tolist() == [0, 1, 0, 2, 3]
+
+
+@pytest.mark.parametrize("made", [Vocabulary.given(["cat"]), Vocabulary.hashed(4)])
+@pytest.mark.parametrize("texts", [[], [""], ["", "."]])
+def test_encode_takes_texts_without_words(made, texts):
+    encoded = made.encode(texts)
+    assert encoded.batch.to_csr().shape == (len(texts), made.n_features)
+    assert (encoded.tokens, encoded.unseen_tokens, encoded.batch.to_csr().nnz) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [("secret", "one string"), (["a", b"secret"], "document=1 type=bytes"), ([None], "NoneType")],
+)
+def test_texts_must_be_strings_and_are_never_quoted(texts, told):
+    for use in (Vocabulary.given(["cat"]).encode, Vocabulary.hashed(3).token_ids, Vocabulary.learn):
+        with pytest.raises(InvalidDocumentsError, match=told) as caught:
+            use(texts)
+        assert "secret" not in str(caught.value)
+
+
+def test_hashed_golden_columns():
+    words = ["topic", "model", "naïve", "été", "中文", "stream"]
+    ids, _ = Vocabulary.hashed(16).token_ids([" ".join(words)])
+    assert ids.tolist() == GOLDEN_16
+    assert Vocabulary.hashed(MAX_HASH_BITS).token_ids(words)[0].tolist() == GOLDEN_22
+
+
+@settings(deadline=None)
+@given(
+    texts=st.lists(small_text | tricky, min_size=1, max_size=5), bits=st.sampled_from([1, 3, 10])
+)
+def test_hashed_equals_sklearn(texts, bits):
+    analyzer = TextAnalyzer(stop_words=["the", "cd"])
+    encoded = Vocabulary.hashed(bits, analyzer).encode(texts)
+    theirs = HashingVectorizer(
+        token_pattern=LETTERS,
+        stop_words=["the", "cd"],
+        n_features=2**bits,
+        alternate_sign=False,
+        norm=None,
+    ).transform(texts)
+    np.testing.assert_array_equal(encoded.batch.to_csr().toarray(), theirs.toarray())
+    assert (encoded.tokens, encoded.unseen_tokens) == (theirs.sum(), 0)
+
+
+def test_hashed_memory_is_bounded_and_columns_survive_forgetting(monkeypatch):
+    texts = list(endless(20, seed=9))
+    texts.append("z" * 100)
+    expected = Vocabulary.hashed(12).token_ids(texts)[0]
+    monkeypatch.setattr(encoding, "CACHED_WORDS", 7)
+    cache = encoding.HashedWords(12, frozenset())
+    words = [word for text in texts for word in text.split()]
+    found = []
+    for word in words:
+        found.append(cache[word])
+        assert len(cache) <= 7
+    assert found == expected.tolist()
+    assert words[-1] not in cache
+
+
+def test_hashed_takes_lone_surrogates():
+    vocabulary = Vocabulary.hashed(8, TextAnalyzer(token_pattern=r"\S+"))
+    assert len(vocabulary.token_ids(["a\ud800"])[0]) == 1
+
+
+# ---------------------------------------------------------------- by kernel as by word
+
+STOPS = TextAnalyzer(stop_words=["the", "cd", "Ef", "éa"])
+ANALYZERS = [
+    TextAnalyzer(),
+    TextAnalyzer(lowercase=False),
+    STOPS,
+    TextAnalyzer(lowercase=False, stop_words=["the", "AB", "no word", ""]),
+    TextAnalyzer(stop_words="english"),
+    TextAnalyzer(ngram_range=(1, 2), stop_words=["the"]),
+    TextAnalyzer(ngram_range=(2, 2)),
+    TextAnalyzer(token_pattern=r"(?u)\b\w\w+\b"),
+]
+WORDS = ["ab", "AB", "Ef", "ef", "the", "éa", "ab cd", "k2", "x", "zz" * 40, "\ud800", "k_b", "gh"]
+mixed_texts = st.lists(
+    small_text
+    | tricky
+    | st.text(st.characters(max_codepoint=127), max_size=60)
+    | st.text(st.sampled_from("abABef_09 \x1c\x7f-"), max_size=60)
+    | st.sampled_from(["zz" * 40, "Zz" * 40, "the" * 400, "a\ud800 ab", "AB" * 3 + "_", "é"]),
+    max_size=8,
+)
+
+
+def check_equal(made, texts):
+    ids, offsets = made.token_ids(texts)
+    expected_ids, expected_offsets = made._ids_by_word(texts)
+    assert (ids.dtype, offsets.dtype) == (expected_ids.dtype, expected_offsets.dtype)
+    assert ids.tolist() == expected_ids.tolist()
+    assert offsets.tolist() == expected_offsets.tolist()
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("analyzer", ANALYZERS)
+@given(texts=mixed_texts)
+def test_token_ids_equal_by_kernel_and_by_word(analyzer, texts):
+    check_equal(Vocabulary.given(WORDS, analyzer), texts)
+    check_equal(Vocabulary.hashed(9, analyzer), texts)
+
+
+def test_the_kernel_serves_the_default_words_only(monkeypatch):
+    served = [Vocabulary.given(WORDS, analyzer) for analyzer in ANALYZERS]
+    monkeypatch.delattr(vocabulary, "AsciiWords")
+    for made in served:
+        if made.analyzer.unigrams and made.analyzer.token_pattern == LETTERS:
+            with pytest.raises(NameError, match="AsciiWords"):
+                made.token_ids(["ab"])
+        else:
+            check_equal(made, ["ab cd", "éa"])
+
+
+@pytest.mark.parametrize(
+    "made", [Vocabulary.given(["ab", "cd", "Ab"], STOPS), Vocabulary.hashed(5)]
+)
+def test_every_ascii_character_parts_or_spoils_alike(made):
+    # In every place, beside all that may follow it; control characters and NUL are no exception.
+    texts = [
+        f"{before}{chr(code)}{after}"
+        for code in range(128)
+        for before in ("", "a", "ab", "Ab ", "ab7")
+        for after in ("", "b", "cd", "_", "cd ab")
+    ]
+    check_equal(made, texts)
+    check_equal(made, [*texts, "é"])
+
+
+@pytest.mark.parametrize("others", [[], [0], [3], [0, 1, 2, 3], [1, 2], [0, 3]])
+def test_texts_of_both_kinds_keep_their_places(others):
+    texts = ["ab cd ab", "", "gh", "cd the zz"]
+    marked = [f"{text} éa" if n in others else text for n, text in enumerate(texts)]
+    for made in (Vocabulary.given(["ab", "éa", "gh"]), Vocabulary.hashed(8, STOPS)):
+        check_equal(made, marked)
+        rows = [made.token_ids([text])[0].tolist() for text in marked]
+        ids, offsets = made.token_ids(marked)
+        assert [part.tolist() for part in np.split(ids, offsets[1:-1])] == rows
+
+
+def test_texts_are_left_as_they_were():
+    texts = ["ab", "éa", "cd"]
+    Vocabulary.hashed(4).encode(texts)
+    assert texts == ["ab", "éa", "cd"]
+
+
+class Liar(str):
+    """A string that says wrong things of itself."""
+
+    def __len__(self):
+        return 10**9
+
+    def isascii(self):
+        return True
+
+
+def test_a_kind_of_string_cannot_mislead_the_kernel():
+    texts = [Liar("ab cd"), Liar("éa ab"), np.str_("gh")]
+    made = Vocabulary.given(["ab", "éa", "gh"])
+    expected = made.token_ids(["ab cd", "éa ab", "gh"])
+    for found, wanted in zip(made.token_ids(texts), expected, strict=True):
+        assert found.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("offsets", [[1, 2], [0, 1], [0, 3, 2], [0, -1, 2], [0, 2**40]])
+def test_count_tokens_refuses_offsets_that_lead_outside(offsets):
+    with pytest.raises(InvalidDocumentsError, match="ids=2"):
+        count_tokens(np.array([0, 1], dtype=np.int32), np.array(offsets), 2)
+
+
+@pytest.mark.parametrize("length", [3, 1000])
+def test_count_tokens_refuses_ids_that_are_no_columns(length):
+    ids = np.arange(length, dtype=np.int32)[::-1].copy()
+    with pytest.raises(InvalidDocumentsError, match=f"max={length - 1} n_features={length - 1}"):
+        count_tokens(ids, np.array([0, length]), length - 1)
+
+
+def test_counts_hold_no_more_memory_than_entries():
+    batch = Vocabulary.given(["ab"]).encode(["ab cd " * 1000]).batch
+    for array in (batch.counts, batch.word_ids):
+        while array.base is not None:
+            array = array.base
+        assert array.size == 1
+
+
+def test_threads_share_a_vocabulary():
+    texts = list(endless(200, seed=3))
+    for made in (Vocabulary.hashed(12), Vocabulary.given([f"often{c}" for c in "abcdefgh"])):
+        expected = made._ids_by_word(texts)[0].tolist()
+        with ThreadPoolExecutor(4) as pool:
+            for ids, _ in pool.map(made.token_ids, [texts] * 8):
+                assert ids.tolist() == expected
+
+
+def test_compiled_code_works_when_new_and_when_kept(tmp_path):
+    code = (
+        "from streamlda.text.vocabulary import Vocabulary as V\n"
+        "batch = V.given(['cat', 'red']).encode(['the red cat, the cat', 'été cat']).batch\n"
+        "print(batch.word_ids, batch.counts, V.hashed(9).token_ids(['topic model'])[0])"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    told = [
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    topic, model = Vocabulary.hashed(9)._ids_by_word(["topic model"])[0]
+    assert told == [f"[0 1 0] [2. 1. 1.] [{topic:3d} {model:3d}]\n"] * 2
