@@ -91,10 +91,10 @@ def engine(**changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.private.releaser import PrivateLearner, Releaser
+        from streamlda.private.releaser import PrivateLearner, ReleaseManager
 
         settings = engine_settings(counts, k, alpha_0, epsilon, delta, seed, **changes)
-        learner = PrivateLearner(settings, Releaser(), vocabulary="public")
+        learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         for batch in in_batches(counts):
             learner.add(batch)
         snapshot = learner.engine.snapshot
@@ -134,7 +134,7 @@ def wang_anandkumar(
     from streamlda.private.settings import NOISY_POWER
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs
     from streamlda.spectral.power import DeflatedPower
-    from streamlda.spectral.whitening import random_map
+    from streamlda.spectral.whitening import random_projection
 
     pairs_epsilon, queries_epsilon = halved(epsilon, delta)
     settings = engine_settings(counts, k, alpha_0, pairs_epsilon, delta, seed)
@@ -145,7 +145,7 @@ def wang_anandkumar(
     except InsufficientDataError:  # The noise hid all.
         return filled(np.empty((0, counts.n_features)), np.empty(0), flat, k, alpha_0)
     if settings.n_columns is not None:  # The pairs are seen through a public map.
-        probes = random_map(counts.n_features, settings.n_columns, seed)
+        probes = random_projection(counts.n_features, settings.n_columns, seed)
         view = replace(view, probes=probes)
     first, pairs, t = W.T @ view.first, W.T @ pairs_through(view, W), W.shape[1]
 

@@ -50,7 +50,7 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
     """Return a function that does one pass: a private window, or without epsilon the engine."""
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
-    from streamlda.private.releaser import PrivateLearner, Releaser
+    from streamlda.private.releaser import PrivateLearner, ReleaseManager
     from streamlda.private.settings import PrivateSettings
 
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
@@ -71,7 +71,7 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
             clipping=parameters["clipping"],
             neighboring_relation=parameters["neighboring_relation"],
         )
-        learner = PrivateLearner(settings, Releaser(), vocabulary="public")
+        learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         for batch in batches:
             learner.add(batch)
         snapshot = learner.engine.snapshot

@@ -85,13 +85,13 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     import scipy.linalg.blas  # noqa: F401
 
     from streamlda.engine.settings import EngineSettings
-    from streamlda.refinement.settings import RefinementSettings
+    from streamlda.refinement.settings import StepwiseEMSettings
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
     names = ("n_components", "n_features")
     settings = EngineSettings(**{name: parameters[name] for name in names})
-    sweeps = RefinementSettings().sweeps
+    sweeps = StepwiseEMSettings().sweeps
     seconds = parameters["seconds"]
     meter.started()
     with meter.timed(), threadpool_limits(limits=threads, user_api="blas"):

@@ -27,7 +27,7 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     """
     from distributed import LocalCluster
 
-    from streamlda.engine.engine import Engine, first_map
+    from streamlda.engine.engine import Engine, first_projection
     from streamlda.engine.settings import EngineSettings
     from streamlda.scaleout import connect, learn, of_partitions
 
@@ -35,7 +35,7 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     documents = corpus.documents(parameters["documents"])
     names = ("n_components", "n_features")
     settings = EngineSettings(**{name: parameters[name] for name in names}, seed=seed)
-    shared = first_map([documents.rows(0, 2000)], settings)
+    shared = first_projection([documents.rows(0, 2000)], settings)
     step = -(-len(documents) // SHARDS)
     parts = [documents.rows(a, a + step) for a in range(0, len(documents), step)]
     workers = parameters["workers"]
@@ -46,11 +46,11 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     ):
         futures = client.scatter(parts)  # type: ignore[no-untyped-call]
         # Workers load the compiled code in the first round.
-        learn(client, of_partitions(futures[:workers]), settings, shared_map=shared)
+        learn(client, of_partitions(futures[:workers]), settings, shared_projection=shared)
         meter.started()
         with meter.timed():
-            found = learn(client, of_partitions(futures), settings, shared_map=shared)
-    one = Engine(settings, shared_map=shared)
+            found = learn(client, of_partitions(futures), settings, shared_projection=shared)
+    one = Engine(settings, shared_projection=shared)
     one.add(documents)
     return {
         "documents": found.engine.documents_seen,

@@ -83,10 +83,10 @@ def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
 
 def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     from streamlda.errors import InsufficientDataError
-    from streamlda.private.releaser import PrivateLearner, Releaser
+    from streamlda.private.releaser import PrivateLearner, ReleaseManager
 
     settings = settings_of(parameters, seed, solver=parameters["solver"])
-    learner = PrivateLearner(settings, Releaser(), vocabulary="public")
+    learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
     for batch in in_batches(documents):
         learner.add(batch)
     if learner.engine.snapshot is None:

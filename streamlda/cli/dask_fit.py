@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
     from streamlda.scaleout import Reading
     from streamlda.stream.ingest import Counts, Ingested
-    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.vocabulary import Vocabulary
 
 
@@ -59,7 +59,7 @@ def learn_on_dask(
     file_format: str,
     text_field: str,
     compression: str,
-    words: Vocabulary | WordsToLearn,
+    words: Vocabulary | VocabularyLearner,
     settings: EngineSettings,
     quiet: bool,
 ) -> tuple[TopicModel, Ingested]:
@@ -133,7 +133,7 @@ class DaskRun(PrivateRun):
         MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidSettingError
             As `streamlda.scaleout.fit_privately`. What was released before is paid for.
         """
-        from streamlda.private.releaser import Releaser
+        from streamlda.private.releaser import ReleaseManager
         from streamlda.private.terms import check_first_price
         from streamlda.scaleout import connect, fit_privately, of_files
 
@@ -146,7 +146,7 @@ class DaskRun(PrivateRun):
             check_first_price(ledger, stream, settings, 0, None)
             corpus = of_files(self.sources, _reading(file_format, text_field, compression))
             client = opened.enter_context(connect(address))
-            releaser = Releaser(ledger=ledger, stream=stream)
+            releaser = ReleaseManager(ledger=ledger, stream=stream)
             model = fit_privately(client, corpus, settings, releaser, self.words)
             model.save(self.output)
         for message in model.diagnostics.get("warnings", []):

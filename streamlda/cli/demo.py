@@ -100,11 +100,11 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
     from streamlda.stream.ingest import Ingestion
-    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.analysis import TextAnalyzer
 
     start = perf_counter()
-    words = WordsToLearn(
+    words = VocabularyLearner(
         size=2000,
         min_document_frequency=10,
         max_document_frequency=0.1,

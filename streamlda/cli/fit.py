@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamlda.engine.settings import EngineSettings
     from streamlda.model.topic_model import TopicModel
     from streamlda.stream.ingest import Counts, Ingested
-    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.vocabulary import Vocabulary
 
 
@@ -362,9 +362,9 @@ def _engine_settings(settings: dict[str, Any], n_features: int) -> EngineSetting
     )
 
 
-def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
+def _words(settings: dict[str, Any]) -> tuple[Vocabulary | VocabularyLearner, int]:
     """Return the words, or how to choose them, and how many there are at most."""
-    from streamlda.stream.vocabulary_choice import WordsToLearn
+    from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.analysis import FrequencyLimits
 
     kinds = [name for name in ("vocabulary", "vocabulary_size", "hash_bits") if settings[name]]
@@ -378,7 +378,7 @@ def _words(settings: dict[str, Any]) -> tuple[Vocabulary | WordsToLearn, int]:
     size = settings["vocabulary_size"] or 8000
     low, high = settings["min_document_frequency"], settings["max_document_frequency"]
     FrequencyLimits(size, 1 if low is None else low, high)  # raises if one is out of range
-    to_learn = WordsToLearn(
+    to_learn = VocabularyLearner(
         size=size,
         min_document_frequency=low,
         max_document_frequency=high,

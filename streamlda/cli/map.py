@@ -29,16 +29,16 @@ def map_command(folder: str, output: str, anew: bool, quiet: bool) -> None:
     The file can be read by its owner only: how often words occur can be told from it.
     """
     from streamlda.storage.merge import newest_of
-    from streamlda.storage.projection import save_map
+    from streamlda.storage.projection import save_projection
 
     check_output(output)
     check_outside(output, (folder,))
     checkpoint, engine = newest_of(folder)
     warn_of_damage(folder, checkpoint)
-    made = save_map(output, engine, checkpoint.vocabulary, anew=anew)
+    made = save_projection(output, engine, checkpoint.vocabulary, anew=anew)
     if not quiet:
         words, columns = made.whitening.shape
-        origin = "shared" if engine.shared_map is not None and not anew else "made"
+        origin = "shared" if engine.shared_projection is not None and not anew else "made"
         click.echo(
             f"map {made.digest}: {words:,} words, {columns} columns, {origin} by an engine of "
             f"{engine.documents_seen:,} documents\nmap file: {output}",

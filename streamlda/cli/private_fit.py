@@ -20,12 +20,12 @@ from streamlda.cli.sources import warn
 if TYPE_CHECKING:
     from streamlda.privacy.ledger.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
-    from streamlda.private.releaser import PrivateLearner, Releaser
+    from streamlda.private.releaser import PrivateLearner, ReleaseManager
     from streamlda.private.settings import PrivateSettings
     from streamlda.private.snapshot import PrivateSnapshot
     from streamlda.stream.ingest import Counts, Ingested
     from streamlda.stream.source import Source
-    from streamlda.stream.vocabulary_choice import WordsToSelect
+    from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
     from streamlda.text.analysis import TextAnalyzer
     from streamlda.text.vocabulary import Vocabulary
 
@@ -89,7 +89,7 @@ class PrivateRun:
             If no snapshot could be made; it tells places, not documents.
         """
         from streamlda.errors import InsufficientDataError
-        from streamlda.private.releaser import CLOCKED_ROWS, Releaser
+        from streamlda.private.releaser import CLOCKED_ROWS, ReleaseManager
         from streamlda.private.terms import check_first_price
         from streamlda.stream.ingest import Ingestion
 
@@ -98,7 +98,7 @@ class PrivateRun:
             ledger = self._open_ledger(opened, settings, selection)
             stream = self.options["stream"] or stream_name(self.sources)
             check_first_price(ledger, stream, settings, *self._words_event(selection))
-            releaser = Releaser(ledger=ledger, stream=stream)
+            releaser = ReleaseManager(ledger=ledger, stream=stream)
             source = self.open_source()
             opened.callback(source.close)
             progress = opened.enter_context(PlacesProgress(source, self.quiet))
@@ -213,10 +213,12 @@ class PrivateRun:
         assert self.words is not None
         return self.words
 
-    def _words_to_select(self, selection: WordSelection, releaser: Releaser) -> WordsToSelect:
-        from streamlda.stream.vocabulary_choice import WordsToSelect
+    def _words_to_select(
+        self, selection: WordSelection, releaser: ReleaseManager
+    ) -> PrivateVocabularySelection:
+        from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
-        return WordsToSelect(
+        return PrivateVocabularySelection(
             selection,
             size=self.options["private_vocabulary"],
             places=self.options["vocabulary_documents"],
@@ -228,7 +230,7 @@ class PrivateRun:
         self,
         words: Vocabulary,
         settings: PrivateSettings,
-        releaser: Releaser,
+        releaser: ReleaseManager,
         stop: Callable[[], None],
     ) -> PrivateLearner:
         """Return the learner for the words, when they are known."""

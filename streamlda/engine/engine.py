@@ -34,13 +34,18 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import (
-    Seen,
+    RoundMoments,
     SpectralTopics,
     average_rounds,
     diagnostics,
     recover_topics,
 )
-from streamlda.spectral.whitening import centred_pairs, next_map, random_map, word_scale
+from streamlda.spectral.whitening import (
+    centred_pairs,
+    next_projection,
+    random_projection,
+    word_scale,
+)
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
 
@@ -67,7 +72,7 @@ class Engine:
     settings : EngineSettings
     shared_map : ndarray of shape (d, m), optional
         W for all documents, never replaced; for the solver ``"whitened-tensor"``. Kept by
-        reference. `streamlda.storage.projection.load_map` reads one.
+        reference. `streamlda.storage.projection.load_projection` reads one.
 
     Raises
     ------
@@ -95,7 +100,7 @@ class Engine:
     """
 
     def __init__(
-        self, settings: EngineSettings, *, shared_map: NDArray[np.float64] | None = None
+        self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
     ) -> None:
         self.settings = settings
         self.documents_seen = 0
@@ -109,13 +114,13 @@ class Engine:
         self._finished: Moments | None = None
         # Documents behind the map of the current round.
         self._behind_map = 0
-        self._map_is_shared = shared_map is not None
-        if shared_map is not None:
-            _check_shared_map(shared_map, settings)
-            self._current = Moments(shared_map, settings.n_triple_columns)
+        self._map_is_shared = shared_projection is not None
+        if shared_projection is not None:
+            _check_shared_map(shared_projection, settings)
+            self._current = Moments(shared_projection, settings.n_triple_columns)
 
     @property
-    def shared_map(self) -> NDArray[np.float64] | None:
+    def shared_projection(self) -> NDArray[np.float64] | None:
         """The map that is never replaced, shape (d, m); None if the engine makes its own."""
         return self._current.whitening if self._map_is_shared and self._current else None
 
@@ -205,7 +210,7 @@ class Engine:
         spare.restart(_better_map(self._finished, self.settings))
         self._current = spare
 
-    def better_map(self) -> NDArray[np.float64]:
+    def better_projection(self) -> NDArray[np.float64]:
         """Return the map that a round begun now would have, shape (d, m); nothing is changed.
 
         Of the larger kept round. Time O(d m^2), and of the first map while the warm-up lasts.
@@ -373,7 +378,7 @@ def _settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def map_digest(whitening: NDArray[np.float64]) -> str:
+def projection_digest(whitening: NDArray[np.float64]) -> str:
     """Return 16 hex digits that tell maps apart by content. Time O(d m)."""
     data = np.ascontiguousarray(whitening, dtype="<f8").view(np.uint8).data
     return blake2b(data, digest_size=8).hexdigest()
@@ -421,7 +426,7 @@ def _check_mergeable(mine: Engine, other: Engine) -> None:
             f"engines must have equal settings to be merged, got {' '.join(differing)}; "
             "run all of them with the same settings"
         )
-    one, another = mine.shared_map, other.shared_map
+    one, another = mine.shared_projection, other.shared_projection
     if one is None or another is None:
         raise InvalidSettingError(
             "engines must sum through a shared map to be merged, got "
@@ -431,17 +436,18 @@ def _check_mergeable(mine: Engine, other: Engine) -> None:
     if not np.array_equal(one, another):
         raise InvalidSettingError(
             "engines must share one map to be merged, got "
-            f"map={map_digest(one)},{map_digest(another)}; begin all of them with the same map file"
+            f"map={projection_digest(one)},{projection_digest(another)}; "
+            "begin all of them with the same map file"
         )
 
 
 def _topics_of(rounds: list[Moments], settings: EngineSettings) -> SpectralTopics:
     """Return the topics of the first round, averaged with those of the others where they agree."""
     K, rng = settings.n_components, np.random.default_rng(settings.seed)
-    found = recover_topics(Seen.of(rounds[0]), K, settings.alpha_0, rng)
+    found = recover_topics(RoundMoments.of(rounds[0]), K, settings.alpha_0, rng)
     for other in rounds[1:]:
         if other.documents >= LEAST_AVERAGED_SHARE * rounds[0].documents:
-            seen = Seen.of(other)
+            seen = RoundMoments.of(other)
             near = found.proper()
             found = average_rounds(found, recover_topics(seen, K, found.alpha_0, rng, near))
     return found
@@ -452,9 +458,9 @@ def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     return {key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)}
 
 
-def first_map(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[np.float64]:
+def first_projection(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[np.float64]:
     """Find a map by power steps on the second moment of the warm-up documents."""
-    W = random_map(settings.n_features, settings.n_columns, settings.seed)
+    W = random_projection(settings.n_features, settings.n_columns, settings.seed)
     for _ in range(WARMUP_POWER_STEPS):
         sketch = Moments(W, triple_columns=0)
         for part in warmup:
@@ -465,7 +471,7 @@ def first_map(warmup: list[DocumentBatch], settings: EngineSettings) -> NDArray[
 
 def first_round(warmup: DocumentBatch, settings: EngineSettings) -> Moments:
     """Find the first map, and sum the warm-up documents through it."""
-    moments = Moments(first_map([warmup], settings), settings.n_triple_columns)
+    moments = Moments(first_projection([warmup], settings), settings.n_triple_columns)
     moments.add(warmup)
     return moments
 
@@ -475,4 +481,4 @@ def _better_map(moments: Moments, settings: EngineSettings) -> NDArray[np.float6
     # An unknown alpha_0 is taken as 1 here: the map only has to span the topics roughly.
     alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
     pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
-    return next_map(pairs, moments.whitening, word_scale(first), settings.n_columns)
+    return next_projection(pairs, moments.whitening, word_scale(first), settings.n_columns)

@@ -63,7 +63,7 @@ class _Association(DocumentAssociation):
         return spread
 
 
-class Read(NamedTuple):
+class GenerationSnapshot(NamedTuple):
     """What a generation knows.
 
     Attributes
@@ -317,7 +317,7 @@ class Generation:
     def _restore(self, state: Mapping[str, NDArray[Any]]) -> DeflatedPower | SimultaneousPower:
         return (SimultaneousPower if self.simultaneous else DeflatedPower).from_state(state)
 
-    def read(self) -> Read:
+    def read(self) -> GenerationSnapshot:
         """Return the components, by the running round when it is longer than the one before."""
         power, n = self.power, self._behind_components
         if self._on_trial or not power.finished:
@@ -328,10 +328,10 @@ class Generation:
             association.spread()
             method.advance(images, values)
             noise, n = self._noise_of(association), association.documents
-            return Read(method.components(), noise, n, association.sound, ())
+            return GenerationSnapshot(method.components(), noise, n, association.sound, ())
         found = power.components()
         noise = np.where(found.finished, self._noise[: found.finished.size], np.inf)
-        return Read(found, noise, n, self._sound, tuple(self._messages))
+        return GenerationSnapshot(found, noise, n, self._sound, tuple(self._messages))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return all but the moments that is needed to go on: arrays, and plain JSON values."""
@@ -380,7 +380,9 @@ def rounds_needed(settings: EngineSettings, n_components: int) -> int:
     return R if settings.solver == "simultaneous" else n_components * (R + 1)
 
 
-def topics_of(moments: Moments, read: Read, settings: EngineSettings) -> SpectralTopics:
+def topics_of(
+    moments: Moments, read: GenerationSnapshot, settings: EngineSettings
+) -> SpectralTopics:
     """Return the topics that components stand for, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2)."""
     root = inverse_root(pairs_within(moments, _alpha_0(settings)))
     return topics_along(

@@ -61,10 +61,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Arrays, Engine, first_map
+from streamlda.engine.engine import Arrays, Engine, first_projection
 from streamlda.engine.generation import (
     Generation,
-    Read,
+    GenerationSnapshot,
     generation_length,
     rounds_needed,
     topics_of,
@@ -75,7 +75,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.power import Components
-from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_map
+from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
 
@@ -118,7 +118,7 @@ class PowerEngine(Engine):
         super().__init__(settings)
         self._running: Generation | None = None
         # Components of the kept generation; its sums are `_finished`.
-        self._kept: Read | None = None
+        self._kept: GenerationSnapshot | None = None
 
     @property
     def components_finished(self) -> int:
@@ -157,11 +157,13 @@ class PowerEngine(Engine):
     def _new_generation(self, kept: list[DocumentBatch], ending: bool) -> Generation:
         """Whiten by the pairs of a warm-up, and begin to ask."""
         settings = self.settings
-        sketch = Moments(first_map(kept, settings), triple_columns=0)
+        sketch = Moments(first_projection(kept, settings), triple_columns=0)
         for part in kept:
             sketch.add(part)
         alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
-        moments = Moments(whitened_map(sketch, settings.n_components, alpha_0), triple_columns=0)
+        moments = Moments(
+            whitened_projection(sketch, settings.n_components, alpha_0), triple_columns=0
+        )
         for part in kept:
             moments.add(part)
         before = None
@@ -169,7 +171,7 @@ class PowerEngine(Engine):
             before = topics_of(self._finished, self._kept, settings)
         return Generation(settings, moments, before, ending=ending)
 
-    def _speaking(self) -> list[tuple[Moments, Read]]:
+    def _speaking(self) -> list[tuple[Moments, GenerationSnapshot]]:
         """Return the generations that topics are read from, the one that decides first."""
         running = None
         if self._running is not None:
@@ -302,7 +304,7 @@ class PowerEngine(Engine):
                 arrays["kept.eigenvectors"].copy(),
                 arrays["kept.finished"].astype(np.bool_),
             )
-            engine._kept = Read(
+            engine._kept = GenerationSnapshot(
                 found,
                 arrays["kept.noise"].copy(),
                 int(values["kept"]["documents"]),

@@ -12,7 +12,7 @@ from streamlda.engine.engine import WARMUP_MAX_ENTRIES
 PART_DOCUMENTS, PARTS = 1000, 16
 
 
-class Latest:
+class RecentDocuments:
     """The latest documents of a stream: at most so many, and `WARMUP_MAX_ENTRIES` counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.

@@ -6,7 +6,7 @@
                `streamlda.engine.engine`. As many of the latest documents are kept.
     choice     If the documents follow the model (`follows_model`), spectral topics are consistent
                and stay: the engine goes on in rounds, as `Engine` does.
-    refining   Else a `Refinement` starts from them, goes over the kept documents, and from there
+    refining   Else a `StepwiseEM` starts from them, goes over the kept documents, and from there
                every minibatch of new ones moves the topics. Sums and maps are let go of; what they
                say of the data stays with every model, as of the start.
     annealed   After 100 steps, of a twentieth of the warm-up each, the topics are annealed. No
@@ -42,13 +42,13 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Arrays, Engine, named
-from streamlda.engine.recent_documents import PART_DOCUMENTS, Latest
+from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import passes_for, refined
-from streamlda.refinement.settings import RefinementSettings
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -62,7 +62,7 @@ FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
 #: Topics of a stream; it is annealed over 100 steps. Three sweeps of a document in place of five,
 #: and a start that is half as flat, made topics more coherent (NPMI 0.178 in place of 0.172 at the
 #: end of the table) in four fifths of the time, for 0.8 % of perplexity.
-STEPWISE = RefinementSettings(sweeps=3, start_flatness=0.5, annealing=0.8, annealing_steps=100)
+STEPWISE = StepwiseEMSettings(sweeps=3, start_flatness=0.5, annealing=0.8, annealing_steps=100)
 
 #: Steps that end the annealing in a copy, half of them annealed.
 ENDING_STEPS = 80
@@ -115,8 +115,8 @@ class RefiningEngine(Engine):
                 f"refine={settings.refine} solver={settings.solver!r}; take new_engine(settings)"
             )
         super().__init__(settings)
-        self._kept = Latest(settings.warmup_documents)
-        self._refinement: Refinement | None = None
+        self._kept = RecentDocuments(settings.warmup_documents)
+        self._refinement: StepwiseEM | None = None
         self._follows = False
         self._start: dict[str, Any] = {}
         # Sum of word frequencies over documents, once the moments no longer hold it.
@@ -172,7 +172,7 @@ class RefiningEngine(Engine):
         self._start = {**model.diagnostics, "warnings": earlier}
         self._frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
         settings = replace(STEPWISE, batch_documents=self._step_documents)
-        self._refinement = Refinement(model.components, model.alpha, model.background, settings)
+        self._refinement = StepwiseEM(model.components, model.alpha, model.background, settings)
         self._current = self._finished = None
         self._refinement.add(self._kept.latest())
 
@@ -219,10 +219,10 @@ class RefiningEngine(Engine):
         passes = needed_passes(model, int(np.count_nonzero(kept.usable)))
         return refined(model, kept, passes=passes, seed=self.settings.seed % 2**63)
 
-    def _annealed(self) -> Refinement:
+    def _annealed(self) -> StepwiseEM:
         """Return the refinement with its last documents, its annealing ended, in a copy."""
         assert self._refinement is not None
-        copy = Refinement.from_state(*self._refinement.state())
+        copy = StepwiseEM.from_state(*self._refinement.state())
         copy.flush()
         flatness = copy.flatness
         if not flatness:
@@ -240,7 +240,7 @@ class RefiningEngine(Engine):
             annealing_steps=copy.steps + half,
         )
         arrays, values = copy.state()
-        copy = Refinement.from_state(arrays, {**values, "settings": asdict(settings)})
+        copy = StepwiseEM.from_state(arrays, {**values, "settings": asdict(settings)})
         for _ in range(passes):
             copy.add(kept)
         copy.flush()
@@ -248,7 +248,7 @@ class RefiningEngine(Engine):
 
     def _snapshot_of(
         self,
-        found: Refinement,
+        found: StepwiseEM,
         vocabulary: Vocabulary | None,
         settings: Mapping[str, Any] | None,
     ) -> TopicModel:
@@ -304,7 +304,7 @@ class RefiningEngine(Engine):
         if saved["stepwise"] is not None:
             stepwise = saved["stepwise"]
             asked = {k: np.inf if v is None else v for k, v in stepwise["settings"].items()}
-            engine._refinement = Refinement.from_state(
+            engine._refinement = StepwiseEM.from_state(
                 named(arrays, "refinement."), {**stepwise, "settings": asked}
             )
             engine._frequencies = np.array(arrays["frequencies"])
@@ -347,7 +347,7 @@ class RefiningEngine(Engine):
             "background": model.background,
         }
         counters = {"steps": steps, "documents": n}
-        engine._refinement = Refinement.from_state(
+        engine._refinement = StepwiseEM.from_state(
             arrays, {"settings": asdict(asked), "counters": counters}
         )
         return engine

@@ -120,7 +120,7 @@ class View:
         return projections
 
 
-class Part(Protocol):
+class Statistic(Protocol):
     """One statistic of a stage."""
 
     def blocks(self) -> list[Block]:
@@ -133,10 +133,10 @@ class Part(Protocol):
         """Return the sums since the last call, by block, and begin anew."""
 
 
-class NormsPart:
+class NormStatistic:
     """Histogram of the norms that another part would clip by; block ``<name>_norms``."""
 
-    def __init__(self, part: FirstPart | PairPart | TripleNorms, weight: float) -> None:
+    def __init__(self, part: FirstStatistic | PairStatistic | TripleNorms, weight: float) -> None:
         self._part, self._weight = part, weight
         self.histogram = NormHistogram(part.largest_norm)
 
@@ -154,7 +154,7 @@ class NormsPart:
         return {f"{self._part.name}_norms": counts}
 
 
-class FirstPart:
+class FirstStatistic:
     """Word frequencies: the sum of f p1, and of f (blocks ``first`` and ``first_kept``).
 
     Time O(nnz + d) a batch, memory O(d).
@@ -197,7 +197,7 @@ class FirstPart:
         return sums
 
 
-class PairPart:
+class PairStatistic:
     """Word pairs: the sum of f P2 W, or of f P2 itself (blocks ``pair`` and ``pair_kept``).
 
     Without a map the symmetric matrix is kept as its upper triangle, entries off the diagonal
@@ -216,7 +216,7 @@ class PairPart:
     Raises
     ------
     InvalidSettingError
-        If W is no map of d rows; see `checked_map`.
+        If W is no map of d rows; see `checked_projection`.
     """
 
     name = "pair"
@@ -225,7 +225,7 @@ class PairPart:
         self, n_features: int, whitening: Array | None, bound: float, weight: float
     ) -> None:
         if whitening is not None:
-            whitening = checked_map(whitening, n_features)
+            whitening = checked_projection(whitening, n_features)
         self._whitening, self._bound, self._weight = whitening, bound, weight
         m = n_features if whitening is None else whitening.shape[1]
         self._cross, self._words = np.zeros((n_features, m)), np.zeros((n_features, 1))
@@ -314,13 +314,13 @@ class TripleNorms:
     Raises
     ------
     InvalidSettingError
-        If W is no map; see `checked_map`.
+        If W is no map; see `checked_projection`.
     """
 
     name = "triple"
 
     def __init__(self, whitening: Array) -> None:
-        self.whitening = checked_map(whitening)
+        self.whitening = checked_projection(whitening)
         # Of what is summed through: squares of another dtype could overflow, and clip nothing.
         self._rows = np.sqrt(np.sum(self.whitening**2, axis=1))
         self.largest_norm = float(self._rows.max()) ** 3 * (1 + 1e-9)
@@ -337,7 +337,7 @@ class TripleNorms:
         return smaller
 
 
-class TriplePart(TripleNorms):
+class TripleStatistic(TripleNorms):
     """Word triples seen through W, with the first two moments of the same documents.
 
     Sums of f P3(W, W, W), f W'P2 W and f W'p1, and of f (blocks ``triple``, ``triple_pair``,
@@ -438,7 +438,7 @@ class TriplePart(TripleNorms):
         return sums
 
 
-def checked_map(whitening: Array, n_features: int | None = None) -> Array:
+def checked_projection(whitening: Array, n_features: int | None = None) -> Array:
     """Return a map as contiguous float64, whatever real dtype it came in. Time O(d m).
 
     Parameters

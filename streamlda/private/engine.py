@@ -42,19 +42,19 @@ from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import Stage as Released
 from streamlda.privacy.users import UserBound
 from streamlda.private.contributions import (
-    FirstPart,
-    NormsPart,
-    PairPart,
-    Part,
+    FirstStatistic,
+    NormStatistic,
+    PairStatistic,
+    Statistic,
     TripleNorms,
-    TriplePart,
-    checked_map,
+    TripleStatistic,
+    checked_projection,
 )
 from streamlda.private.power import PowerRounds
 from streamlda.private.readings import pair_view, quantile_bound, triple_topics
 from streamlda.private.refinement import RefinementRounds, is_round
 from streamlda.private.settings import WHITENED_TENSOR, PrivateSettings
-from streamlda.private.snapshot import Due, PrivateSnapshot
+from streamlda.private.snapshot import PendingRelease, PrivateSnapshot
 from streamlda.private.stage import (
     PrefixStage,
     Stage,
@@ -72,10 +72,10 @@ from streamlda.private.state import (
 )
 from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.spectral.topics import SpectralTopics
-from streamlda.spectral.whitening import random_map
+from streamlda.spectral.whitening import random_projection
 from streamlda.threads import one_blas_thread
 
-__all__ = ["PREFIX", "Due", "PrivateEngine", "PrivateSnapshot"]
+__all__ = ["PREFIX", "PendingRelease", "PrivateEngine", "PrivateSnapshot"]
 
 Array = NDArray[np.float64]
 Sums = dict[str, Array]
@@ -137,7 +137,9 @@ class PrivateEngine:
         self._prefix: PrefixRelease | None = None
         self._multiplier = settings.noise_multiplier
         columns, seed = settings.n_columns, settings.seed
-        self._probes = None if columns is None else random_map(settings.n_features, columns, seed)
+        self._probes = (
+            None if columns is None else random_projection(settings.n_features, columns, seed)
+        )
         if _saved is None:
             self._begin_window()
         else:
@@ -220,12 +222,12 @@ class PrivateEngine:
         return self._stage
 
     @property
-    def due(self) -> Due | None:
+    def due(self) -> PendingRelease | None:
         """The release that is due, or None."""
         stage = self._stage
         if stage is None or stage.open_places:
             return None
-        return Due(
+        return PendingRelease(
             stage.name,
             stage.first,
             stage.last,
@@ -385,7 +387,7 @@ class PrivateEngine:
         self._triple_bound, self._source = bounds["triple"], bounds["source"]
         self._whitening = arrays.get("map")
         if self._whitening is not None:
-            self._whitening = checked_map(self._whitening, self.settings.n_features)
+            self._whitening = checked_projection(self._whitening, self.settings.n_features)
         if self.settings.privacy_unit == "user":
             self._users = UserBound.from_state(named(arrays, "users/"))
         if values["prefix"]:
@@ -506,25 +508,25 @@ class PrivateEngine:
 
     # Parts of stages, made from what earlier stages gave.
 
-    def _first_part(self) -> FirstPart:
-        return FirstPart(self.settings.n_features, self._first_bound, FIRST_WEIGHT)
+    def _first_part(self) -> FirstStatistic:
+        return FirstStatistic(self.settings.n_features, self._first_bound, FIRST_WEIGHT)
 
-    def _pair_part(self) -> PairPart:
+    def _pair_part(self) -> PairStatistic:
         d = self.settings.n_features
-        return PairPart(d, self._probes, self._pair_bound, PAIR_WEIGHT)
+        return PairStatistic(d, self._probes, self._pair_bound, PAIR_WEIGHT)
 
-    def _triple_part(self) -> TriplePart:
+    def _triple_part(self) -> TripleStatistic:
         assert self._whitening is not None
-        return TriplePart(self._whitening, self._triple_bound, TRIPLE_WEIGHT)
+        return TripleStatistic(self._whitening, self._triple_bound, TRIPLE_WEIGHT)
 
-    def _parts(self, stage: str) -> list[Part]:
+    def _parts(self, stage: str) -> list[Statistic]:
         if stage == "norms":
-            return [NormsPart(self._first_part(), 0.3), NormsPart(self._pair_part(), 0.7)]
+            return [NormStatistic(self._first_part(), 0.3), NormStatistic(self._pair_part(), 0.7)]
         if stage == "pairs":
             return [self._first_part(), self._pair_part()]
         if stage == "triple norms":
             assert self._whitening is not None
-            return [NormsPart(TripleNorms(self._whitening), 1.0)]
+            return [NormStatistic(TripleNorms(self._whitening), 1.0)]
         if stage == "triples":
             return [self._triple_part()]
         if stage == PREFIX:

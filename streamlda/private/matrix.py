@@ -16,7 +16,7 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.snapshot import PrivateSnapshot
 
@@ -57,7 +57,7 @@ class MatrixFit:
         self.settings = settings
         self.model: TopicModel | None = None
         self._noise, self._ledger, self._stream, self._record = noise, ledger, stream, record
-        self._releaser = Releaser(noise, None, stream)
+        self._releaser = ReleaseManager(noise, None, stream)
         self._learner: PrivateLearner | None = None
 
     def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
@@ -125,7 +125,7 @@ class MatrixFit:
             places = (DocumentRange(self._stream, 0, rows),)
             cohort = Cohort(f"{self._stream}:to be read", places, ledger.generation)
             ledger.check(self.settings.event, cohort)
-        self._releaser = Releaser(self._noise, ledger, self._stream)
+        self._releaser = ReleaseManager(self._noise, ledger, self._stream)
         self._learner = PrivateLearner(
             self.settings, self._releaser, vocabulary=VOCABULARY, on_snapshot=self._publish
         )

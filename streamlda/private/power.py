@@ -58,7 +58,7 @@ ANSWER_TERMS = 10.0
 ROUNDINGS = 4.0
 
 
-class PowerPart:
+class PowerStatistic:
     """Answers of one round: sums of f W'P3(I, Wu, Wu), or of f P3(Wu, Wu, Wu), and of f.
 
     Blocks ``images``, shape (t, L), or ``values``, shape (L,); and ``triple_kept``.
@@ -175,9 +175,9 @@ class PowerRounds:
         pairs = whitening.T @ pairs_through(view, whitening)
         self._first, self._pairs = whitening.T @ view.first, (pairs + pairs.T) / 2
 
-    def part(self, bound: float) -> PowerPart:
+    def part(self, bound: float) -> PowerStatistic:
         """Return what the next round sums."""
-        return PowerPart(
+        return PowerStatistic(
             self._whitening,
             self.method.probes,
             bound,

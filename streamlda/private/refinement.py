@@ -121,7 +121,7 @@ RANGES = {
 MOST_SHARES = 2**23
 
 
-class RefinePart:
+class RefinementStatistic:
     """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
 
     Unit, relation, sensitivity and what is public: see the module. Nothing here is private until it
@@ -232,13 +232,13 @@ class RefinementRounds:
         scaled: Array = weights / weights.min()
         return scaled
 
-    def part(self) -> RefinePart:
+    def part(self) -> RefinementStatistic:
         """Return what the next round sums."""
         rounds = self._settings.n_refinement_rounds
         flat = FLATNESS * (1 - self.done / (rounds - 1)) if rounds > 1 else 0.0
         topics = (1 - flat) * self.components + flat * self._found.background
         prior = self._found.spectral.alpha_0 * self.shares
-        return RefinePart(topics, prior, self._found.background, self.word_weights)
+        return RefinementStatistic(topics, prior, self._found.background, self.word_weights)
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Move the topics by the released sums of a round. Time O(d K), memory O(d K).

@@ -68,7 +68,7 @@ def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-class Releaser:
+class ReleaseManager:
     """Pays for releases and draws their noise.
 
     Parameters
@@ -217,7 +217,7 @@ class PrivateLearner:
     def __init__(
         self,
         settings: PrivateSettings,
-        releaser: Releaser,
+        releaser: ReleaseManager,
         *,
         vocabulary: str,
         delta_of_words: float = 0.0,
@@ -297,7 +297,7 @@ class PrivateLearner:
         Raises
         ------
         BudgetExceededError, LedgerError
-            As `Releaser.release`.
+            As `ReleaseManager.release`.
         """
         due = self.engine.due
         if due is None:

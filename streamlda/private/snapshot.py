@@ -20,7 +20,7 @@ Sums = dict[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class PendingRelease:
     """A release that is due: what to charge, and how to draw its noise.
 
     Attributes

@@ -22,7 +22,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.mechanism import Array, Counts, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
-from streamlda.private.contributions import Part, View
+from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 
@@ -54,13 +54,13 @@ class Stage:
     places : int
         Places filled so far.
     drawn : bool
-        Whether its release was made (`streamlda.private.engine.Due`).
+        Whether its release was made (`streamlda.private.engine.PendingRelease`).
     aggregates : dict of str to ndarray of int64
         Raw sums in steps of the grid, up to the last `flush`: not private.
     """
 
     def __init__(
-        self, name: str, first: int, last: int, parts: Sequence[Part], mechanism: JointGaussian
+        self, name: str, first: int, last: int, parts: Sequence[Statistic], mechanism: JointGaussian
     ) -> None:
         self.name, self.first, self.last = name, first, last
         self.mechanism = mechanism
@@ -189,7 +189,7 @@ class PrefixStage(Stage):
     """A round whose release is that of all rounds so far (`PrefixRelease`)."""
 
     def __init__(
-        self, name: str, first: int, last: int, parts: Sequence[Part], prefix: PrefixRelease
+        self, name: str, first: int, last: int, parts: Sequence[Statistic], prefix: PrefixRelease
     ) -> None:
         super().__init__(name, first, last, parts, prefix.mechanism)
         self._prefix = prefix
@@ -206,7 +206,7 @@ class PrefixStage(Stage):
 
 
 def joint_mechanism(
-    parts: Sequence[Part], n_max: int, settings: PrivateSettings, multiplier: float
+    parts: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
 ) -> JointGaussian:
     """Return the mechanism of all parts, with the largest groups that rounding allows.
 
@@ -231,7 +231,7 @@ def joint_mechanism(
 
 
 def prefix_mechanism(
-    parts: Sequence[Part], n_max: int, settings: PrivateSettings, multiplier: float
+    parts: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
 ) -> PrefixRelease:
     """Return the mechanism of all rounds of a horizon; `n_max` counts the places of all."""
     assert settings.snapshots is not None
@@ -249,7 +249,7 @@ def prefix_mechanism(
 
 def restored_prefix(
     state: PrefixState,
-    parts: Sequence[Part],
+    parts: Sequence[Statistic],
     n_max: int,
     settings: PrivateSettings,
     multiplier: float,
@@ -266,7 +266,7 @@ def restored_prefix(
     )
 
 
-def unit_blocks(parts: Sequence[Part], settings: PrivateSettings) -> list[Any]:
+def unit_blocks(parts: Sequence[Statistic], settings: PrivateSettings) -> list[Any]:
     """Return the blocks of the parts, clip norms as one privacy unit has them.
 
     A user adds at most g documents to a stage (`UserBound`), of norm at most C each: g C.

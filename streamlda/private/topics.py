@@ -31,7 +31,7 @@ from scipy.special import log_ndtr
 
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.power import Components
-from streamlda.spectral.topics import Seen, SpectralTopics, recover_topics, topics_along
+from streamlda.spectral.topics import RoundMoments, SpectralTopics, recover_topics, topics_along
 from streamlda.spectral.whitening import left_vectors
 
 Array = NDArray[np.float64]
@@ -232,7 +232,7 @@ def private_topics(
     shuffled = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     triple_noise = np.sum([draw.transpose(order) for order in shuffled], axis=0) / np.sqrt(6)
     pair_noise = _pair_noise(view, whitening, rng)
-    seen = Seen(
+    seen = RoundMoments(
         documents,
         view.first,
         pairs,

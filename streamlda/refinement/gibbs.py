@@ -45,7 +45,7 @@ from streamlda.kernels.refinement import (
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.alpha import fit_alpha
 from streamlda.refinement.inputs import checked_topics
-from streamlda.refinement.settings import ResamplingSettings
+from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import MOST_SHARES, blocks
 
 Array = NDArray[np.float64]
@@ -58,7 +58,7 @@ UNSEEN = 1e-6
 LARGEST_SHARE = 0.05
 
 
-class Resampling:
+class GibbsSampler:
     """A topic for every token of the kept documents, drawn anew in sweeps.
 
     A pure state machine. Equal documents, topics and settings give equal results to the last bit
@@ -101,9 +101,9 @@ class Resampling:
         documents: DocumentBatch,
         components: Array,
         alpha: Array,
-        settings: ResamplingSettings | None = None,
+        settings: GibbsSettings | None = None,
     ) -> None:
-        self.settings = settings or ResamplingSettings()
+        self.settings = settings or GibbsSettings()
         self.alpha = checked_alpha(alpha)
         topics = checked_topics(components, len(self.alpha))
         self._take(documents, topics.shape[1])
@@ -163,7 +163,7 @@ class Resampling:
             If they have another number of tokens.
         """
         made = cls.__new__(cls)
-        made.settings = ResamplingSettings(**values["settings"])
+        made.settings = GibbsSettings(**values["settings"])
         made.alpha = checked_alpha(arrays["alpha"])
         made._take(documents, documents.n_features)
         made._topics = np.array(arrays["topics"], dtype=np.int16)

@@ -34,9 +34,9 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.gibbs import Resampling
-from streamlda.refinement.settings import RefinementSettings, ResamplingSettings, at_least
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings, at_least
+from streamlda.refinement.stepwise_em import StepwiseEM
 
 #: Topics are the mean of so many last sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.
@@ -121,8 +121,8 @@ def refined(
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
-    First `Refinement` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), as `SCHEDULES` says. Then `Resampling` draws topics of all
+    First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
+    (30 at least, 1000 at most), as `SCHEDULES` says. Then `GibbsSampler` draws topics of all
     tokens `sweeps` times, and makes the topics of the mean of the last three sweeps, or the last
     third; alpha follows them. Documents of fewer than 3 tokens are passed over, as the engine does.
     Equal arguments give equal results for any number of threads.
@@ -176,7 +176,7 @@ def refined(
     warnings: list[str] = []
     if passes:
         settings = _steps_of(documents.n_documents, passes)
-        stepwise = Refinement(components, alpha, model.background, settings)
+        stepwise = StepwiseEM(components, alpha, model.background, settings)
         for _ in range(passes):
             stepwise.add(documents)
         stepwise.flush()
@@ -188,7 +188,7 @@ def refined(
                 f"steps={stepwise.steps} refinement_passes={passes}; make more passes, or none"
             )
     if sweeps:
-        sampler = Resampling(documents, components, alpha, ResamplingSettings(seed=seed))
+        sampler = GibbsSampler(documents, components, alpha, GibbsSettings(seed=seed))
         averaged = min(max(AVERAGED_SWEEPS, sweeps // 3), sweeps)
         sampler.sweep(sweeps - averaged)
         sampler.sweep(averaged, average=True)
@@ -212,10 +212,10 @@ def _step_documents(n_documents: int) -> int:
     return min(max(n_documents // STEPS_PER_PASS, FEWEST_DOCUMENTS), MOST_DOCUMENTS)
 
 
-def _steps_of(n_documents: int, passes: int) -> RefinementSettings:
+def _steps_of(n_documents: int, passes: int) -> StepwiseEMSettings:
     size, found = _step_documents(n_documents), schedule_for(n_documents)
     steps = -(-passes * n_documents // size)
-    return RefinementSettings(
+    return StepwiseEMSettings(
         batch_documents=size,
         sweeps=found.sweeps,
         step_offset=found.step_offset,

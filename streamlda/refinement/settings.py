@@ -10,8 +10,8 @@ from streamlda.errors import InvalidSettingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefinementSettings:
-    """Settings of `streamlda.refinement.stepwise_em.Refinement`; fixed for its life.
+class StepwiseEMSettings:
+    """Settings of `streamlda.refinement.stepwise_em.StepwiseEM`; fixed for its life.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ class RefinementSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResamplingSettings:
-    """Settings of `streamlda.refinement.gibbs.Resampling`; fixed for its life.
+class GibbsSettings:
+    """Settings of `streamlda.refinement.gibbs.GibbsSampler`; fixed for its life.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ from streamlda.kernels.refinement import add_shares, entries_by_word, expect_top
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.inputs import checked_background, checked_topics, proper
-from streamlda.refinement.settings import RefinementSettings
+from streamlda.refinement.settings import StepwiseEMSettings
 
 Array = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ _RUNS = 16
 MOST_SHARES = 2**23
 
 
-class Refinement:
+class StepwiseEM:
     """Topics that every minibatch of documents moves towards higher likelihood.
 
     A pure state machine: documents in, topics out. Documents wait until a minibatch is full, so
@@ -102,9 +102,9 @@ class Refinement:
         components: Array,
         alpha: Array,
         background: Array,
-        settings: RefinementSettings | None = None,
+        settings: StepwiseEMSettings | None = None,
     ) -> None:
-        self.settings = settings or RefinementSettings()
+        self.settings = settings or StepwiseEMSettings()
         self.alpha = checked_alpha(alpha)
         topics = checked_topics(components, len(self.alpha))
         self.background = checked_background(background, topics.shape[1])
@@ -240,7 +240,7 @@ class Refinement:
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Go on from what `state` returned, bit for bit."""
         made = cls.__new__(cls)
-        made.settings = RefinementSettings(**values["settings"])
+        made.settings = StepwiseEMSettings(**values["settings"])
         made.alpha = checked_alpha(arrays["alpha"])
         made.background = np.array(arrays["background"], dtype=np.float64)
         made._totals = np.array(arrays["totals"], dtype=np.float64)

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.engine.engine import WARMUP_MAX_ENTRIES, Engine, first_map
+from streamlda.engine.engine import WARMUP_MAX_ENTRIES, Engine, first_projection
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, VocabularyError
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Corpus, Rows, Shard, rows_of
 from streamlda.scaleout.sums import Plan, told
 from streamlda.stream.ingest import Counts
-from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, WordsToLearn
+from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
 
-Words = Vocabulary | WordsToLearn | None
+Words = Vocabulary | VocabularyLearner | None
 
 #: The first rows of a corpus, and the shard that they are of.
 First = list[tuple[Shard, Rows]]
@@ -49,7 +49,7 @@ def begin(
     corpus: Corpus,
     settings: EngineSettings,
     words: Words,
-    shared_map: NDArray[np.float64] | None,
+    shared_projection: NDArray[np.float64] | None,
 ) -> Beginning:
     """Return the plan of the first round: the words, and a map from the first documents.
 
@@ -77,11 +77,11 @@ def begin(
     InvalidSettingError
         If the shared map does not fit.
     """
-    learning = words.documents if isinstance(words, WordsToLearn) else 0
-    wanted = max(learning, settings.warmup_documents if shared_map is None else 0)
+    learning = words.documents if isinstance(words, VocabularyLearner) else 0
+    wanted = max(learning, settings.warmup_documents if shared_projection is None else 0)
     first = first_rows(run, corpus, wanted)
     learned_from = 0
-    if isinstance(words, WordsToLearn):
+    if isinstance(words, VocabularyLearner):
         texts = _beginning_of(first, words.documents)
         if not texts:
             raise InsufficientDataError(
@@ -98,11 +98,11 @@ def begin(
         )
     settings = replace(settings, n_features=n_features)
     behind_map = 0
-    if shared_map is None:
-        shared_map, behind_map = _map_of(first, settings, words)
+    if shared_projection is None:
+        shared_projection, behind_map = _map_of(first, settings, words)
     # Raises if it does not fit the settings.
-    Engine(settings, shared_map=shared_map)
-    plan = Plan(settings, shared_map, settings.n_triple_columns, words)
+    Engine(settings, shared_projection=shared_projection)
+    plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
     return Beginning(plan, learned_from, behind_map)
 
 
@@ -141,7 +141,7 @@ def _map_of(
         )
     warmup = warmup_of(DocumentBatch.joined(batches), settings.warmup_documents)
     with one_blas_thread():
-        return first_map([warmup], settings), int(warmup.usable.sum())
+        return first_projection([warmup], settings), int(warmup.usable.sum())
 
 
 def warmup_of(first: DocumentBatch, most: int) -> DocumentBatch:

@@ -40,7 +40,7 @@ from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
 from streamlda.scaleout.private import count_places, fit_privately
 from streamlda.scaleout.shards import Corpus, of_partitions
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -174,8 +174,8 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
             "sweeps must have the topics of all tokens in one process, got "
             f"refinement_sweeps={asked.sweeps} with a Dask collection; set it to 0"
         )
-    words = WordsToLearn() if n_features is None else None
-    settings: EngineSettings = estimator._settings(n_features or WordsToLearn().size)
+    words = VocabularyLearner() if n_features is None else None
+    settings: EngineSettings = estimator._settings(n_features or VocabularyLearner().size)
     found = learn_once(client, corpus, settings, words, refinement_passes=asked.passes)
     model = found.model()
     engine = found.engine
@@ -186,7 +186,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
 
 
 def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: int | None) -> None:
-    from streamlda.private.releaser import Releaser, open_ledger
+    from streamlda.private.releaser import ReleaseManager, open_ledger
 
     if n_features is None:
         raise InvalidSettingError(
@@ -207,7 +207,7 @@ def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: i
     settings = estimator._private_settings(shape, estimator._seed(), ends)
     path = estimator.ledger
     with nullcontext() if path is None else open_ledger(path, settings) as ledger:
-        releaser = Releaser(estimator._new_noise(), ledger, estimator.stream)
+        releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
         model = fit_privately(client, corpus, settings, releaser)
     model = replace(model, settings={**model.settings, "solver": estimator.solver})
     _set(estimator, model, _private=None)

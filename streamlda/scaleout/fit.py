@@ -33,7 +33,7 @@ from streamlda.scaleout.shards import (
 )
 from streamlda.scaleout.sums import Plan, Sums, accumulate, added, merged
 from streamlda.stream.ingest import Counts
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def fit_files(
     client: Client,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     settings: EngineSettings,
-    vocabulary: Vocabulary | WordsToLearn,
+    vocabulary: Vocabulary | VocabularyLearner,
     *,
     reading: Reading | None = None,
     shards: int = SHARDS,
@@ -120,7 +120,7 @@ def learn(
     settings: EngineSettings,
     vocabulary: Words = None,
     *,
-    shared_map: NDArray[np.float64] | None = None,
+    shared_projection: NDArray[np.float64] | None = None,
     rounds: int | None = None,
     on_progress: Callable[[str, Counts], None] | None = None,
 ) -> Learned:
@@ -167,10 +167,10 @@ def learn(
         If a file cannot be read. Nothing is kept then of what was learned.
     """
     begun = perf_counter()
-    rounds = (1 if shared_map is not None else ROUNDS) if rounds is None else rounds
-    _check(settings, rounds, shared_map)
+    rounds = (1 if shared_projection is not None else ROUNDS) if rounds is None else rounds
+    _check(settings, rounds, shared_projection)
     check_cluster(client)
-    beginning = begin(Run(client), corpus, settings, vocabulary, shared_map)
+    beginning = begin(Run(client), corpus, settings, vocabulary, shared_projection)
     plan = beginning.plan
     before = [number * _APART for number in range(len(corpus.shards))]
     for number in range(1, rounds):
@@ -179,7 +179,7 @@ def learn(
         _check_enough(sketch.documents, sketch.counts, settings)
         usable = [sketch.usable[shard.name] for shard in corpus.shards]
         before = np.cumsum([0, *usable[:-1]]).tolist()
-        better = sketch.engine(plan).better_map()
+        better = sketch.engine(plan).better_projection()
         plan = replace(plan, whitening=better)
     report = _labelled(on_progress, f"round {rounds} of {rounds}")
     sums = _round(client, plan, corpus, before, report)
@@ -281,17 +281,19 @@ def learn_once(
     )
 
 
-def _check(settings: EngineSettings, rounds: int, shared_map: NDArray[np.float64] | None) -> None:
+def _check(
+    settings: EngineSettings, rounds: int, shared_projection: NDArray[np.float64] | None
+) -> None:
     if settings.solver != WHITENED_TENSOR:
         raise InvalidSettingError(
             f"shards are summed by solver={WHITENED_TENSOR!r} alone, got "
             f"solver={settings.solver!r}, which asks the stream anew after each answer; choose "
             "the other solver, or fit in one process"
         )
-    if rounds < 1 or (rounds > 1 and shared_map is not None):
+    if rounds < 1 or (rounds > 1 and shared_projection is not None):
         raise InvalidSettingError(
             "there must be at least 1 round, and 1 with a shared map, got "
-            f"rounds={rounds} shared_map={shared_map is not None}; leave rounds out"
+            f"rounds={rounds} shared_projection={shared_projection is not None}; leave rounds out"
         )
 
 

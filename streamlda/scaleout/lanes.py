@@ -1,6 +1,6 @@
 """Refinement on a cluster: lanes of documents, each with its own steps, brought together in rounds.
 
-Documents are cut into L equal *lanes*. In a round every lane takes the next steps of a `Refinement`
+Documents are cut into L equal *lanes*. In a round every lane takes the next steps of a `StepwiseEM`
 over its own documents, beginning from the topics of all; then the sums S of the lanes are averaged,
 and the next round begins from the mean. What a lane adds in a step is additive and bounded, its
 weights depend on the number of the step alone, so the mean is S of minibatches L times as large,
@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.settings import RefinementSettings, at_least
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.settings import StepwiseEMSettings, at_least
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.sums import single_threaded
 from streamlda.stream.ingest import Counts
@@ -79,7 +79,7 @@ class Schedule:
     lanes: int
     rounds: int
     steps: int
-    settings: RefinementSettings
+    settings: StepwiseEMSettings
 
     @classmethod
     def of(cls, documents: int, passes: int) -> Schedule:
@@ -93,9 +93,9 @@ class Schedule:
         rounds = max(PASS_ROUNDS, -(-ROUNDS // max(1, passes)))
         rounds = max(1, min(rounds, own // size))
         steps = math.ceil(own / (rounds * size))
-        most = RefinementSettings().annealing_steps
+        most = StepwiseEMSettings().annealing_steps
         annealing = min(most, passes * rounds * steps // 2)
-        settings = RefinementSettings(batch_documents=size, annealing_steps=annealing)
+        settings = StepwiseEMSettings(batch_documents=size, annealing_steps=annealing)
         return cls(passes, lanes, rounds, steps, settings)
 
 
@@ -136,7 +136,7 @@ def refined_on(
     if not passes:
         return model
     run, plan = kept.run, Schedule.of(kept.documents, passes)
-    refinement = Refinement(model.components, model.alpha, model.background, plan.settings)
+    refinement = StepwiseEM(model.components, model.alpha, model.background, plan.settings)
     lanes = kept.lanes(plan.lanes) if kept.in_memory else None
     ends = [kept.documents * lane // plan.lanes for lane in range(plan.lanes + 1)]
     total = plan.rounds * passes
@@ -182,7 +182,7 @@ def walked(state: State, batch: DocumentBatch, first: int, last: int, steps: int
     """Take the steps of one lane over documents `first` to `last` of a batch. A task; pure."""
     with single_threaded():
         # To make one runs a parallel kernel too.
-        refinement = Refinement.from_state(*state)
+        refinement = StepwiseEM.from_state(*state)
         before = refinement.steps
         for step in range(steps):
             low, high = (first + (last - first) * s // steps for s in (step, step + 1))
@@ -206,7 +206,7 @@ def summed(one: Walked, *others: Walked) -> Walked:
     return Walked(totals, sum(p.lanes for p in parts), sum(p.documents for p in parts))
 
 
-def _mean(refinement: Refinement, found: Walked, plan: Schedule) -> Refinement:
+def _mean(refinement: StepwiseEM, found: Walked, plan: Schedule) -> StepwiseEM:
     if found.lanes != plan.lanes:
         raise InvalidDocumentsError(
             f"each lane must be counted once, got lanes={found.lanes} expected={plan.lanes}; "
@@ -218,10 +218,10 @@ def _mean(refinement: Refinement, found: Walked, plan: Schedule) -> Refinement:
         "documents": refinement.documents + found.documents,
     }
     arrays["totals"] = found.totals / found.lanes
-    return Refinement.from_state(arrays, {**values, "counters": counters})
+    return StepwiseEM.from_state(arrays, {**values, "counters": counters})
 
 
-def _published(model: TopicModel, refinement: Refinement, plan: Schedule, kept: Kept) -> TopicModel:
+def _published(model: TopicModel, refinement: StepwiseEM, plan: Schedule, kept: Kept) -> TopicModel:
     done = {
         "documents": kept.documents,
         "passes": plan.passes,

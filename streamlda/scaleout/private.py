@@ -27,7 +27,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.releaser import LEAST_LAST_STAGE, PrivateLearner, Releaser
+from streamlda.private.releaser import LEAST_LAST_STAGE, PrivateLearner, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.terms import STATEMENTS, check_first_price
@@ -71,7 +71,7 @@ def fit_privately(
     client: Client,
     corpus: Corpus,
     settings: PrivateSettings,
-    releaser: Releaser,
+    releaser: ReleaseManager,
     vocabulary: Vocabulary | None = None,
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.

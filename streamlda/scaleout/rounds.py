@@ -51,7 +51,7 @@ def one_engine(kept: Kept, beginning: Beginning, last: int) -> Engine:
             break
         # The round is full, and the next one begins, if only with its map.
         rounds, behind, begin = rounds + 1, end - begin, end
-        plan = replace(plan, whitening=sums.engine(plan).better_map())
+        plan = replace(plan, whitening=sums.engine(plan).better_projection())
     found = kept.found
     counters = {
         "documents_seen": last,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Engine, map_digest
+from streamlda.engine.engine import Engine, projection_digest
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InvalidDocumentsError,
@@ -55,7 +55,7 @@ class Plan:
     def __post_init__(self) -> None:
         words = "" if self.vocabulary is None else self.vocabulary.fingerprint
         # Once for all tasks: it takes as long as to sum a hundred documents.
-        object.__setattr__(self, "about", (map_digest(self.whitening), words))
+        object.__setattr__(self, "about", (projection_digest(self.whitening), words))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,17 +10,17 @@ from typing import Any
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.private.releaser import Releaser
+from streamlda.private.releaser import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.terms import check_first_price, run_terms, words_and_delta
 from streamlda.service.memory import engine_settings, private_settings
-from streamlda.service.private_work import GoingOn, PrivateWork
+from streamlda.service.private_work import PrivateWork, ResumedReleaseManager
 from streamlda.service.work import PublicWork, Released
 from streamlda.settings.table import Settings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
-from streamlda.storage.projection import load_map
+from streamlda.storage.projection import load_projection
 from streamlda.stream.source import Source, open_source
-from streamlda.stream.vocabulary_choice import WORDS, WordsToLearn, WordsToSelect
+from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 
@@ -190,13 +190,13 @@ def open_work(settings: Settings, store: Checkpoints, ledger: Ledger | None) -> 
 
 
 def _public_work(settings: Settings) -> PublicWork:
-    words: Vocabulary | WordsToLearn | None = given_words(settings)
+    words: Vocabulary | VocabularyLearner | None = given_words(settings)
     shared = None
     if settings["topics.map_file"]:
-        found = load_map(settings["topics.map_file"])
+        found = load_projection(settings["topics.map_file"])
         shared, words = found.whitening, found.vocabulary
     if words is None:
-        words = WordsToLearn(
+        words = VocabularyLearner(
             size=settings["words.size"],
             documents=settings["words.documents"],
             analyzer=analyzer(settings),
@@ -208,7 +208,7 @@ def _public_work(settings: Settings) -> PublicWork:
         every=settings["snapshots.every"],
         most=settings["snapshots.most"],
         about={"stream": stream_name(settings)},
-        shared_map=shared,
+        shared_projection=shared,
     )
 
 
@@ -216,16 +216,16 @@ def _open_private(settings: Settings, store: Checkpoints, ledger: Ledger) -> Res
     saved = store.newest(ledger, catch_up=True)
     stream, last = stream_name(settings), ledger.last_intent
     fresh = last is None or all(d.stream != stream for d in last.cohort.documents)
-    releaser = (Releaser if fresh else GoingOn)(ledger=ledger, stream=stream)
+    releaser = (ReleaseManager if fresh else ResumedReleaseManager)(ledger=ledger, stream=stream)
     asked, selecting = _private_settings(settings)
-    words: Vocabulary | WordsToSelect | None = given_words(settings)
+    words: Vocabulary | PrivateVocabularySelection | None = given_words(settings)
     event = None
     if words is None:
         chosen = words_and_delta(
             settings["privacy.epsilon"], settings["privacy.delta"], settings["privacy.relation"]
         )
         event = chosen.selection.event
-        words = WordsToSelect(
+        words = PrivateVocabularySelection(
             chosen.selection,
             size=settings["words.size"],
             places=settings["words.documents"],

@@ -14,19 +14,19 @@ import numpy as np
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.ledger import Intent
-from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.snapshot import PrivateSnapshot
 from streamlda.private.terms import STATEMENTS, for_fewer_words
 from streamlda.service.work import Learned, Released, check_words
-from streamlda.storage.checkpoint import Captured, Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.stream.batch import Batch
 from streamlda.stream.source import Position
-from streamlda.stream.vocabulary_choice import WORDS, WordsToSelect
+from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
 
 
-class GoingOn(Releaser):
+class ResumedReleaseManager(ReleaseManager):
     """Pays for a run that is under way, and lets it start when the budget is used up.
 
     Its snapshots are still served then, and its last release may be one that a crash cut short.
@@ -56,15 +56,15 @@ class PrivateWork:
     def __init__(
         self,
         settings: PrivateSettings,
-        words: Vocabulary | WordsToSelect,
-        releaser: Releaser,
+        words: Vocabulary | PrivateVocabularySelection,
+        releaser: ReleaseManager,
         *,
         delta: float,
         about: dict[str, Any],
     ) -> None:
         self._settings, self._releaser = settings, releaser
         self._delta, self._about = delta, about
-        self._votes = words if isinstance(words, WordsToSelect) else None
+        self._votes = words if isinstance(words, PrivateVocabularySelection) else None
         self._voted = 0
         self._made: list[PrivateSnapshot] = []
         self._vocabulary: Vocabulary | None = None
@@ -157,7 +157,7 @@ class PrivateWork:
         about = {**self._about, "snapshot": snapshot.number, "places": self.places}
         return self._learner.model_of(snapshot, self._vocabulary, about)
 
-    def capture(self, store: Checkpoints, position: Position) -> Captured | None:
+    def capture(self, store: Checkpoints, position: Position) -> PendingCheckpoint | None:
         """Copy the engine; while words are voted for there is nothing but records to read again."""
         if self._learner is None:
             return None

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.engine.engine import Engine, map_digest
+from streamlda.engine.engine import Engine, projection_digest
 from streamlda.engine.power import new_engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.model.topic_model import TopicModel
-from streamlda.storage.checkpoint import Captured, Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.stream.batch import Batch
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.source import Position
-from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, WordsToLearn
+from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -66,7 +66,7 @@ class Work(Protocol):
             If the budget does not cover it.
         """
 
-    def capture(self, store: Checkpoints, position: Position) -> Captured | None:
+    def capture(self, store: Checkpoints, position: Position) -> PendingCheckpoint | None:
         """Copy what a checkpoint holds; None while there is nothing but records to read again."""
 
 
@@ -91,21 +91,21 @@ class PublicWork:
     def __init__(
         self,
         settings: EngineSettings,
-        words: Vocabulary | WordsToLearn,
+        words: Vocabulary | VocabularyLearner,
         *,
         every: int,
         most: int | None,
         about: dict[str, Any],
-        shared_map: NDArray[np.float64] | None = None,
+        shared_projection: NDArray[np.float64] | None = None,
     ) -> None:
         self.places = 0
         self._snapshots = self._released_at = 0
-        self._settings, self._shared_map = settings, shared_map
+        self._settings, self._shared_map = settings, shared_projection
         self._every, self._most, self._about = every, most, about
         self._blocks = Blocks()
         self._texts: list[str] = []
         self._characters = 0
-        self._words = words if isinstance(words, WordsToLearn) else None
+        self._words = words if isinstance(words, VocabularyLearner) else None
         self._vocabulary: Vocabulary | None = None
         self._engine: Engine | None = None
         if isinstance(words, Vocabulary):
@@ -117,7 +117,7 @@ class PublicWork:
         if self._shared_map is None:
             self._engine = new_engine(self._settings)
         else:
-            self._engine = Engine(self._settings, shared_map=self._shared_map)
+            self._engine = Engine(self._settings, shared_projection=self._shared_map)
 
     @property
     def rounds(self) -> int:
@@ -186,7 +186,7 @@ class PublicWork:
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
 
-    def capture(self, store: Checkpoints, position: Position) -> Captured | None:
+    def capture(self, store: Checkpoints, position: Position) -> PendingCheckpoint | None:
         """Copy the engine, the rows that wait, and the counters."""
         if self._engine is None:
             return None
@@ -215,7 +215,10 @@ class PublicWork:
         assert isinstance(engine, Engine)
         found, wanted = asdict(engine.settings), asdict(self._settings)
         check_same({name: (wanted[name], found[name]) for name in wanted})
-        maps = [None if W is None else map_digest(W) for W in (self._shared_map, engine.shared_map)]
+        maps = [
+            None if W is None else projection_digest(W)
+            for W in (self._shared_map, engine.shared_projection)
+        ]
         check_same({"map": (maps[0], maps[1])})
         self._engine = engine
         self._blocks = Blocks(saved.rows())

@@ -22,7 +22,7 @@ from streamlda.service.messages import (
 from streamlda.service.publishing import Publisher
 from streamlda.service.status import Status
 from streamlda.service.work import Released, Work
-from streamlda.storage.checkpoint import Captured, Checkpoints
+from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.stream.batch import Batch
 from streamlda.stream.source import Position
 from streamlda.threads import one_at_a_time
@@ -161,7 +161,7 @@ class Worker:
             return
         self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
 
-    def _write(self, captured: Captured, stalled: float) -> None:
+    def _write(self, captured: PendingCheckpoint, stalled: float) -> None:
         start = time.monotonic()
         generation = self._store.write(captured)
         seconds = time.monotonic() - start

@@ -22,7 +22,7 @@ from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.engine import PrivateSnapshot
 from streamlda.private.refinement import REFINED_NORM
-from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.private.terms import STATEMENTS
 from streamlda.sites.keys import Words
 from streamlda.sites.roster import Roster
@@ -243,7 +243,7 @@ def _model(roster: Roster, snapshot: PrivateSnapshot, secure: bool) -> TopicMode
     noise = SecureNoise() if secure else SeededNoise(0)
     # Never asked to draw: it says what a model is made of.
     learner = PrivateLearner(
-        roster.run_settings, Releaser(noise), vocabulary=STATEMENTS[roster.vocabulary.kind]
+        roster.run_settings, ReleaseManager(noise), vocabulary=STATEMENTS[roster.vocabulary.kind]
     )
     model = learner.model_of(snapshot, roster.vocabulary, {"sites": len(roster.members)})
     settings = {**model.settings, "epsilon": roster.settings.epsilon}

@@ -51,7 +51,7 @@ SUPPORT_ANGLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RoundMoments:
     """The moments of a round as read once, before alpha_0 is applied.
 
     Attributes
@@ -83,7 +83,7 @@ class Seen:
     triple_pairs: Array | None = None
 
     @classmethod
-    def of(cls, moments: Moments) -> Seen:
+    def of(cls, moments: Moments) -> RoundMoments:
         """Read the moments of a round."""
         leading = slice(None, moments.triple_columns)
         return cls(
@@ -163,7 +163,7 @@ class SpectralTopics:
 
 
 def recover_topics(
-    seen: Seen,
+    seen: RoundMoments,
     n_components: int,
     alpha_0: float | None,
     rng: np.random.Generator,
@@ -218,7 +218,7 @@ def recover_topics(
     )
 
 
-def whitened_map(moments: Moments, n_components: int, alpha_0: float) -> Array:
+def whitened_projection(moments: Moments, n_components: int, alpha_0: float) -> Array:
     """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K).
 
     Raises
@@ -349,7 +349,7 @@ def diagnostics(found: SpectralTopics) -> dict[str, object]:
 class _Whitened:
     """The moments of a round in at most K whitened dimensions, for one alpha_0."""
 
-    def __init__(self, seen: Seen, n_components: int, alpha_0: float) -> None:
+    def __init__(self, seen: RoundMoments, n_components: int, alpha_0: float) -> None:
         W, a = seen.whitening, alpha_0
         q = W.T @ seen.first
         pairs = W.T @ seen.pairs
@@ -399,7 +399,7 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     return alpha
 
 
-def _solve_alpha_0(seen: Seen, n_components: int, rng: np.random.Generator) -> float:
+def _solve_alpha_0(seen: RoundMoments, n_components: int, rng: np.random.Generator) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
     With fewer than 3 topics the equation holds for every alpha_0; then it is 1.

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 WELL_CONDITIONED = 1e-6
 
 
-def random_map(n_features: int, n_columns: int, seed: int) -> Array:
+def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
     """Return random signs / sqrt(m), shape (d, m): rows of unit norm, made from the word id.
 
     Parameters
@@ -63,7 +63,7 @@ def centred_pairs(first: Array, pairs: Array, whitening: Array, alpha_0: float) 
     return centred
 
 
-def next_map(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Array:
+def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Array:
     """Return the map that spans the leading eigenvectors of M2 in scaled word space.
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the

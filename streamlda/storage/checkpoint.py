@@ -120,7 +120,7 @@ class Checkpoint:
         return DocumentBatch(**found.arrays, n_features=self.vocabulary.n_features, integral=False)
 
 
-class Captured(NamedTuple):
+class PendingCheckpoint(NamedTuple):
     """A checkpoint that is not written yet: a copy of its own. Made by `Checkpoints.capture`."""
 
     arrays: Arrays
@@ -220,7 +220,7 @@ class Checkpoints:
         vocabulary: Vocabulary,
         about: Mapping[str, Any] | None = None,
         rows: DocumentBatch | None = None,
-    ) -> Captured:
+    ) -> PendingCheckpoint:
         """Copy what a checkpoint holds; then the learner may go on.
 
         Nothing may be learned or released meanwhile. Time and memory O(bytes of the state).
@@ -260,9 +260,9 @@ class Checkpoints:
         # Memory that was written to before is filled several times as fast as new memory.
         spare, self._spare = self._spare, {}
         copied = {name: _copied(array, spare.get(name)) for name, array in arrays.items()}
-        return Captured(copied, metadata, kept, vocabulary, body)
+        return PendingCheckpoint(copied, metadata, kept, vocabulary, body)
 
-    def write(self, captured: Captured) -> int:
+    def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation; it may run in a thread.
 
         No release may be begun meanwhile, and nothing captured. Time O(bytes), memory O(1); the

@@ -46,7 +46,7 @@ ATTEMPTS = 5
 _LOG = ("cluster", "topic", "topic_id")
 
 
-class Newest(NamedTuple):
+class NewestCheckpoint(NamedTuple):
     """The newest whole generation of a folder, and its engine.
 
     Documents that the daemon has read and not learned yet, for their block is not full, have been
@@ -64,7 +64,7 @@ class _Onlooker(Checkpoints):
         super().__init__(folder, -1, None)
         self._lock = None
 
-    def read(self) -> Newest:
+    def read(self) -> NewestCheckpoint:
         for _ in range(ATTEMPTS):
             number, problem = self._newest_number(), None
             try:
@@ -80,7 +80,7 @@ class _Onlooker(Checkpoints):
             raise problem
         return found
 
-    def _read(self) -> Newest:
+    def _read(self) -> NewestCheckpoint:
         try:
             checkpoint = self.newest()
         except InvalidSettingError as error:
@@ -98,10 +98,10 @@ class _Onlooker(Checkpoints):
         rows = checkpoint.rows()
         if rows is not None:
             engine.add(rows)
-        return Newest(checkpoint, engine)
+        return NewestCheckpoint(checkpoint, engine)
 
 
-def newest_of(folder: str | os.PathLike[str]) -> Newest:
+def newest_of(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     """Read the newest whole generation of a folder, whose daemon may be running.
 
     The daemon is not disturbed: files that it removes meanwhile are looked for anew, and nothing

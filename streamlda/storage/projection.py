@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
-from streamlda.engine.engine import Engine, map_digest
+from streamlda.engine.engine import Engine, projection_digest
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary
@@ -28,13 +28,13 @@ MAP_FORMAT, MAP_VERSION = "streamlda-map", 1
 
 
 @dataclass(frozen=True, eq=False)
-class SharedMap:
+class SharedProjection:
     """A map for several engines, with the words that it is a map of.
 
     Attributes
     ----------
     whitening : ndarray of shape (d, m), float64
-        W, for `Engine(settings, shared_map=...)`.
+        W, for `Engine(settings, shared_projection=...)`.
     vocabulary : Vocabulary
         Of d words. Engines that share the map must use it.
     settings : mapping
@@ -48,12 +48,12 @@ class SharedMap:
     @property
     def digest(self) -> str:
         """16 hex digits that tell W from other maps."""
-        return map_digest(self.whitening)
+        return projection_digest(self.whitening)
 
 
-def save_map(
+def save_projection(
     path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, anew: bool = False
-) -> SharedMap:
+) -> SharedProjection:
     """Write the best map of an engine to a file that only its owner can read, whole or not at all.
 
     Time O(d m^2), memory O(d m).
@@ -84,8 +84,8 @@ def save_map(
             "a map must be saved with the vocabulary of its engine, got "
             f"words={vocabulary.n_features} n_features={engine.settings.n_features}; pass that one"
         )
-    shared = None if anew else engine.shared_map
-    whitening = engine.better_map() if shared is None else shared
+    shared = None if anew else engine.shared_projection
+    whitening = engine.better_projection() if shared is None else shared
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
     arrays: dict[str, NDArray[Any]] = {
         "whitening": whitening,
@@ -94,11 +94,13 @@ def save_map(
     settings = asdict(engine.settings)
     metadata = {"fingerprint": vocabulary.fingerprint, "settings": settings}
     write_arrays(path, MAP_FORMAT, MAP_VERSION, arrays, metadata, mode=OWNER_ONLY)
-    return SharedMap(whitening, vocabulary, settings)
+    return SharedProjection(whitening, vocabulary, settings)
 
 
-def load_map(path: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> SharedMap:
-    """Read a file of `save_map`, all of it checked. Time O(bytes), memory twice the file's size.
+def load_projection(
+    path: str | os.PathLike[str], vocabulary: Vocabulary | None = None
+) -> SharedProjection:
+    """Read a file of `save_projection`, checked. Time O(bytes), memory twice the file's size.
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def load_map(path: str | os.PathLike[str], vocabulary: Vocabulary | None = None)
     return found
 
 
-def _map_from(file: ArraysFile) -> SharedMap:
+def _map_from(file: ArraysFile) -> SharedProjection:
     whitening = file.arrays["whitening"]
     words = json.loads(file.arrays["vocabulary"].tobytes())
     vocabulary = Vocabulary.from_metadata(words["metadata"], words["words"])
@@ -141,7 +143,7 @@ def _map_from(file: ArraysFile) -> SharedMap:
         raise ValueError(f"{whitening.dtype} of shape {whitening.shape} is no finite map")
     if len(whitening) != vocabulary.n_features:
         raise ValueError(f"{len(whitening)} rows for {vocabulary.n_features} words")
-    return SharedMap(whitening, vocabulary, dict(file.metadata["settings"]))
+    return SharedProjection(whitening, vocabulary, dict(file.metadata["settings"]))
 
 
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:

@@ -6,7 +6,7 @@ equal streams give equal models, through a file or through a slow pipe.
 A private engine counts *places*: with ``blanks=True`` it is given a row for every record of the
 stream, an empty one where there is no document, so that the row of a document depends only on how
 many records came before it. Its words can be chosen from the first places of the stream, by a
-release of their own (`WordsToSelect`).
+release of their own (`PrivateVocabularySelection`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ import numpy as np
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.stream.source import Place, Poll, Reject, Source
-from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, WordsToLearn, WordsToSelect
+from streamlda.stream.vocabulary_choice import (
+    VOCABULARY_CHARACTERS,
+    PrivateVocabularySelection,
+    VocabularyLearner,
+)
 from streamlda.text.vocabulary import Vocabulary
 
 #: Documents encoded at once, and about how many characters of them at most.
@@ -192,7 +196,7 @@ class Ingestion(Generic[LearnerT]):
     def __init__(
         self,
         source: Source,
-        vocabulary: Vocabulary | WordsToLearn | WordsToSelect,
+        vocabulary: Vocabulary | VocabularyLearner | PrivateVocabularySelection,
         make_engine: Callable[[Vocabulary], LearnerT],
         *,
         max_documents: int | None = None,
@@ -205,7 +209,7 @@ class Ingestion(Generic[LearnerT]):
             raise InvalidSettingError(
                 f"max_documents must be at least 1, got max_documents={max_documents}"
             )
-        if isinstance(vocabulary, WordsToSelect) and not blanks:
+        if isinstance(vocabulary, PrivateVocabularySelection) and not blanks:
             raise InvalidSettingError(
                 "words must be selected from places, which count every record, got blanks=False; "
                 "pass blanks=True, and a private engine"
@@ -221,8 +225,8 @@ class Ingestion(Generic[LearnerT]):
         if block_documents is not None:
             self._block = block_documents, math.inf
         self._has_users = False
-        self._words = vocabulary if isinstance(vocabulary, WordsToLearn) else None
-        self._votes = vocabulary if isinstance(vocabulary, WordsToSelect) else None
+        self._words = vocabulary if isinstance(vocabulary, VocabularyLearner) else None
+        self._votes = vocabulary if isinstance(vocabulary, PrivateVocabularySelection) else None
         self._vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else None
         self._learned_from = 0
         self._engine: LearnerT | None = None
@@ -323,7 +327,7 @@ class Ingestion(Generic[LearnerT]):
                 yield _BLANK
         yield from documents
 
-    def _vote(self, row: _Row, votes: WordsToSelect) -> None:
+    def _vote(self, row: _Row, votes: PrivateVocabularySelection) -> None:
         """Let a row vote for the words, and choose them after the last."""
         votes.vote(row.text)
         self._learned_from += 1

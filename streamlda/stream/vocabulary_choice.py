@@ -1,8 +1,8 @@
 """Which words a stream is read by, when they are not given: learned or chosen from its beginning.
 
-`WordsToLearn` takes the most frequent words of the first documents; what it says depends on them
-and is not private. `WordsToSelect` lets the first places vote and publishes what enough of them
-use, by a release of its own (`streamlda.privacy.selection`).
+`VocabularyLearner` takes the most frequent words of the first documents; what it says depends on
+them and is not private. `PrivateVocabularySelection` lets the first places vote and publishes what
+enough of them use, by a release of its own (`streamlda.privacy.selection`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = "words"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordsToLearn:
+class VocabularyLearner:
     """Which words to take from the first documents of a stream. Not private.
 
     How many documents they are learned from depends on their lengths. A private choice of words
@@ -75,7 +75,7 @@ class WordsToLearn:
 
 
 class PaidRelease(Protocol):
-    """How a choice of words is paid for: `streamlda.private.releaser.Releaser.release`."""
+    """How a choice of words is paid for: `streamlda.private.releaser.ReleaseManager.release`."""
 
     def __call__(
         self,
@@ -90,7 +90,7 @@ class PaidRelease(Protocol):
         """Pay, draw, store what was drawn, and return it."""
 
 
-class WordsToSelect:
+class PrivateVocabularySelection:
     """Words to choose privately from the first places of a stream.
 
     Every record takes a place, and those documents are used for nothing else: what comes after

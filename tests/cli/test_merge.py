@@ -12,7 +12,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.projection import load_map
+from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
 from streamlda.text.vocabulary import Vocabulary
 
@@ -53,13 +53,13 @@ def daemons(tmp_path, documents):
     first.add(documents.rows(0, 1000))
     save(tmp_path / "first", first, 9)
     said = run("map", tmp_path / "first", "-o", tmp_path / "map")
-    made = load_map(tmp_path / "map", WORDS)
+    made = load_projection(tmp_path / "map", WORDS)
     assert said == (
         f"map {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
         f"map file: {tmp_path / 'map'}\n"
     )
     for n in range(3):
-        engine = Engine(SETTINGS, shared_map=made.whitening)
+        engine = Engine(SETTINGS, shared_projection=made.whitening)
         engine.add(documents.rows(1000 * n, 1000 * n + 1000))
         save(tmp_path / str(n), engine, n)
     return [tmp_path / str(n) for n in range(3)]
@@ -72,7 +72,7 @@ def test_daemons_that_share_a_map_are_merged_to_one_model(daemons, tmp_path, doc
     assert "3 topics over 30 words\n" in said
     assert f"state: {tmp_path / 'state'}\nmodel: {tmp_path / 'model'}\n" in said
     model = load(tmp_path / "model")
-    whole = Engine(SETTINGS, shared_map=load_map(tmp_path / "map").whitening)
+    whole = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
     whole.add(documents)
     wanted = whole.snapshot(WORDS)
     np.testing.assert_allclose(model.components, wanted.components, rtol=1e-10, atol=1e-14)
@@ -95,13 +95,13 @@ def test_a_shared_map_is_given_on_and_a_better_one_made_if_asked(daemons, tmp_pa
     assert "shared by an engine of 1,000 documents" in said
     assert (tmp_path / "again").read_bytes() == (tmp_path / "map").read_bytes()
     assert "made by" in run("map", daemons[0], "-o", tmp_path / "better", "--anew")
-    assert load_map(tmp_path / "better").digest != load_map(tmp_path / "map").digest
+    assert load_projection(tmp_path / "better").digest != load_projection(tmp_path / "map").digest
     assert run("map", daemons[0], "-o", tmp_path / "again", "--quiet") == ""
 
 
 @pytest.mark.parametrize("command", ["map", "merge"])
 def test_an_older_generation_is_warned_of(daemons, tmp_path, documents, command):
-    engine = Engine(SETTINGS, shared_map=load_map(tmp_path / "map").whitening)
+    engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
     save(daemons[0], engine, 0)
     path = daemons[0] / "state-000002"
     path.write_bytes(path.read_bytes()[:-1])

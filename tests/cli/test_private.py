@@ -24,7 +24,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.private.terms import SHARE_OF_WORDS, for_fewer_words
 from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import Poll
-from streamlda.stream.vocabulary_choice import WordsToSelect
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 from streamlda.text.analysis import TextAnalyzer
 from tests.cli.test_cli import run
 
@@ -334,7 +334,7 @@ def to_select(places, size=9):
 
     # So little noise that the threshold is between one and two votes of documents of one word.
     selection = WordSelection(0.001, 1e-6, max_words_per_document=4)
-    words = WordsToSelect(
+    words = PrivateVocabularySelection(
         selection, size=size, places=places, analyzer=TextAnalyzer(), release=release
     )
     return words, paid, selection

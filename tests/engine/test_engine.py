@@ -166,11 +166,11 @@ def test_other_vocabulary_is_refused_and_nothing_learned(documents):
 def shared(documents):
     learner = engine()
     learner.add(documents.rows(0, 3000))
-    return learner.better_map()
+    return learner.better_projection()
 
 
 def sharing(shared, **changes) -> Engine:
-    return Engine(engine(**changes).settings, shared_map=shared)
+    return Engine(engine(**changes).settings, shared_projection=shared)
 
 
 def test_through_a_shared_map_all_documents_add_to_one_sum(planted, documents, shared):
@@ -195,7 +195,7 @@ def test_a_shared_map_needs_no_warm_up(documents, shared):
         learner.snapshot()
     learner.add(documents.rows(0, 2))
     assert learner.snapshot().documents_seen == 2
-    assert learner.shared_map is shared
+    assert learner.shared_projection is shared
 
 
 @pytest.mark.parametrize("cut", [0, 1, 401, 11_999])
@@ -225,12 +225,12 @@ def test_a_better_map_is_the_one_of_the_next_round(documents):
     learner = engine()
     learner.add(documents.rows(0, 1999))
     before = {k: v.copy() for k, v in learner.state()[0].items()}
-    early = learner.better_map()
+    early = learner.better_projection()
     assert all(np.array_equal(v, before[k]) for k, v in learner.state()[0].items())
     learner.add(documents.rows(1999, 2000))
     assert learner.rounds_finished == 1
     late = learner.state()[0]["current.whitening"]
-    np.testing.assert_array_equal(learner.better_map(), late)
+    np.testing.assert_array_equal(learner.better_projection(), late)
     assert not np.array_equal(early, late)
     # A document more turns the span of the map by next to nothing; the first map is far off.
     spans = [np.linalg.qr(W)[0][:, :4] for W in (early, late, before["current.whitening"])]
@@ -242,9 +242,9 @@ def test_a_better_map_is_the_one_of_the_next_round(documents):
 def test_a_better_map_can_be_made_in_the_warm_up(documents):
     learner = engine()
     with pytest.raises(InsufficientDataError):
-        learner.better_map()
+        learner.better_projection()
     learner.add(documents.rows(0, 100))
-    assert learner.better_map().shape == (150, learner.settings.n_columns)
+    assert learner.better_projection().shape == (150, learner.settings.n_columns)
     assert "warmup.counts" in learner.state()[0]
 
 
@@ -255,8 +255,8 @@ def test_only_the_tensor_solver_shares_maps(documents, shared, solver):
     learner = new_engine(engine(solver=solver).settings)
     learner.add(documents.rows(0, 1000))
     with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'"):
-        learner.better_map()
-    assert learner.shared_map is None
+        learner.better_projection()
+    assert learner.shared_projection is None
 
 
 def test_a_shared_map_that_does_not_fit_is_refused(documents, shared):
@@ -280,7 +280,7 @@ def test_a_shared_map_that_does_not_fit_is_refused(documents, shared):
 def test_a_state_from_before_refinement_stays_one_of_sums(documents, shared, sharing_one):
     """It goes on, whoever asks, with what ``refine=False`` stands for today."""
     asked = engine(refine=False, warmup_documents=None).settings
-    learner = Engine(asked, shared_map=shared if sharing_one else None)
+    learner = Engine(asked, shared_projection=shared if sharing_one else None)
     learner.add(documents.rows(0, 500))
     arrays, values = learner.state()
     old = {name: value for name, value in values["settings"].items() if name != "refine"}
@@ -302,4 +302,4 @@ def test_states_of_other_engines_are_as_they_were(documents):
     learner.add(documents.rows(0, 500))
     arrays, values = learner.state()
     assert values.keys() == {"settings", "counters"}
-    assert Engine.from_state(arrays, values).shared_map is None
+    assert Engine.from_state(arrays, values).shared_projection is None

@@ -12,7 +12,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit_refined
 from streamlda.engine.power import new_engine, restored_engine
-from streamlda.engine.recent_documents import Latest
+from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import RefiningEngine, follows_model
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
@@ -321,7 +321,7 @@ def test_long_documents_end_the_warm_up_and_sums_go_on_to_the_start(documents, m
 @pytest.mark.parametrize("sizes", [[1], [1000], [2500], [3, 700, 1, 1999]])
 def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_entries, monkeypatch):
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", most_entries)
-    latest, at = Latest(400), 0
+    latest, at = RecentDocuments(400), 0
     for number in range(0, 300 if sizes == [1] else 3 * len(sizes)):
         size = sizes[number % len(sizes)]
         latest.add(documents.rows(at, at + size))
@@ -344,7 +344,7 @@ def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
     """Of long documents in one batch, what is asked for is kept, and one part more at most."""
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 3200)
     long = DocumentBatch.from_matrix(np.ones((500, 40)))
-    latest = Latest(400)
+    latest = RecentDocuments(400)
     for start, stop in ((0, 500), (0, 3), (3, 498)):
         latest.add(long.rows(start, stop))
         assert max(len(part.counts) for part in latest.parts) <= 200
@@ -443,21 +443,21 @@ def test_documents_at_hand_that_follow_the_model_are_all_summed(monkeypatch):
 
 def test_sums_that_are_gone_are_not_read(documents):
     learner = feed(engine(), documents, 0, 1000)
-    for read in (learner.topics, learner.better_map):
+    for read in (learner.topics, learner.better_projection):
         with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
             read()
     with pytest.raises(InvalidSettingError, match="through a shared map to be merged"):
         learner.merge(feed(engine(), documents, 0, 500))
     early = feed(engine(), documents, 0, 250)
     assert early.topics().topics.shape == (K, V)
-    assert early.better_map().shape == (V, K + 10)
+    assert early.better_projection().shape == (V, K + 10)
 
 
 def test_a_refinement_that_cannot_be_is_refused(documents):
-    shared = feed(engine(), documents, 0, 250).better_map()
+    shared = feed(engine(), documents, 0, 250).better_projection()
     with pytest.raises(InvalidSettingError, match="with a shared map must keep its sums"):
-        Engine(asked(refine=True), shared_map=shared)
-    Engine(asked(), shared_map=shared)
+        Engine(asked(refine=True), shared_projection=shared)
+    Engine(asked(), shared_projection=shared)
     for solver in ("online-power", "simultaneous"):
         with pytest.raises(InvalidSettingError, match=f"refine=True solver='{solver}'"):
             asked(refine=True, solver=solver)

@@ -31,7 +31,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
-from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 
@@ -105,7 +105,7 @@ def test_the_topics_are_those_of_the_private_learner(X, seeded):
         noise_in_state=True,
         **BUDGET,
     )
-    learner = PrivateLearner(settings, Releaser(SeededNoise(1)), vocabulary="public")
+    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
     learner.add(DocumentBatch.from_matrix(X))
     np.testing.assert_array_equal(lda.components_, learner.snapshot().components)
     assert lda.privacy_ == {"statement": "not private (seeded)"}

@@ -14,10 +14,10 @@ from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.gibbs import Resampling
+from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import passes_for, refined
-from streamlda.refinement.settings import RefinementSettings, ResamplingSettings
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 
@@ -136,15 +136,15 @@ def test_a_small_fit_equals_the_definition():
 def test_fit_equals_the_machines_however_the_passes_are_cut(X):
     model, found = fit(X, random_state=3).to_model(), fit(X, 6, 8, random_state=3)
     batch = DocumentBatch.from_matrix(X)
-    settings = RefinementSettings(
+    settings = StepwiseEMSettings(
         batch_documents=30, sweeps=3, start_flatness=0.5, annealing=0.6, annealing_steps=100
     )
-    stepwise = Refinement(model.components, model.alpha, model.background, settings)
+    stepwise = StepwiseEM(model.components, model.alpha, model.background, settings)
     for _ in range(6):
         for start, stop in ((0, 1), (1, 7), (7, 500), (500, 501), (501, N)):
             stepwise.add(batch.rows(start, stop))
     stepwise.flush()
-    sampler = Resampling(batch, stepwise.components, model.alpha, ResamplingSettings(seed=3))
+    sampler = GibbsSampler(batch, stepwise.components, model.alpha, GibbsSettings(seed=3))
     sampler.sweep(5)
     sampler.sweep(3, average=True)
     order = np.argsort(-sampler.alpha, kind="stable")

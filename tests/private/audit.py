@@ -31,7 +31,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import Releaser
+from streamlda.private.releaser import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import PrefixStage, Stage
 from streamlda.simulate import PlantedLDA
@@ -50,7 +50,7 @@ LIKELY = float(norm.isf(0.05))
 _LARGEST_MU = 50.0
 
 
-class Recorder(Releaser):
+class Recorder(ReleaseManager):
     """Keeps what was released: stage, arrays, standard deviations."""
 
     def __init__(self, *args: Any) -> None:

@@ -35,7 +35,7 @@ from streamlda.private.releaser import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
     PrivateLearner,
-    Releaser,
+    ReleaseManager,
     ledger_terms,
 )
 from streamlda.private.settings import PrivateSettings
@@ -89,7 +89,7 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
         folder / "ledger", ledger_terms(SETTINGS), create=True, on_step=on_step
     ) as ledger:
         ledger.recover()
-        releaser = Releaser(LoggedNoise(folder, ledger, step), ledger)
+        releaser = ReleaseManager(LoggedNoise(folder, ledger, step), ledger)
         first = 0
         if ledger.last_intent is not None:
             first = ledger.last_intent.cohort.documents[0].stop
@@ -99,7 +99,7 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
             learner.add(WINDOW)
 
 
-def learner_of(releaser: Releaser, first: int, *, refused: bool = False) -> PrivateLearner:
+def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -> PrivateLearner:
     """Return a learner from a place on; or see that it is refused its first release."""
     learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_place=first)
     if refused:

@@ -8,7 +8,12 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.privacy.users import UserBound
 from streamlda.private import stage as stage_module
-from streamlda.private.contributions import FirstPart, NormsPart, PairPart, TriplePart
+from streamlda.private.contributions import (
+    FirstStatistic,
+    NormStatistic,
+    PairStatistic,
+    TripleStatistic,
+)
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
 
@@ -54,14 +59,14 @@ KINDS = ["norms", "triple norms", "pairs dense", "pairs through a map", "triples
 
 
 def parts_of(kind, bound, d=D, whitening=MAP):
-    first = FirstPart(d, bound, 0.1)
-    dense = PairPart(d, None, bound, 0.78)
+    first = FirstStatistic(d, bound, 0.1)
+    dense = PairStatistic(d, None, bound, 0.78)
     largest = float(np.linalg.norm(whitening, axis=1).max())
-    pairs = PairPart(d, whitening, bound * largest, 0.78)
-    triples = TriplePart(whitening, bound * largest**3, 0.12)
+    pairs = PairStatistic(d, whitening, bound * largest, 0.78)
+    triples = TripleStatistic(whitening, bound * largest**3, 0.12)
     return {
-        "norms": lambda: [NormsPart(first, 0.3), NormsPart(pairs, 0.7)],
-        "triple norms": lambda: [NormsPart(triples, 1.0)],
+        "norms": lambda: [NormStatistic(first, 0.3), NormStatistic(pairs, 0.7)],
+        "triple norms": lambda: [NormStatistic(triples, 1.0)],
         "pairs dense": lambda: [first, dense],
         "pairs through a map": lambda: [first, pairs],
         "triples": lambda: [triples],

@@ -21,7 +21,7 @@ from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.users import UserBound
 from streamlda.private import contributions
-from streamlda.private.contributions import FirstPart, PairPart, TriplePart, View
+from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.releaser import PrivateLearner
 from streamlda.private.settings import STAGES, PrivateSettings
@@ -196,23 +196,23 @@ def _fed_again(patch: Patch, parts: Sequence[type[Any]]) -> None:
 
         def add(self: Any, view: View) -> None:
             original(self, view)
-            if part is not TriplePart:
+            if part is not TripleStatistic:
                 kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
             if part in parts:
                 original(self, kept[0])
 
         patch.setattr(part, "add", add)
 
-    for part in (FirstPart, PairPart, TriplePart):
+    for part in (FirstStatistic, PairStatistic, TripleStatistic):
         patched(part)
 
 
 def twice_in_a_stage(patch: Patch) -> None:
-    _fed_again(patch, [FirstPart, PairPart])
+    _fed_again(patch, [FirstStatistic, PairStatistic])
 
 
 def in_two_stages(patch: Patch) -> None:
-    _fed_again(patch, [TriplePart])
+    _fed_again(patch, [TripleStatistic])
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,19 @@ from streamlda.privacy.clipping import NORM_ERROR, clip_factors
 from streamlda.private.contributions import (
     CANCELLATION,
     TRIPLE_SHARES,
-    FirstPart,
-    NormsPart,
-    PairPart,
+    FirstStatistic,
+    NormStatistic,
+    PairStatistic,
     TripleNorms,
-    TriplePart,
+    TripleStatistic,
     View,
-    checked_map,
+    checked_projection,
     pack_pairs,
     pack_triples,
     unpack_pairs,
     unpack_triples,
 )
-from streamlda.spectral.whitening import random_map
+from streamlda.spectral.whitening import random_projection
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
 from tests.private.streams import MAP, POOL
@@ -41,7 +41,7 @@ def nasty_map(d):
     return np.ascontiguousarray([row for row, _ in zip(itertools.cycle(rows), range(d))])
 
 
-MAPS = {"random": random_map(D, 4, 1), "nasty": nasty_map(D)}
+MAPS = {"random": random_projection(D, 4, 1), "nasty": nasty_map(D)}
 
 ADVERSARIAL = [
     *(corpus(kind) for kind in KINDS),
@@ -81,23 +81,23 @@ def quarter_of_absolute_terms(documents, W):
 
 def check_norms(documents, W):
     d, view = len(W), view_of(documents, len(W))
-    first = FirstPart(d, 1.0, 1.0).norms(view)
+    first = FirstStatistic(d, 1.0, 1.0).norms(view)
     np.testing.assert_allclose(first, norms(dense(documents, d, 1)), rtol=1e-9)
 
-    part = PairPart(d, None, 1.0, 1.0)
+    part = PairStatistic(d, None, 1.0, 1.0)
     found, true = part.norms(view), norms(dense(documents, d, 2))
     # Without a map nothing cancels: the quarter is never the larger.
     np.testing.assert_allclose(found, true, rtol=1e-9)
     assert np.all(found <= part.largest_norm)
 
-    part = PairPart(d, W, 1.0, 1.0)
+    part = PairStatistic(d, W, 1.0, 1.0)
     found, true = part.norms(view), norms(dense(documents, d, 2, W))
     expected = np.maximum(true, quarter_of_absolute_terms(documents, W))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert np.all(found >= true * (1 - NORM_ERROR))
     assert np.all(found <= part.largest_norm)
 
-    triples = TriplePart(W, 1.0, 1.0)
+    triples = TripleStatistic(W, 1.0, 1.0)
     found, true = triples.norms(view), norms(dense(documents, d, 3, W))
     # Rounding of a sum whose terms are as large as the largest document's.
     assert np.all(found >= true * (1 - NORM_ERROR) - 1e-12 * triples.largest_norm)
@@ -130,7 +130,7 @@ def test_norms_with_terms_that_cancel_are_a_quarter_of_the_terms():
     W[1:] = -1
     documents = [[0] * (q + 1) + list(range(1, q + 1))]
     true = norms(dense(documents, q + 1, 2, W))
-    found = PairPart(q + 1, W, 1.0, 1.0).norms(view_of(documents, q + 1))
+    found = PairStatistic(q + 1, W, 1.0, 1.0).norms(view_of(documents, q + 1))
     assert found > 2 * true
     np.testing.assert_allclose(found, quarter_of_absolute_terms(documents, W), rtol=1e-9)
 
@@ -201,9 +201,9 @@ def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile)
     active = np.arange(len(documents)) % 4 != 1
     packed = [pack_pairs(array) for array in dense(documents, D, 2)]
     for part_of, block, arrays in (
-        (lambda C: FirstPart(D, C, 1.0), "first", dense(documents, D, 1)),
-        (lambda C: PairPart(D, None, C, 1.0), "pair", packed),
-        (lambda C: PairPart(D, W, C, 1.0), "pair", dense(documents, D, 2, W)),
+        (lambda C: FirstStatistic(D, C, 1.0), "first", dense(documents, D, 1)),
+        (lambda C: PairStatistic(D, None, C, 1.0), "pair", packed),
+        (lambda C: PairStatistic(D, W, C, 1.0), "pair", dense(documents, D, 2, W)),
     ):
         bound = bound_of(arrays, quantile)
         part, view = part_of(bound), view_of(documents, D, active)
@@ -232,7 +232,7 @@ def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, 
     arrays = {"triple": triples, "triple_pair": pairs, "triple_first": first}
     bound = bound_of(triples, quantile)
     bounds = {"triple": bound, "triple_pair": bound ** (2 / 3), "triple_first": np.cbrt(bound)}
-    part = TriplePart(W, bound, 1.0)
+    part = TripleStatistic(W, bound, 1.0)
     factors = factors_one_by_one(part, documents, active)
     expected = triple_factors(documents, W, bounds, active)
     np.testing.assert_allclose(factors, expected, rtol=1e-9)
@@ -244,7 +244,7 @@ def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, 
 def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
     W = MAPS["nasty"]
     longest = float(np.linalg.norm(W, axis=1).max())
-    part = TriplePart(W, longest**3, 1.0)
+    part = TripleStatistic(W, longest**3, 1.0)
     for n in (3, 4, 1000):
         part.add(view_of([[6] * n], D))
         sums = part.take()
@@ -263,8 +263,8 @@ def test_pairs_of_rows_that_cancel_are_what_is_clipped_by(n):
     W = MAPS["nasty"]
     documents = [[6] * (n // 2) + [7] * (n // 2)]
     view = view_of(documents, D)
-    (norm,) = TriplePart(W, 1.0, 1.0).norms(view)
-    part = TriplePart(W, norm, 1.0)
+    (norm,) = TripleStatistic(W, 1.0, 1.0).norms(view)
+    part = TripleStatistic(W, norm, 1.0)
     part.add(view)
     sums = part.take()
     bound = norm ** (2 / 3)
@@ -280,8 +280,8 @@ def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms()
     documents = ADVERSARIAL[0] + ADVERSARIAL[-1]
     active = np.arange(len(documents)) % 3 != 0
     view = view_of(documents, D, active)
-    for part in (FirstPart(D, 1.0, 1.0), PairPart(D, MAPS["random"], 1.0, 1.0)):
-        counted = NormsPart(part, 0.5)
+    for part in (FirstStatistic(D, 1.0, 1.0), PairStatistic(D, MAPS["random"], 1.0, 1.0)):
+        counted = NormStatistic(part, 0.5)
         counted.add(view)
         counted.add(view)
         edges = counted.histogram.edges
@@ -297,8 +297,12 @@ def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms()
 def test_blocks_fit_what_the_parts_return():
     documents = ADVERSARIAL[0]
     W = MAPS["random"]
-    parts = [FirstPart(D, 0.5, 1.0), PairPart(D, W, 0.5, 1.0), TriplePart(W, 0.5, 1.0)]
-    for part in [*parts, PairPart(D, None, 0.5, 1.0), *(NormsPart(p, 1.0) for p in parts)]:
+    parts = [
+        FirstStatistic(D, 0.5, 1.0),
+        PairStatistic(D, W, 0.5, 1.0),
+        TripleStatistic(W, 0.5, 1.0),
+    ]
+    for part in [*parts, PairStatistic(D, None, 0.5, 1.0), *(NormStatistic(p, 1.0) for p in parts)]:
         part.add(view_of(documents, D))
         sums = part.take()
         assert {block.name: block.shape for block in part.blocks()} == {
@@ -309,7 +313,7 @@ def test_blocks_fit_what_the_parts_return():
             assert not block.nonnegative or sums[block.name].min() >= 0
             counts = block.name.endswith(("_kept", "_norms"))
             assert block.l2_clip_norm == pytest.approx(1 if counts else bounds.get(block.name, 0.5))
-    weights = {block.name: block.weight for block in TriplePart(W, 0.5, 2.0).blocks()}
+    weights = {block.name: block.weight for block in TripleStatistic(W, 0.5, 2.0).blocks()}
     assert weights == {
         "triple": 1.6,
         "triple_pair": 0.3,
@@ -324,7 +328,7 @@ def test_absolute_terms_stay_within_what_the_blocks_promise():
     documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
     view = view_of(documents, D)
     bounds = 0.01, 1.0
-    parts = PairPart(D, W, bounds[0], 1.0), TriplePart(W, bounds[1], 1.0)
+    parts = PairStatistic(D, W, bounds[0], 1.0), TripleStatistic(W, bounds[1], 1.0)
     for part, bound, order in zip(parts, bounds, (2, 3), strict=True):
         block = part.blocks()[0]
         factors = clip_factors(part.norms(view), bound)
@@ -339,7 +343,7 @@ def test_absolute_terms_of_the_lower_moments_stay_within_what_their_blocks_promi
     """And come near: three times the word of the longest row."""
     W = MAPS["nasty"]
     documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
-    blocks = {block.name: block for block in TriplePart(W, bound, 1.0).blocks()}
+    blocks = {block.name: block for block in TripleStatistic(W, bound, 1.0).blocks()}
     largest = {"triple_pair": 0.0, "triple_first": 0.0}
     for tokens in [*documents, [6, 6, 6]]:
         c, n = np.bincount(tokens, minlength=len(W)), len(tokens)
@@ -417,7 +421,7 @@ def test_a_map_of_another_dtype_is_clipped_as_one_of_float64(dtype, value):
     np.testing.assert_array_equal(found.norms(view), exact.norms(view))
     longest = math.sqrt(2) * float(W[0, 0])
     bound = max(longest**3 / 1e3, 1e-90)
-    part = TriplePart(W, bound, 1.0)
+    part = TripleStatistic(W, bound, 1.0)
     part.add(view_of([[0] * 9], D))
     assert np.linalg.norm(part.take()["triple"]) <= bound
 
@@ -435,15 +439,15 @@ def test_a_map_of_another_dtype_is_clipped_as_one_of_float64(dtype, value):
     ],
 )
 def test_what_is_no_map_is_refused(bad):
-    for make in (TripleNorms, lambda W: PairPart(D, W, 1.0, 1.0)):
+    for make in (TripleNorms, lambda W: PairStatistic(D, W, 1.0, 1.0)):
         with pytest.raises(InvalidSettingError, match="map must be"):
             make(bad)
 
 
 def test_a_map_must_have_a_row_for_each_word():
     with pytest.raises(InvalidSettingError, match=f"rows={D - 1} n_features={D}"):
-        PairPart(D, np.ones((D - 1, 2)), 1.0, 1.0)
-    assert checked_map(np.ones((D, 2), dtype=np.float32), D).dtype == np.float64
+        PairStatistic(D, np.ones((D - 1, 2)), 1.0, 1.0)
+    assert checked_projection(np.ones((D, 2), dtype=np.float32), D).dtype == np.float64
 
 
 @pytest.mark.parametrize("active", [np.ones(1, dtype=bool), np.array([2, 3])])

@@ -32,12 +32,12 @@ from streamlda.private.refinement import (
     DOCUMENTS_PER_TOPIC,
     SWEEPS,
     RefinementRounds,
-    RefinePart,
+    RefinementStatistic,
     is_round,
     most_topics,
     split_topics,
 )
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import (
     LEAST_ROUND,
     REFINEMENT_SHARE,
@@ -78,7 +78,7 @@ PUBLIC = {
 
 
 def part_of(public="mixed"):
-    return RefinePart(*PUBLIC[public])
+    return RefinementStatistic(*PUBLIC[public])
 
 
 def view_of(rows):
@@ -183,7 +183,7 @@ def test_what_a_round_begins_with_must_fit_together(kind):
     given = list(PUBLIC["mixed"])
     given[place] = array
     with pytest.raises(InvalidSettingError, match="what a stage begins with"):
-        RefinePart(*given)
+        RefinementStatistic(*given)
 
 
 # Sensitivity.
@@ -243,13 +243,13 @@ def test_planted_bugs_are_caught(bug, monkeypatch):
             lambda norms, bound: clip_factors(np.full_like(norms, norms.mean()), bound),
         )
     else:
-        original = RefinePart.add
+        original = RefinementStatistic.add
 
         def twice(self, view):
             original(self, view)
             original(self, view)
 
-        monkeypatch.setattr(RefinePart, "add", twice)
+        monkeypatch.setattr(RefinementStatistic, "add", twice)
     assert moved(*streams, public="apart") > 1.5
 
 
@@ -635,7 +635,7 @@ def test_users_pay_for_every_round():
     assert len(asked.stages) == 7
     assert asked.noise_multiplier == noise_multiplier(asked.epsilon, asked.delta_left, 21)
     users = [f"user {i // 2}" for i in range(N)]
-    learner = PrivateLearner(asked, Releaser(SecureNoise()), vocabulary="public")
+    learner = PrivateLearner(asked, ReleaseManager(SecureNoise()), vocabulary="public")
     learner.add(ROWS, users)
     check_statement(learner.snapshot().privacy)
 
@@ -646,7 +646,7 @@ def test_users_pay_for_every_round():
 def test_rounds_go_through_the_ledger_and_into_the_statement(tmp_path):
     asked = asked_of()
     with open_ledger(tmp_path / "ledger", asked) as ledger:
-        learner = PrivateLearner(asked, Releaser(SecureNoise(), ledger), vocabulary="public")
+        learner = PrivateLearner(asked, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
         learner.add(ROWS.rows(0, N - 3))
         # The last round is filled well enough.
         learner.finish()
@@ -678,13 +678,13 @@ def test_a_state_from_before_a_round_goes_on_behind_its_release(tmp_path):
     """As after a crash: no document is released twice, and the topics are the same."""
     asked, noise = asked_of(), SeededNoise(9)
     with open_ledger(tmp_path / "ledger", asked) as ledger:
-        learner = PrivateLearner(asked, Releaser(noise, ledger), vocabulary="public")
+        learner = PrivateLearner(asked, ReleaseManager(noise, ledger), vocabulary="public")
         (middle,) = {first + 50 for n, first, _ in asked.stage_places() if n == "refine 2"}
         (end,) = {last for n, _, last in asked.stage_places() if n == "refine 2"}
         learner.add(ROWS.rows(0, middle))
         saved = learner.engine.state()
         learner.add(ROWS.rows(middle, end))
-        again = PrivateLearner(asked, Releaser(noise, ledger), vocabulary="public")
+        again = PrivateLearner(asked, ReleaseManager(noise, ledger), vocabulary="public")
         again.engine = PrivateEngine.from_state(*saved)
         assert again.catch_up(ledger.last_intent) == end - middle
         assert again.engine.stage.name == learner.engine.stage.name == "refine 3"

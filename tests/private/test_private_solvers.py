@@ -21,8 +21,8 @@ from streamlda.privacy.statement import check_statement
 from streamlda.private import power as solvers
 from streamlda.private.contributions import TripleNorms, View
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.power import PowerPart, PowerRounds, answer_norm, centred_answers
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import LEAST_ROUND, PrivateSettings
 from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
@@ -61,7 +61,7 @@ def moved(probes, here, there, *, values_only=False, relation="add-remove", boun
     asked, largest = settings_of(relation), float(np.linalg.norm(MAP, axis=1).max()) ** 3
     stages = []
     for documents in (here, there):
-        part = PowerPart(MAP, probes, bound * largest, values_only=values_only)
+        part = PowerStatistic(MAP, probes, bound * largest, values_only=values_only)
         stages.append(filled(stage_of([part], asked, 24, group), documents, asked))
     mechanism = stages[0].mechanism
     return distance(mechanism, *(s.aggregates for s in stages)) / mechanism.l2_sensitivity
@@ -82,7 +82,7 @@ def test_sums_are_those_of_the_clipped_tensor(name, values_only):
             T += factor * oracle.through(oracle.statistic(tokens, D, 3), MAP)
     images = np.einsum("abc,bl,cl->al", T, probes, probes)
     expected = np.sum(images * probes, axis=0) if values_only else images
-    part = PowerPart(MAP, probes, bound, values_only=values_only)
+    part = PowerStatistic(MAP, probes, bound, values_only=values_only)
     part.add(view)
     sums = part.take()
     np.testing.assert_allclose(sums["values" if values_only else "images"], expected, atol=1e-9)
@@ -99,7 +99,7 @@ def test_corrections_are_those_of_the_public_twin(values_only):
     twin = DocumentAssociation(MAP, 0.7, first, pairs)
     twin.begin(SPREAD_OUT, values_only=values_only)
     twin.add(batch)
-    part = PowerPart(MAP, SPREAD_OUT, 1e6, values_only=values_only)
+    part = PowerStatistic(MAP, SPREAD_OUT, 1e6, values_only=values_only)
     part.add(view_of(documents))
     sums = part.take()
     images = None if values_only else sums["images"] / 20
@@ -398,7 +398,7 @@ def test_users_pay_for_every_round():
 def test_rounds_go_through_the_ledger_and_into_the_statement(solver, tmp_path):
     asked = asked_of(solver, clipping="worst-case")
     with open_ledger(tmp_path / "ledger", asked) as ledger:
-        learner = PrivateLearner(asked, Releaser(SecureNoise(), ledger), vocabulary="public")
+        learner = PrivateLearner(asked, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
         learner.add(ROWS.rows(0, N - 3))
         # The last round is filled well enough.
         learner.finish()

@@ -34,7 +34,7 @@ from streamlda.private.releaser import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
     PrivateLearner,
-    Releaser,
+    ReleaseManager,
     ledger_terms,
     open_ledger,
 )
@@ -67,7 +67,9 @@ def documents(n: int) -> DocumentBatch:
     return PlantedLDA(2, D, mean_length=20, seed=1).documents(n)
 
 
-def learner_of(settings: PrivateSettings, releaser: Releaser, **values: Any) -> PrivateLearner:
+def learner_of(
+    settings: PrivateSettings, releaser: ReleaseManager, **values: Any
+) -> PrivateLearner:
     return PrivateLearner(settings, releaser, vocabulary="public", **values)
 
 
@@ -209,7 +211,7 @@ def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
     settings, steps, path = settings_of(), list[str](), folder / "ledger"
     witness = Witness(path)
     with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
-        learner = learner_of(settings, Releaser(witness, ledger))
+        learner = learner_of(settings, ReleaseManager(witness, ledger))
         learner.add(documents(99))
         assert steps.count("intent:durable") == 1
         learner.add(documents(1))
@@ -249,7 +251,7 @@ def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None
     for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
         settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
         with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
-            learner_of(settings, Releaser(ledger=ledger)).add(documents(100))
+            learner_of(settings, ReleaseManager(ledger=ledger)).add(documents(100))
         newest = LedgerReader(path).last_intent
         assert newest is not None
         found.append(newest.config_hash)
@@ -261,12 +263,12 @@ def test_places_are_not_released_twice(folder: Path) -> None:
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
         with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, Releaser(ledger=ledger), first_place=first)
+            learner = learner_of(settings, ReleaseManager(ledger=ledger), first_place=first)
             learner.add(documents(100))
     witness = Witness(path)
     for first in (0, 60, 199):
         with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, Releaser(witness, ledger), first_place=first)
+            learner = learner_of(settings, ReleaseManager(witness, ledger), first_place=first)
             with pytest.raises(LedgerError, match="replay=True"):
                 learner.add(documents(100))
     assert witness.seen == []
@@ -276,17 +278,17 @@ def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
     users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1)
     path = folder / "ledger"
     with open_ledger(path, users) as ledger:
-        learner = learner_of(users, Releaser(ledger=ledger))
+        learner = learner_of(users, ReleaseManager(ledger=ledger))
         learner.add(documents(100), [f"user {i}" for i in range(100)])
     witness = Witness(path)
     with open_ledger(path, users) as ledger:
         with pytest.raises(BudgetExceededError):
-            learner_of(users, Releaser(witness, ledger), first_place=100)
+            learner_of(users, ReleaseManager(witness, ledger), first_place=100)
         assert len(ledger.report()["snapshots"]) == 2
     small = folder / "small"
     with Ledger.open(small, ledger_terms(settings_of(epsilon=1.0)), create=True) as ledger:
         with pytest.raises(BudgetExceededError):
-            learner_of(settings_of(), Releaser(witness, ledger))
+            learner_of(settings_of(), ReleaseManager(witness, ledger))
         assert ledger.spent == 0
     assert witness.seen == []
 
@@ -330,7 +332,7 @@ def test_statement_says_what_was_asked(
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
     settings = replace(settings, **changes)
     with open_ledger(folder / "ledger", settings) as ledger:
-        learner = learner_of(settings, Releaser(ledger=ledger), delta_of_words=1e-6)
+        learner = learner_of(settings, ReleaseManager(ledger=ledger), delta_of_words=1e-6)
         learner.add(documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
         name = ledger.ledger_id
@@ -351,7 +353,7 @@ def test_statement_says_what_was_asked(
 
 def snapshot_with(noise: Noise) -> dict[str, Any]:
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, Releaser(noise), first_place=50)
+    learner = learner_of(settings, ReleaseManager(noise), first_place=50)
     learner.add(documents(1000))
     return dict(learner.snapshot().privacy)
 
@@ -368,7 +370,7 @@ def test_seeded_noise_makes_nothing_private() -> None:
 
 def test_there_is_no_snapshot_before_a_whole_window() -> None:
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, Releaser())
+    learner = learner_of(settings, ReleaseManager())
     learner.add(documents(500))
     with pytest.raises(InsufficientDataError, match="places=500 documents_per_snapshot=1000"):
         learner.snapshot()
@@ -380,7 +382,7 @@ def test_there_is_no_snapshot_before_a_whole_window() -> None:
 
 def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
     settings, now, timed = clocked()
-    learner = learner_of(settings, Releaser(), **timed)
+    learner = learner_of(settings, ReleaseManager(), **timed)
     learner.tick()  # nothing is there yet: no stage ends without a place
     learner.add(documents(2000))
     assert learner.engine.stage is not None
@@ -400,7 +402,7 @@ def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
         ("triples", 2000, 3499),
     ]
     with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
-        learner_of(settings, Releaser(), seconds_per_snapshot=0.0)
+        learner_of(settings, ReleaseManager(), seconds_per_snapshot=0.0)
 
 
 @pytest.mark.parametrize("read_after_saving", [0, 700])
@@ -409,14 +411,14 @@ def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
 ) -> None:
     settings, now, timed = clocked()
     with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
         learner.add(documents(2000))
         saved = learner.engine.state()
         learner.add(documents(read_after_saving))
         now[0] = 88.0
         learner.tick()
         assert ledger.last_intent is not None
-        again = learner_of(settings, Releaser(ledger=ledger), **timed)
+        again = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
         again.engine = PrivateEngine.from_state(*saved)
         assert again.catch_up(ledger.last_intent) == read_after_saving
         for each in (learner, again):
@@ -438,14 +440,14 @@ def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
     places = 700 if by_clock else 880
     with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner = learner_of(settings, ReleaseManager(ledger=ledger))
         learner.engine.add(documents(places))
         if by_clock:
             learner.engine.end_stage()
         saved = learner.engine.state()
         learner.settle()
         assert ledger.last_intent is not None
-        again = learner_of(settings, Releaser(ledger=ledger))
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
         again.engine = PrivateEngine.from_state(*saved)
         assert again.catch_up(ledger.last_intent) == 0
         assert again.engine.stage is not None
@@ -455,10 +457,10 @@ def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
 def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Path) -> None:
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
     with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, Releaser(ledger=ledger))
+        learner = learner_of(settings, ReleaseManager(ledger=ledger))
         learner.add(documents(880))
         assert ledger.last_intent is not None
-        other = learner_of(replace(settings, n_components=3), Releaser(ledger=ledger))
+        other = learner_of(replace(settings, n_components=3), ReleaseManager(ledger=ledger))
         with pytest.raises(LedgerError, match="same_settings=False"):
             other.catch_up(ledger.last_intent)
 
@@ -468,14 +470,14 @@ def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_re
 ) -> None:
     settings, now, timed = clocked()
     with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, Releaser(ledger=ledger), **timed)
+        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
         learner.add(documents(2000))
         now[0] = 88.0
         learner.tick()
         assert ledger.last_intent is not None
-        ahead = learner_of(settings, Releaser(), **timed)
+        ahead = learner_of(settings, ReleaseManager(), **timed)
         ahead.add(documents(2001))
-        other = learner_of(settings, Releaser(ledger=ledger), **timed)
+        other = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
         other.engine = ahead.engine
         with pytest.raises(LedgerError, match="the one release that comes next"):
             other.catch_up(ledger.last_intent)

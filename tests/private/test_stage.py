@@ -16,7 +16,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import contributions
-from streamlda.private.contributions import FirstPart, PairPart, TriplePart
+from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic
 from streamlda.private.stage import (
     PrefixStage,
     groups_touched,
@@ -262,7 +262,7 @@ def test_the_factor_of_the_tensor_alone_is_seen(monkeypatch):
     assert moved("triples", "add-remove", *streams, bound=bound) > 1.05
 
 
-@pytest.mark.parametrize("part", [FirstPart, PairPart, TriplePart])
+@pytest.mark.parametrize("part", [FirstStatistic, PairStatistic, TripleStatistic])
 def test_a_document_that_counts_twice_is_seen(part, monkeypatch):
     add = part.add
 
@@ -376,7 +376,7 @@ def test_rows_may_be_overwritten_once_they_were_added():
 
 
 def test_groups_get_smaller_where_terms_are_far_larger_than_the_bound():
-    parts = [TriplePart(MAP, 8 * 2.0**-16, 0.12)]
+    parts = [TripleStatistic(MAP, 8 * 2.0**-16, 0.12)]
     usual = joint_mechanism(parts_of("triples", 0.3), 10**6, settings_of(), 1.0)
 
     def wide(d):
@@ -404,7 +404,7 @@ def test_last_bits_tell_float_sums_of_neighbours_apart_but_not_a_stage():
     plain, ours, steps = [], [], []
     rng = np.random.default_rng(5)
     for documents in ([{}], [{0: 3}]):
-        part = FirstPart(1, 1.0, 1.0)
+        part = FirstStatistic(1, 1.0, 1.0)
         stage = filled(stage_of([part], asked, 1), documents, asked, d=1)
         view = contributions.View(batch_of_counts(documents, 1), np.ones(1, dtype=bool))
         part.add(view)

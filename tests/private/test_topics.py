@@ -17,7 +17,7 @@ from streamlda.private.topics import (
     private_topics,
     project_simplex,
 )
-from streamlda.spectral.whitening import random_map
+from streamlda.spectral.whitening import random_projection
 from tests import oracle
 
 Array = NDArray[np.float64]
@@ -60,7 +60,7 @@ def view_of(
     """Return the view of planted topics under noise; `stddev` is that of a mean of pairs."""
     rng = np.random.default_rng(seed)
     first, pairs, _ = expected(planted() if topics is None else topics)
-    probes = None if columns is None else random_map(D, columns, 1)
+    probes = None if columns is None else random_projection(D, columns, 1)
     if probes is None:
         noisy = pairs + symmetric(rng, stddev)
     else:

@@ -6,10 +6,10 @@ import pytest
 import streamlda.refinement.refine as refined_module
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
-from streamlda.refinement.gibbs import Resampling
+from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import passes_for, refined
-from streamlda.refinement.settings import RefinementSettings, ResamplingSettings
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
 
 K, V = 4, 60
@@ -76,9 +76,9 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, s
             "annealing_steps": -(-len(batch) // size) // 2,
             **dict(zip(("step_offset", "step_exponent"), steps, strict=True)),
         }
-        machine = Refinement(
+        machine = StepwiseEM(
             *(model.components, model.alpha, model.background),
-            RefinementSettings(**{**settings, **other}),
+            StepwiseEMSettings(**{**settings, **other}),
         )
         machine.add(batch)
         machine.flush()
@@ -95,7 +95,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, s
 def test_topics_are_the_mean_of_the_last_sweeps(planted, sweeps, averaged):
     documents, model = planted
     found = refined(model, documents, sweeps=sweeps, seed=5)
-    sampler = Resampling(documents, model.components, model.alpha, ResamplingSettings(seed=5))
+    sampler = GibbsSampler(documents, model.components, model.alpha, GibbsSettings(seed=5))
     sampler.sweep(sweeps - averaged)
     sampler.sweep(averaged, average=True)
     done = found.diagnostics["refinement"]
@@ -107,10 +107,10 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     documents, model = planted
     batch = DocumentBatch.joined([documents] * 3)
     found = refined(model, batch, passes=20)
-    settings = RefinementSettings(
+    settings = StepwiseEMSettings(
         batch_documents=30, sweeps=3, start_flatness=0.5, annealing=0.6, annealing_steps=200
     )
-    machine = Refinement(model.components, model.alpha, model.background, settings)
+    machine = StepwiseEM(model.components, model.alpha, model.background, settings)
     for _ in range(20):
         machine.add(batch)
     assert found.diagnostics["refinement"]["steps"] == machine.steps == 700

@@ -13,9 +13,9 @@ from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.alpha import SMALLEST, fit_alpha
-from streamlda.refinement.gibbs import Resampling
-from streamlda.refinement.settings import RefinementSettings, ResamplingSettings
-from streamlda.refinement.stepwise_em import Refinement, blocks
+from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM, blocks
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of
@@ -23,7 +23,7 @@ from tests.corpora import batch_of
 K, V = 6, 120
 
 #: Steps of 100 documents, and annealing over 20 of them.
-SETTINGS = RefinementSettings(batch_documents=100, annealing_steps=20)
+SETTINGS = StepwiseEMSettings(batch_documents=100, annealing_steps=20)
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,13 @@ def planted():
 
 
 def refinement(model, settings=SETTINGS):
-    return Refinement(model.components, model.alpha, model.background, settings)
+    return StepwiseEM(model.components, model.alpha, model.background, settings)
 
 
 def resampling(planted, **settings):
     documents, _, _, model = planted
-    return Resampling(
-        documents.rows(0, 2000), model.components, model.alpha, ResamplingSettings(**settings)
+    return GibbsSampler(
+        documents.rows(0, 2000), model.components, model.alpha, GibbsSettings(**settings)
     )
 
 
@@ -80,7 +80,7 @@ def test_resampling_comes_nearer_still_and_finds_alpha(planted):
     documents, _, corpus, model = planted
     refined = refinement(model)
     refined.add(documents)
-    sampled = Resampling(documents, refined.components, refined.alpha)
+    sampled = GibbsSampler(documents, refined.components, refined.alpha)
     sampled.sweep(5)
     sampled.sweep(5, average=True)
     found = matched_l1_error(corpus.components, sampled.components)
@@ -131,8 +131,8 @@ def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(planted):
     wrong[1] = wrong[2] * np.random.default_rng(1).uniform(0.5, 1.5, V)
 
     def worst(**settings):
-        settings = RefinementSettings(batch_documents=100, **settings)
-        refined = Refinement(wrong, corpus.alpha, model.background, settings)
+        settings = StepwiseEMSettings(batch_documents=100, **settings)
+        refined = StepwiseEM(wrong, corpus.alpha, model.background, settings)
         refined.add(documents)
         return matched_l1_error(corpus.components, refined.components).per_topic.max()
 
@@ -183,7 +183,7 @@ def test_resume_goes_on_bit_for_bit(planted):
     whole.add(documents.rows(0, 1030))
     first = refinement(model)
     first.add(documents.rows(0, 333))
-    second = Refinement.from_state(*first.state())
+    second = StepwiseEM.from_state(*first.state())
     assert digest(second) == digest(first)
     second.add(documents.rows(333, 1030))
     whole.flush()
@@ -200,7 +200,7 @@ def test_resampling_resumes_bit_for_bit_for_any_sweeps_a_call(planted):
     part.sweep()
     part.sweep()
     part.sweep(average=True)
-    part = Resampling.from_state(planted[0].rows(0, 2000), *part.state())
+    part = GibbsSampler.from_state(planted[0].rows(0, 2000), *part.state())
     part.sweep(2, average=True)
     assert digest(part) == digest(whole)
     assert part.components.tobytes() == whole.components.tobytes()
@@ -228,7 +228,7 @@ def test_waiting_documents_are_kept_when_the_caller_reuses_its_arrays(planted):
 @pytest.mark.parametrize("max_tokens", [math.inf, 30.0, 1.0])
 def test_a_documents_contribution_is_bounded_and_the_bound_is_attained(planted, max_tokens):
     documents, _, _, model = planted
-    settings = RefinementSettings(batch_documents=100, max_tokens=max_tokens)
+    settings = StepwiseEMSettings(batch_documents=100, max_tokens=max_tokens)
     refined = refinement(model, settings)
     refined.add(documents.rows(0, 300))
     for d in range(300, 340):
@@ -308,7 +308,7 @@ def test_sums_are_the_weighted_mean_of_all_minibatches(planted):
 
 def test_flatness_falls_to_0_over_the_annealing_steps(planted):
     documents, _, _, model = planted
-    refined = refinement(model, RefinementSettings(batch_documents=50, annealing_steps=4))
+    refined = refinement(model, StepwiseEMSettings(batch_documents=50, annealing_steps=4))
     seen = []
     for start in range(0, 300, 50):
         seen.append(refined.flatness)
@@ -373,7 +373,7 @@ def test_small_corpora_are_never_drawn_all_at_once(planted):
     """With every document left out there would be nothing left to draw from."""
     documents, _, corpus, model = planted
     few = documents.rows(0, 200)
-    sampled = Resampling(few, corpus.components, corpus.alpha)
+    sampled = GibbsSampler(few, corpus.components, corpus.alpha)
     sampled.sweep(20)
     assert matched_l1_error(corpus.components, sampled.components).mean < 0.6
     assert math.isfinite(perplexity(planted, sampled.components, model.alpha))
@@ -425,7 +425,7 @@ def test_fit_alpha_keeps_lost_topics_above_0_and_alpha_without_tokens():
 )
 def test_refinement_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
-        RefinementSettings(**settings)
+        StepwiseEMSettings(**settings)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_refinement_settings_out_of_range_are_refused(settings, message):
 )
 def test_resampling_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
-        ResamplingSettings(**settings)
+        GibbsSettings(**settings)
 
 
 GOOD = np.full((2, 3), 1 / 3)
@@ -461,7 +461,7 @@ GOOD = np.full((2, 3), 1 / 3)
 )
 def test_refinement_refuses_topics_that_are_none(components, alpha, background, message):
     with pytest.raises(InvalidSettingError, match=message):
-        Refinement(components, alpha, background)
+        StepwiseEM(components, alpha, background)
 
 
 def test_documents_of_another_vocabulary_are_refused_and_nothing_is_learned(planted):
@@ -473,7 +473,7 @@ def test_documents_of_another_vocabulary_are_refused_and_nothing_is_learned(plan
             ask(other)
     assert digest(refined) == before
     with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
-        Resampling(other, planted[3].components, planted[3].alpha)
+        GibbsSampler(other, planted[3].components, planted[3].alpha)
 
 
 @pytest.mark.parametrize("wrong", [np.ones((V, K + 1)), np.full((V, K), np.nan), -np.ones((V, K))])
@@ -489,10 +489,10 @@ def test_resampling_refuses_weights_too_many_topics_and_other_documents(planted)
     documents, _, _, model = planted
     weights = DocumentBatch.from_matrix(np.full((2, V), 0.5), integral=False)
     with pytest.raises(InvalidDocumentsError, match="counts must be whole numbers"):
-        Resampling(weights, model.components, model.alpha)
+        GibbsSampler(weights, model.components, model.alpha)
     many = np.ones((2**15, 1))
     with pytest.raises(InvalidSettingError, match="n_components=32768 most=32767"):
-        Resampling(batch_of([[0]], 1), many, np.ones(2**15))
+        GibbsSampler(batch_of([[0]], 1), many, np.ones(2**15))
     state = resampling(planted).state()
     with pytest.raises(InvalidDocumentsError, match="the documents that it began with"):
-        Resampling.from_state(documents.rows(0, 10), *state)
+        GibbsSampler.from_state(documents.rows(0, 10), *state)

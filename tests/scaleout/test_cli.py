@@ -14,11 +14,11 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.scaleout.cluster import ClusterError
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from tests.cli.test_cli import run
 
-WORDS = WordsToLearn(analyzer=TextAnalyzer(token_pattern=r"w\d+"), max_document_frequency=1.0)
+WORDS = VocabularyLearner(analyzer=TextAnalyzer(token_pattern=r"w\d+"), max_document_frequency=1.0)
 SETTINGS = EngineSettings(n_components=3, n_features=8000)
 
 

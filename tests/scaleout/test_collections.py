@@ -28,7 +28,7 @@ from streamlda.scaleout import collections as collections_module
 from streamlda.scaleout.cluster import ClusterError
 from streamlda.scaleout.collections import current_client, is_collection, of_collection
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
@@ -122,7 +122,7 @@ def test_a_fit_may_go_on_with_further_rows(current, X):
 def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
     bag = dask.bag.from_sequence(texts, npartitions=3)
     found = new().fit(bag)
-    words = WordsToLearn().learn(texts)
+    words = VocabularyLearner().learn(texts)
     assert found.feature_names_in_.tolist() == list(words.words)
     counts = words.encode(texts).batch.to_csr()
     whole = new().fit(counts)

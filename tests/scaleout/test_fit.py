@@ -37,13 +37,13 @@ from streamlda.scaleout.shards import Rows, Shard
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import open_source
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 from tests.scaleout.test_sums import relative_difference
 
-WORDS = WordsToLearn(
+WORDS = VocabularyLearner(
     documents=400,
     min_document_frequency=1,
     max_document_frequency=1.0,
@@ -81,7 +81,7 @@ def test_partitions_give_what_one_engine_gives_through_the_same_map(
         settings,
         on_progress=lambda label, counts: met.append((label, counts.documents)),
     )
-    one = Engine(settings, shared_map=found.engine.shared_map)
+    one = Engine(settings, shared_projection=found.engine.shared_projection)
     one.add(documents)
     assert relative_difference(found.engine, one) < 1e-10
     mine, theirs = found.model(), one.snapshot()
@@ -142,7 +142,7 @@ def test_files_give_the_words_and_topics_of_one_process(client, folder, settings
     def make(vocabulary):
         nonlocal engine
         own = replace(settings, n_features=vocabulary.n_features)
-        engine = Engine(own, shared_map=found.engine.shared_map)
+        engine = Engine(own, shared_projection=found.engine.shared_projection)
         return engine
 
     one = Ingestion(open_source("files", str(folder)), WORDS, make).run()
@@ -186,18 +186,18 @@ def read_texts(shard):
 def test_a_shared_map_is_kept_so_that_engines_can_be_merged(client, settings, documents, cut):
     beginning = Engine(settings)
     beginning.add(documents.rows(0, 500))
-    shared = beginning.better_map()
-    found = learn(client, of_partitions(cut[:4]), settings, shared_map=shared).engine
-    there = Engine(settings, shared_map=shared)
+    shared = beginning.better_projection()
+    found = learn(client, of_partitions(cut[:4]), settings, shared_projection=shared).engine
+    there = Engine(settings, shared_projection=shared)
     there.add(documents.rows(2600, 5000))
     found.merge(there)
-    one = Engine(settings, shared_map=shared)
+    one = Engine(settings, shared_projection=shared)
     one.add(documents)
     for name in ("word_totals", "pair_cross", "triple_cross"):
         mine, theirs = (engine.state()[0][f"current.{name}"] for engine in (found, one))
         assert np.abs(mine - theirs).max() < 1e-10 * np.abs(theirs).max()
     with pytest.raises(InvalidSettingError, match="shape"):
-        learn(client, of_partitions(cut), settings, shared_map=shared[:, :-1])
+        learn(client, of_partitions(cut), settings, shared_projection=shared[:, :-1])
 
 
 def logged(part, folder):
@@ -305,7 +305,7 @@ def test_a_file_that_is_gone_fails_by_its_name(client, settings, folder, tmp_pat
     [
         ({"solver": "online-power"}, {}, "solver='online-power'"),
         ({}, {"rounds": 0}, "rounds=0"),
-        ({}, {"rounds": 2, "shared_map": np.ones((D, 11))}, "rounds=2"),
+        ({}, {"rounds": 2, "shared_projection": np.ones((D, 11))}, "rounds=2"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(client, settings, cut, changes, options, wanted):

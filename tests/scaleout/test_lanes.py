@@ -13,8 +13,8 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.refine import refined
-from streamlda.refinement.settings import RefinementSettings
-from streamlda.refinement.stepwise_em import Refinement
+from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout import lanes as lanes_module
 from streamlda.scaleout.kept import keep
@@ -61,8 +61,8 @@ def test_lanes_grow_with_the_documents():
 
 def test_one_lane_is_a_refinement_in_one_process(corpus):
     documents, _, model = corpus
-    settings = RefinementSettings(batch_documents=100, annealing_steps=10)
-    wanted = Refinement(model.components, model.alpha, model.background, settings)
+    settings = StepwiseEMSettings(batch_documents=100, annealing_steps=10)
+    wanted = StepwiseEM(model.components, model.alpha, model.background, settings)
     state = wanted.state()
     wanted.add(documents.rows(1000, 3000))
     found = walked(state, documents, 1000, 3000, 20)
@@ -76,9 +76,9 @@ def test_one_lane_is_a_refinement_in_one_process(corpus):
 def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
     """Also while the refinement is made from the state, by a parallel kernel of its own."""
     documents, _, model = corpus
-    state, seen = Refinement(model.components, model.alpha, model.background).state(), []
+    state, seen = StepwiseEM(model.components, model.alpha, model.background).state(), []
 
-    class Watched(Refinement):
+    class Watched(StepwiseEM):
         @classmethod
         def from_state(cls, *given):
             seen.append(numba.get_num_threads())
@@ -88,7 +88,7 @@ def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
             seen.append(numba.get_num_threads())
             super().learn(batch)
 
-    monkeypatch.setattr(lanes_module, "Refinement", Watched)
+    monkeypatch.setattr(lanes_module, "StepwiseEM", Watched)
     assert numba.get_num_threads() > 1
     walked(state, documents, 0, 500, 2)
     assert seen == [1, 1, 1]
@@ -96,7 +96,7 @@ def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
 
 def test_lanes_add_up_and_none_is_changed(corpus):
     documents, _, model = corpus
-    start = Refinement(model.components, model.alpha, model.background).state()
+    start = StepwiseEM(model.components, model.alpha, model.background).state()
     one, other = (walked(start, documents, a, a + 500, 5) for a in (0, 500))
     before = one.totals.copy()
     both = summed(one, other)
@@ -107,7 +107,7 @@ def test_lanes_add_up_and_none_is_changed(corpus):
 
 def test_a_step_without_documents_is_noticed(corpus):
     documents, _, model = corpus
-    start = Refinement(model.components, model.alpha, model.background).state()
+    start = StepwiseEM(model.components, model.alpha, model.background).state()
     with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
         walked(start, documents, 0, 3, 5)
 

@@ -21,7 +21,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_files, of_partitions
 from streamlda.scaleout.private import Aggregates, Piece, count_places, merged, sum_groups
@@ -199,10 +199,12 @@ def test_a_ledger_pays_once_and_refuses_the_same_documents(client, rows, tmp_pat
     settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
     corpus = of_partitions(partitions(rows))
     with open_ledger(tmp_path / "ledger", settings) as ledger:
-        model = fit_privately(client, corpus, settings, Releaser(SecureNoise(), ledger, "mine"))
+        model = fit_privately(
+            client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine")
+        )
         spent = ledger.path.read_bytes()
         with pytest.raises(LedgerError, match="documents must not be in two releases"):
-            fit_privately(client, corpus, settings, Releaser(SecureNoise(), ledger, "mine"))
+            fit_privately(client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine"))
         assert ledger.path.read_bytes() == spent
         assert model.privacy["ledger"] == ledger.ledger_id
     check_statement(model.privacy)
@@ -214,7 +216,7 @@ def test_too_few_places_are_refused_before_anything_is_paid(client, rows, tmp_pa
     with open_ledger(tmp_path / "ledger", settings) as ledger:
         before = ledger.path.read_bytes()
         with pytest.raises(InsufficientDataError, match=r"places=40000 .*nothing was released"):
-            fit_privately(client, of_partitions([rows]), settings, Releaser(None, ledger))
+            fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
         assert ledger.path.read_bytes() == before
 
 
@@ -229,7 +231,7 @@ def test_too_few_places_are_refused_before_anything_is_paid(client, rows, tmp_pa
 def test_what_one_place_must_keep_is_refused(client, rows, changes):
     name = next(iter(changes))
     with pytest.raises(InvalidSettingError, match=f"got {name}="):
-        fit_privately(client, of_partitions([rows]), settings_of(**changes), Releaser())
+        fit_privately(client, of_partitions([rows]), settings_of(**changes), ReleaseManager())
 
 
 def test_words_must_be_public_and_fit(client, rows):
@@ -241,7 +243,7 @@ def test_words_must_be_public_and_fit(client, rows):
         (Vocabulary.hashed(4), "words=16"),
     ):
         with pytest.raises(InvalidSettingError, match=wanted):
-            fit_privately(client, of_partitions([["ab"]]), settings_of(), Releaser(), words)
+            fit_privately(client, of_partitions([["ab"]]), settings_of(), ReleaseManager(), words)
 
 
 def shrinking(part, marker):

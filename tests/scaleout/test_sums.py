@@ -28,7 +28,7 @@ from streamlda.text.vocabulary import Vocabulary
 def plan(settings, documents):
     beginning = Engine(settings)
     beginning.add(documents.rows(0, 600))
-    return Plan(settings, beginning.better_map(), settings.n_triple_columns)
+    return Plan(settings, beginning.better_projection(), settings.n_triple_columns)
 
 
 def summed(plan, cut, *, numbered=True):
@@ -56,7 +56,7 @@ def relative_difference(engine, other):
 
 def test_shards_add_up_to_one_engine_over_all(plan, cut, documents):
     merged_engine = folded(summed(plan, cut)).engine(plan)
-    whole = Engine(plan.settings, shared_map=plan.whitening)
+    whole = Engine(plan.settings, shared_projection=plan.whitening)
     whole.add(documents)
     assert relative_difference(merged_engine, whole) < 1e-12
     for name in ("documents_seen", "documents_skipped", "tokens_seen", "rounds_finished"):
@@ -73,10 +73,10 @@ def test_shards_add_up_to_one_engine_over_all(plan, cut, documents):
 def test_a_sketch_gives_the_better_map_of_one_engine(plan, cut, documents):
     sketch = folded(summed(replace(plan, triple_columns=0), cut))
     assert sketch.arrays["cube"].size == 0
-    whole = Engine(plan.settings, shared_map=plan.whitening)
+    whole = Engine(plan.settings, shared_projection=plan.whitening)
     whole.add(documents)
     # Directions may change their sign with the last digits.
-    mine, wanted = sketch.engine(plan).better_map(), whole.better_map()
+    mine, wanted = sketch.engine(plan).better_projection(), whole.better_projection()
     np.testing.assert_allclose(np.abs(mine), np.abs(wanted), rtol=1e-7, atol=1e-10)
     assert np.abs(mine - plan.whitening).max() > 0.01
 

@@ -19,7 +19,7 @@ from streamlda.container import read_arrays
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
-from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, Releaser
+from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running
 from streamlda.service.private_work import PrivateWork
 from streamlda.storage.checkpoint import Checkpoints
@@ -75,7 +75,7 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
     """Return a change that sees to it that places are those of the stream, and notes draws."""
 
     def change() -> None:
-        learn, release = PrivateWork.learn, Releaser.release
+        learn, release = PrivateWork.learn, ReleaseManager.release
 
         def checked_learn(self: PrivateWork, batch: Batch) -> Any:
             if texts[self.places : self.places + batch.records] != batch.rows:
@@ -106,7 +106,7 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
             return release(self, name, first, last, event, noted_draw, about, config)
 
         PrivateWork.learn = checked_learn  # type: ignore[method-assign]
-        Releaser.release = noted_release  # type: ignore[method-assign]
+        ReleaseManager.release = noted_release  # type: ignore[method-assign]
 
     return change
 

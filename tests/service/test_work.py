@@ -17,7 +17,7 @@ from streamlda.service.work import PublicWork
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream import blocks
 from streamlda.stream.batch import Batch
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted
@@ -27,10 +27,10 @@ TEXTS = texts(700)
 #: Every seventh record brings no text.
 ROWS = ["" if i % 7 == 3 else text for i, text in enumerate(TEXTS)]
 NAMES: list[str] = planted.words(200)  # type: ignore[no-untyped-call]
-WORDS: dict[str, Vocabulary | WordsToLearn] = {
+WORDS: dict[str, Vocabulary | VocabularyLearner] = {
     "given": Vocabulary.given(NAMES),
     "hashed": Vocabulary.hashed(7, TextAnalyzer()),
-    "learned": WordsToLearn(size=100, documents=150),
+    "learned": VocabularyLearner(size=100, documents=150),
 }
 
 
@@ -136,7 +136,7 @@ def test_a_round_is_told_when_the_warm_up_is_over(tmp_path: Path) -> None:
     # An engine with a map from elsewhere has no warm-up.
     asked = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
     W = np.random.default_rng(0).normal(size=(200, 8))
-    shared = PublicWork(asked, WORDS["given"], every=200, most=None, about={}, shared_map=W)
+    shared = PublicWork(asked, WORDS["given"], every=200, most=None, about={}, shared_projection=W)
     assert shared.rounds == 1
 
 
@@ -147,7 +147,9 @@ def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path: Path, sha
     asked = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
 
     def work_of(settings: EngineSettings) -> PublicWork:
-        return PublicWork(settings, WORDS["given"], every=200, most=None, about={}, shared_map=W)
+        return PublicWork(
+            settings, WORDS["given"], every=200, most=None, about={}, shared_projection=W
+        )
 
     work = work_of(asked)
     work.learn(batch_of(ROWS[:200], 200))

@@ -23,7 +23,7 @@ from streamlda.service.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker
-from streamlda.storage.checkpoint import Captured, Checkpoints
+from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.stream.batch import Batch
 from streamlda.stream.source import Position
 from tests.service.test_work import ROWS, batch_of, new_work
@@ -102,7 +102,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(
     bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     class Slow(Checkpoints):
-        def write(self, captured: Captured) -> int:
+        def write(self, captured: PendingCheckpoint) -> int:
             time.sleep(1.0)
             return super().write(captured)
 

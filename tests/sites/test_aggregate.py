@@ -12,7 +12,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement, statement_lines
-from streamlda.private.releaser import PrivateLearner, Releaser
+from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.simulate import PlantedLDA
 from streamlda.sites import site as site_module
 from streamlda.sites.aggregate import aggregate
@@ -187,7 +187,7 @@ def blank_release(tmp_path, colluders=0, d=200, noise=None):
 @pytest.mark.parametrize("colluders", [0, 1])
 def test_the_aggregate_has_the_noise_of_a_pooled_release_and_no_other(tmp_path, colluders):
     roster, found = blank_release(tmp_path, colluders)
-    pooled = PrivateLearner(roster.settings, Releaser(), vocabulary="public").engine.stage
+    pooled = PrivateLearner(roster.settings, ReleaseManager(), vocabulary="public").engine.stage
     times = np.sqrt(3 / (3 - colluders))
     for name in ("pair", "first"):
         stddev = pooled.stddevs()[name] * times

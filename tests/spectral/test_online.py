@@ -16,7 +16,7 @@ from streamlda.spectral.online import (
     suggested_documents,
 )
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
-from streamlda.spectral.topics import Seen, _Whitened
+from streamlda.spectral.topics import RoundMoments, _Whitened
 from tests import oracle
 from tests.corpora import batch_of, corpus
 
@@ -172,7 +172,7 @@ def whitened(corpus_, n, k, a):
     W = np.random.default_rng(8).standard_normal((d, k + 3))
     moments = Moments(W)
     moments.add(batch)
-    seen = Seen.of(moments)
+    seen = RoundMoments.of(moments)
     return batch, seen, _Whitened(seen, k, a)
 
 

@@ -10,16 +10,16 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import (
     ALPHA_0_RANGE,
-    Seen,
+    RoundMoments,
     SpectralTopics,
     average_rounds,
     diagnostics,
     recover_topics,
 )
-from streamlda.spectral.whitening import random_map
+from streamlda.spectral.whitening import random_projection
 
 
-def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> Seen:
+def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> RoundMoments:
     """Return the moments of the model itself, through W, without sampling noise.
 
     By the definition of the Dirichlet moments, not by the formulas that are inverted.
@@ -33,7 +33,7 @@ def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> Seen:
         counts = np.bincount([i, j, n], minlength=k)
         rising = [np.prod(a + np.arange(c)) for a, c in zip(alpha, counts, strict=True)]
         third[i, j, n] = np.prod(rising) / (a0 * (a0 + 1) * (a0 + 2))
-    return Seen(
+    return RoundMoments(
         documents=1000,
         first=mu.T @ (alpha / a0),
         pairs=mu.T @ second @ y,
@@ -54,7 +54,7 @@ def rng():
 def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
     alpha = np.array(alpha)
     mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
-    seen = exact(mu, alpha, random_map(40, len(alpha) + extra, seed=5))
+    seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))
     found = recover_topics(seen, len(alpha), alpha.sum(), rng)
     assert matched_l1_error(mu, found.proper()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
@@ -66,7 +66,7 @@ def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
 def test_auto_alpha_0_solves_for_the_truth(rng, alpha_0):
     alpha = alpha_0 * np.array([0.5, 0.3, 0.2])
     mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    found = recover_topics(exact(mu, alpha, random_map(40, 8, seed=5)), 3, None, rng)
+    found = recover_topics(exact(mu, alpha, random_projection(40, 8, seed=5)), 3, None, rng)
     assert found.alpha_0 == pytest.approx(alpha_0, rel=0.02)
 
 
@@ -74,13 +74,13 @@ def test_auto_alpha_0_outside_its_range_stops_at_the_nearer_end(rng):
     mu = rng.dirichlet(np.full(40, 0.1), size=3)
     for factor, end in ((500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])):
         alpha = factor * np.array([0.2, 0.3, 0.5])
-        found = recover_topics(exact(mu, alpha, random_map(40, 6, seed=5)), 3, None, rng)
+        found = recover_topics(exact(mu, alpha, random_projection(40, 6, seed=5)), 3, None, rng)
         assert found.alpha_0 == end
 
 
 def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
     mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, np.array([2.0, 3.0]), random_map(40, 6, seed=5))
+    seen = exact(mu, np.array([2.0, 3.0]), random_projection(40, 6, seed=5))
     for alpha_0 in (0.1, 1.0, 10.0):
         assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
     assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
@@ -89,7 +89,7 @@ def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
 def test_wrong_alpha_0_shows_in_alpha_fit(rng):
     alpha = np.array([1.0, 1.0, 1.0])
     mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    seen = exact(mu, alpha, random_map(40, 8, seed=5))
+    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
     assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
     assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
 
@@ -97,7 +97,7 @@ def test_wrong_alpha_0_shows_in_alpha_fit(rng):
 def test_topics_beyond_the_rank_repeat_the_background(rng):
     alpha = np.array([0.4, 0.6])
     mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, alpha, random_map(40, 8, seed=5))
+    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
     found = recover_topics(seen, 4, 1.0, rng)
     assert matched_l1_error(mu, found.proper()[:2]).mean < 1e-6
     np.testing.assert_allclose(found.proper()[2:], np.tile(seen.first, (2, 1)))
@@ -106,10 +106,10 @@ def test_topics_beyond_the_rank_repeat_the_background(rng):
     assert found.condition_number is None or found.condition_number > 1e6
 
 
-def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> Seen:
+def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
     moments = Moments(W)
     moments.add(planted.documents(n))
-    return Seen.of(moments)
+    return RoundMoments.of(moments)
 
 
 @pytest.mark.statistical
@@ -121,7 +121,7 @@ def test_noise_estimate_tells_real_topics_from_noise():
     doubted = 0
     for seed in range(20):
         planted = PlantedLDA(3, 60, seed=seed, topic_concentration=0.1)
-        seen = sampled(planted, 6000, random_map(60, 10, seed))
+        seen = sampled(planted, 6000, random_projection(60, 10, seed))
         rng = np.random.default_rng(seed)
         assert recover_topics(seen, 3, 1.0, rng).supported.all()
         four = recover_topics(seen, 4, 1.0, rng)
@@ -135,7 +135,7 @@ def test_averaging_two_rounds_lowers_the_error():
     single, averaged = [], []
     for seed in range(5):
         planted = PlantedLDA(3, 200, seed=seed, topic_concentration=0.1)
-        W = random_map(200, 20, seed)
+        W = random_projection(200, 20, seed)
         rng = np.random.default_rng(seed)
         rounds = [recover_topics(sampled(planted, 8000, W), 3, 1.0, rng) for _ in range(2)]
         both = average_rounds(*rounds)

@@ -8,17 +8,22 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.whitening import centred_pairs, next_map, random_map, word_scale
+from streamlda.spectral.whitening import (
+    centred_pairs,
+    next_projection,
+    random_projection,
+    word_scale,
+)
 from tests import oracle
 
 
 @pytest.mark.kernels
 def test_random_map_has_unit_rows_made_from_the_word_id():
-    large = random_map(300, 20, 5)
+    large = random_projection(300, 20, 5)
     np.testing.assert_allclose(np.linalg.norm(large, axis=1), 1.0, rtol=1e-14)
-    np.testing.assert_array_equal(random_map(100, 20, 5), large[:100])
-    assert not np.array_equal(random_map(300, 20, 6), large)
-    assert np.sign(random_map(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
+    np.testing.assert_array_equal(random_projection(100, 20, 5), large[:100])
+    assert not np.array_equal(random_projection(300, 20, 6), large)
+    assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +38,7 @@ def test_random_map_has_unit_rows_made_from_the_word_id():
 )
 def test_random_map_refuses(numbers, message):
     with pytest.raises(InvalidSettingError, match=message):
-        random_map(*numbers)
+        random_projection(*numbers)
 
 
 def test_word_scale_falls_with_frequency_between_0_and_1():
@@ -80,7 +85,7 @@ def distance(one, other):
 def test_next_map_recovers_the_eigenspace_of_a_low_rank_moment(d, k, m, n_columns):
     second, scale, values, vectors = low_rank(d, k, seed=1)
     W = np.random.default_rng(2).standard_normal((d, m))
-    unscaled = next_map(second @ W, W, scale, n_columns) / scale[:, None]
+    unscaled = next_projection(second @ W, W, scale, n_columns) / scale[:, None]
     assert unscaled.shape == (d, n_columns)
     np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(n_columns), rtol=0, atol=1e-12)
     assert distance(unscaled[:, :k], vectors[:, :k]) < 1e-8
@@ -97,7 +102,7 @@ def test_next_map_recovers_the_eigenspace_of_a_low_rank_moment(d, k, m, n_column
 def test_next_map_recovers_any_low_rank_moment(d, k, more, seed):
     second, scale, values, vectors = low_rank(d, k, seed)
     W = np.random.default_rng(seed + 1).standard_normal((d, k + more))
-    unscaled = next_map(second @ W, W, scale, k) / scale[:, None]
+    unscaled = next_projection(second @ W, W, scale, k) / scale[:, None]
     np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(k), rtol=0, atol=1e-9)
     # Rounding, times the condition of the moment and of the square sketch; and what the Gram
     # matrix loses of orthonormality.
@@ -110,7 +115,7 @@ def test_next_map_takes_the_eigenvalue_of_largest_size_first():
     vectors = np.linalg.qr(np.random.default_rng(3).standard_normal((15, 3)))[0]
     second = vectors * [0.5, -2.0, 1.0] @ vectors.T
     W = np.random.default_rng(4).standard_normal((15, 6))
-    found = next_map(second @ W, W, np.ones(15), 3)
+    found = next_projection(second @ W, W, np.ones(15), 3)
     cosines = np.abs(found.T @ vectors)
     np.testing.assert_allclose(cosines, np.eye(3)[[1, 2, 0]], rtol=0, atol=1e-8)
 
@@ -123,9 +128,9 @@ def test_rounds_of_next_map_come_near_the_eigenspace_when_the_moment_has_full_ra
     scale = rng.uniform(0.5, 1, 60)
     scaled = scale[:, None] * second * scale
     leading = np.linalg.eigh(scaled)[1][:, :-4:-1]
-    W, distances = random_map(60, 6, 7), []
+    W, distances = random_projection(60, 6, 7), []
     for _ in range(6):
-        W = next_map(second @ W, W, scale, 6)
+        W = next_projection(second @ W, W, scale, 6)
         distances.append(distance((W / scale[:, None])[:, :3], leading))
     assert distances[0] < 0.9
     assert distances[-1] < 1e-5
@@ -136,7 +141,7 @@ def test_rounds_of_next_map_come_near_the_eigenspace_when_the_moment_has_full_ra
 def test_next_map_refuses_more_columns_than_its_sketch(n_columns):
     W = np.ones((10, 5))
     with pytest.raises(InvalidSettingError, match=rf"n_columns={n_columns} sketch=\(10, 5\)"):
-        next_map(W, W, np.ones(10), n_columns)
+        next_projection(W, W, np.ones(10), n_columns)
 
 
 def test_next_map_changes_no_input():
@@ -144,20 +149,20 @@ def test_next_map_changes_no_input():
     W = np.random.default_rng(8).standard_normal((20, 5))
     inputs = second @ W, W, scale
     copies = [a.copy() for a in inputs]
-    first = next_map(*inputs, 3)
+    first = next_projection(*inputs, 3)
     assert all(np.array_equal(a, b) for a, b in zip(inputs, copies, strict=True))
-    np.testing.assert_array_equal(next_map(*inputs, 3), first)
+    np.testing.assert_array_equal(next_projection(*inputs, 3), first)
 
 
 def test_map_learned_from_documents_holds_the_topics():
     """From 4000 documents the map spans the planted topics far better than a random one."""
     planted = PlantedLDA(4, 50, alpha_0=0.4, topic_concentration=0.1, seed=9)
-    W = random_map(50, 12, 1)
+    W = random_projection(50, 12, 1)
     moments = Moments(W, 2)
     moments.add(planted.documents(4000))
     scale = word_scale(moments.first_moment())
     pairs = centred_pairs(moments.first_moment(), moments.pair_moment(), W, 0.4)
-    learned = next_map(pairs, W, scale, 4)
+    learned = next_projection(pairs, W, scale, 4)
     topics = np.linalg.qr((planted.components * scale).T)[0]
     random = np.linalg.qr(W[:, :4])[0]
     assert distance(learned / scale[:, None], topics) < 0.25

@@ -12,7 +12,7 @@ from streamlda.engine.power import new_engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
@@ -157,7 +157,7 @@ class Private:
         self.ledger = open_ledger(folder / "ledger", self.settings)
 
     def learner(self):
-        releaser = Releaser(SeededNoise(3), self.ledger)
+        releaser = ReleaseManager(SeededNoise(3), self.ledger)
         return PrivateLearner(self.settings, releaser, vocabulary="public")
 
 
@@ -201,7 +201,9 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, documents, private):
         with pytest.raises(LedgerError, match="with its own ledger"):
             store.newest(stranger.ledger)
         stranger.ledger.close()
-        unpaid = PrivateLearner(private.settings, Releaser(SeededNoise(3)), vocabulary="public")
+        unpaid = PrivateLearner(
+            private.settings, ReleaseManager(SeededNoise(3)), vocabulary="public"
+        )
         with pytest.raises(InvalidSettingError, match="ledger"):
             store.save(unpaid, {}, WORDS)
         store.save(new_engine(SETTINGS), {}, WORDS)

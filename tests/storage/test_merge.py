@@ -22,13 +22,13 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
-from streamlda.storage.projection import MAP_FORMAT, load_map, save_map
+from streamlda.storage.projection import MAP_FORMAT, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
 from streamlda.text.vocabulary import Vocabulary
 
@@ -45,14 +45,14 @@ def documents():
 def make_map():
     beginning = Engine(SETTINGS)
     beginning.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
-    return beginning.better_map()
+    return beginning.better_projection()
 
 
 SHARED = make_map()
 
 
 def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
-    engine = Engine(settings, shared_map=shared)
+    engine = Engine(settings, shared_projection=shared)
     engine.add(documents.rows(start, stop))
     return engine
 
@@ -102,7 +102,7 @@ def test_other_maps_would_not_give_the_moments_of_all(documents):
     """Why merge insists: the sums of two maps added up are far from those of either."""
     other = Engine(SETTINGS)
     other.add(documents.rows(0, 300))
-    parts = learned(documents, 0, 1500), learned(documents, 1500, shared=other.better_map())
+    parts = learned(documents, 0, 1500), learned(documents, 1500, shared=other.better_projection())
     added = sum(part.state()[0]["current.pair_cross"] for part in parts)
     wanted = learned(documents).state()[0]["current.pair_cross"]
     assert np.abs(added - wanted).max() > 0.01 * np.abs(wanted).max()
@@ -118,7 +118,7 @@ def test_any_split_in_any_order_equals_one_engine(split, seed):
     counts = rng.poisson(0.5, (len(split), D)) * (np.arange(len(split)) % 7 > 0)[:, None]
     batch = DocumentBatch.from_matrix(counts)
     whole = learned(batch, 0, len(split))
-    engines = [Engine(SETTINGS, shared_map=SHARED) for _ in range(5)]
+    engines = [Engine(SETTINGS, shared_projection=SHARED) for _ in range(5)]
     for n, part in enumerate(split):
         engines[part].add(batch.rows(n, n + 1))
     order = rng.permutation(5)
@@ -349,7 +349,7 @@ def test_a_private_state_is_never_read(tmp_path, documents, read):
         n_components=3, n_features=D, epsilon=10.0, delta=1e-4, documents_per_snapshot=1000
     )
     ledger = open_ledger(tmp_path / "ledger", settings)
-    learner = PrivateLearner(settings, Releaser(SeededNoise(3), ledger), vocabulary="public")
+    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(3), ledger), vocabulary="public")
     learner.add(documents.rows(0, 10))
     save(tmp_path / "a", learner, {})
     ledger.close()
@@ -407,7 +407,7 @@ def test_files_that_vanish_meanwhile_are_looked_for_anew(tmp_path, documents, mo
 
 
 def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
-    engine, ended = Engine(SETTINGS, shared_map=SHARED), threading.Event()
+    engine, ended = Engine(SETTINGS, shared_projection=SHARED), threading.Event()
     problems = []
 
     def run():
@@ -442,9 +442,9 @@ def test_a_map_comes_back_with_its_words(tmp_path, documents):
     path = tmp_path / "map"
     own = Engine(SETTINGS)
     own.add(documents.rows(0, 1000))
-    saved = save_map(path, own, WORDS)
-    np.testing.assert_array_equal(saved.whitening, own.better_map())
-    found = load_map(path, WORDS)
+    saved = save_projection(path, own, WORDS)
+    np.testing.assert_array_equal(saved.whitening, own.better_projection())
+    found = load_projection(path, WORDS)
     np.testing.assert_array_equal(found.whitening, saved.whitening)
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
@@ -452,28 +452,28 @@ def test_a_map_comes_back_with_its_words(tmp_path, documents):
     # An engine that shares it gives it on, byte for byte, and a better one only if asked for.
     data = path.read_bytes()
     sharing = learned(documents, shared=found.whitening)
-    save_map(path, sharing, WORDS)
+    save_projection(path, sharing, WORDS)
     assert path.read_bytes() == data
-    anew = save_map(path, sharing, WORDS, anew=True)
+    anew = save_projection(path, sharing, WORDS, anew=True)
     assert anew.digest != saved.digest
-    np.testing.assert_array_equal(anew.whitening, sharing.better_map())
+    np.testing.assert_array_equal(anew.whitening, sharing.better_projection())
     hashed = Vocabulary.hashed(5)
     engine = Engine(EngineSettings(n_components=2, n_features=32, oversampling=2))
     engine.add(PlantedLDA(2, 32, seed=1).documents(50))
-    save_map(path, engine, hashed)
-    assert load_map(path).vocabulary == hashed
+    save_projection(path, engine, hashed)
+    assert load_projection(path).vocabulary == hashed
 
 
 def test_a_map_of_other_words_is_refused(tmp_path, documents):
     engine = learned(documents)
-    save_map(tmp_path / "map", engine, WORDS)
+    save_projection(tmp_path / "map", engine, WORDS)
     others = Vocabulary.given([f"v{i}" for i in range(D)])
     with pytest.raises(VocabularyError, match=r"read by the same words, got fingerprint=.*path="):
-        load_map(tmp_path / "map", others)
+        load_projection(tmp_path / "map", others)
     with pytest.raises(InvalidSettingError, match="words=31 n_features=30; pass that one"):
-        save_map(tmp_path / "map", engine, Vocabulary.given([f"w{i}" for i in range(31)]))
+        save_projection(tmp_path / "map", engine, Vocabulary.given([f"w{i}" for i in range(31)]))
     with pytest.raises(InsufficientDataError, match="documents_seen=0"):
-        save_map(tmp_path / "new", Engine(SETTINGS), WORDS)
+        save_projection(tmp_path / "new", Engine(SETTINGS), WORDS)
     assert [path.name for path in tmp_path.iterdir()] == ["map"]
 
 
@@ -504,24 +504,24 @@ def without_words(arrays, metadata):
 )
 def test_a_made_up_map_is_refused(tmp_path, documents, change, rule):
     path = tmp_path / "map"
-    save_map(path, learned(documents, 0, 10), WORDS)
+    save_projection(path, learned(documents, 0, 10), WORDS)
     file = read_arrays(path, MAP_FORMAT, 1)
     change(file.arrays, file.metadata)
     write_arrays(path, MAP_FORMAT, 1, file.arrays, file.metadata)
     with pytest.raises(ModelFileError, match=rf"must hold a valid map, got .*{rule}.*again"):
-        load_map(path)
+        load_projection(path)
 
 
 def test_a_damaged_a_foreign_and_a_later_file_are_refused(tmp_path, documents):
     path = tmp_path / "map"
-    save_map(path, learned(documents, 0, 10), WORDS)
+    save_projection(path, learned(documents, 0, 10), WORDS)
     file = read_arrays(path, MAP_FORMAT, 1)
     damage(path)
     with pytest.raises(ModelFileError, match="whole and unaltered"):
-        load_map(path)
+        load_projection(path)
     write_arrays(path, "something-else", 1, file.arrays, file.metadata)
     with pytest.raises(ModelFileError, match="of the kind that is asked for"):
-        load_map(path)
+        load_projection(path)
     write_arrays(path, MAP_FORMAT, 2, file.arrays, file.metadata)
     with pytest.raises(NewerFormatError, match="format_version=2"):
-        load_map(path)
+        load_projection(path)

@@ -17,7 +17,7 @@ from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, N
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, Releaser, open_ledger
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.state import load_state, save_state
@@ -57,7 +57,7 @@ class Run:
 
     def _learner(self, noise, settings=None):
         self.ledger = open_ledger(self.path, self.settings)
-        releaser = Releaser(noise, self.ledger)
+        releaser = ReleaseManager(noise, self.ledger)
         return PrivateLearner(settings or self.settings, releaser, vocabulary="public")
 
     def read(self, documents, start, stop):
@@ -91,7 +91,7 @@ PLACES += [(kind, at) for kind in KINDS for at in (450, 1300)]
 def test_resume_equals_a_run_that_was_not_interrupted(tmp_path, documents, kind, at):
     # Both end a group at this place, as a save does; one of them then starts anew.
     broken = Run(tmp_path, kind)
-    releaser = Releaser(SeededNoise(3))
+    releaser = ReleaseManager(SeededNoise(3))
     straight = PrivateLearner(broken.settings, releaser, vocabulary="public")
     straight.add(documents.rows(0, at), USERS[:at])
     straight.engine.state()
@@ -315,7 +315,7 @@ def test_a_state_goes_with_its_own_newest_ledger_only(saved, documents, tmp_path
     with pytest.raises(LedgerError, match="with its own ledger"):
         load_state(path, other.learner)
     other.ledger.close()
-    alone = PrivateLearner(run.settings, Releaser(SeededNoise(1)), vocabulary="public")
+    alone = PrivateLearner(run.settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
     with pytest.raises(LedgerError, match=r"with its ledger, got ledger=None"):
         load_state(path, alone)
     with pytest.raises(InvalidSettingError, match=r"beside a ledger.*got ledger=None"):

@@ -20,7 +20,7 @@ from streamlda.simulate import PlantedLDA, SimulatedSource
 from streamlda.stream import ingest
 from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import Place, Poll, Progress, Reject
-from streamlda.stream.vocabulary_choice import WordsToLearn
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 WORDS = ["apple", "bread", "cheese", "dates"]
@@ -65,7 +65,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(monkeypatch):
     small = Scripted(*(Poll(texts[i : i + 7]) for i in range(0, len(texts), 7)))
     results = [
         Ingestion(
-            source, WordsToLearn(documents=250, max_document_frequency=1.0), given_engine
+            source, VocabularyLearner(documents=250, max_document_frequency=1.0), given_engine
         ).run()
         for source in (whole, small)
     ]
@@ -89,7 +89,7 @@ def test_equals_the_engine_fed_by_hand():
 def test_words_are_learned_from_the_first_documents_only():
     texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
     source = Scripted(Poll(texts))
-    to_learn = WordsToLearn(documents=10, max_document_frequency=1.0)
+    to_learn = VocabularyLearner(documents=10, max_document_frequency=1.0)
     found = Ingestion(source, to_learn, given_engine).run()
     assert found.vocabulary.words == ("apple", "bread", "cheese")
     assert found.vocabulary_documents == 10
@@ -100,7 +100,7 @@ def test_words_are_learned_from_the_first_documents_only():
 def test_words_are_learned_from_a_bounded_number_of_characters(monkeypatch):
     monkeypatch.setattr(ingest, "VOCABULARY_CHARACTERS", 1000)
     texts = ["apple bread cheese " * 10] * 20
-    to_learn = WordsToLearn(documents=10**6, max_document_frequency=1.0)
+    to_learn = VocabularyLearner(documents=10**6, max_document_frequency=1.0)
     found = Ingestion(Scripted(Poll(texts)), to_learn, given_engine).run()
     assert found.vocabulary_documents == 6
 
@@ -112,7 +112,7 @@ def test_least_document_frequency_grows_with_the_documents(documents, least):
     for i, text in enumerate(rare[:least]):
         texts += [text] * (i + 1)
     texts += ["cheese"] * (documents - len(texts))
-    words = WordsToLearn(max_document_frequency=1.0).learn(texts).words
+    words = VocabularyLearner(max_document_frequency=1.0).learn(texts).words
     kept = [text.split()[2] in words for text in rare[:least]]
     assert kept == [i + 1 >= least for i in range(least)]
 
@@ -164,7 +164,9 @@ def test_max_documents_is_kept_to():
 def test_stop_learns_from_all_that_was_read(learned):
     texts = corpus(30)
     source = Scripted(Poll(texts[:10]), Poll(texts[10:20]), Poll(texts[20:]))
-    vocabulary = WordsToLearn(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
+    vocabulary = (
+        VocabularyLearner(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
+    )
 
     def stop_at_twenty(counts):
         if counts.documents == 20:
@@ -206,12 +208,14 @@ def test_without_documents_the_error_counts_what_came(polls, wanted):
 
 def test_documents_without_words_are_no_vocabulary():
     with pytest.raises(VocabularyError, match="documents=3"):
-        Ingestion(Scripted(Poll(["1 2 3"] * 3)), WordsToLearn(), given_engine).run()
+        Ingestion(Scripted(Poll(["1 2 3"] * 3)), VocabularyLearner(), given_engine).run()
 
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_what_was_read_before_a_source_fails_is_learned_from(learned):
-    vocabulary = WordsToLearn(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
+    vocabulary = (
+        VocabularyLearner(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
+    )
     source = Scripted(Poll(corpus(40)), SourceError("gone"), Poll(corpus(40)))
     found = Ingestion(source, vocabulary, given_engine).run()
     assert str(found.failure) == "gone"
@@ -237,7 +241,7 @@ def test_settings_out_of_range_are_refused():
     with pytest.raises(InvalidSettingError, match="max_documents=0"):
         Ingestion(Scripted(), Vocabulary.given(WORDS), given_engine, max_documents=0)
     with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
-        WordsToLearn(documents=0)
+        VocabularyLearner(documents=0)
 
 
 class Noting:
@@ -276,7 +280,7 @@ def test_blanks_stand_where_records_without_a_text_stood():
 def test_words_are_learned_from_places_and_the_rows_stay_in_order():
     texts = ["apple bread cheese"] * 6
     polls = [Poll(texts[:3], gaps=[0, 3]), Poll(texts[3:], gaps=[1])]
-    to_learn = WordsToLearn(documents=4, max_document_frequency=1.0)
+    to_learn = VocabularyLearner(documents=4, max_document_frequency=1.0)
     found = Ingestion(Scripted(*polls), to_learn, Noting, blanks=True).run()
     assert found.vocabulary_documents == 4
     assert found.engine.lengths == [0, 3, 3, 3, 0, 3, 0, 3, 3]

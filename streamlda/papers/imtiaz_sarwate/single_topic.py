@@ -69,8 +69,8 @@ from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import (
     TRIPLE_TERMS,
-    FirstPart,
-    PairPart,
+    FirstStatistic,
+    PairStatistic,
     View,
     pack_triples,
     unpack_pairs,
@@ -342,8 +342,8 @@ def triple_ratio(whitening: Array) -> float:
     return min(math.sqrt(2 * (1 + rho)) * (1 + 1e-9), 2.0)
 
 
-def _pair_parts(n_features: int) -> tuple[FirstPart, PairPart]:
+def _pair_parts(n_features: int) -> tuple[FirstStatistic, PairStatistic]:
     return (
-        FirstPart(n_features, 1.0, FIRST_PART),
-        PairPart(n_features, None, 1.0, PAIR_PART),
+        FirstStatistic(n_features, 1.0, FIRST_PART),
+        PairStatistic(n_features, None, 1.0, PAIR_PART),
     )

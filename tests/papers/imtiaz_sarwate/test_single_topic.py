@@ -22,7 +22,7 @@ from streamlda.papers.imtiaz_sarwate.single_topic import (
 )
 from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
-from streamlda.spectral.whitening import random_map
+from streamlda.spectral.whitening import random_projection
 from tests.corpora import batch_of
 from tests.sites.neighbours import Recorder, distinguishability, shift
 
@@ -30,7 +30,7 @@ D, K = 12, 3
 SIZES = (3000, 4000, 5000)
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 DOCUMENT = st.lists(st.integers(0, D - 1), max_size=6)
-MAP = random_map(D, 4, 3)
+MAP = random_projection(D, 4, 3)
 
 
 def planted(sizes=SIZES, seed=0):

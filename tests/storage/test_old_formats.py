@@ -1,0 +1,184 @@
+"""Files that version 0.1.0 wrote are read, and what they began goes on as it would have then.
+
+``tests/data/formats-0.1.tar.gz`` was written by commit 5d939e5: states in every phase of an engine
+(stopped after so many of 3000 planted documents), models, checkpoints of daemons, private states
+with their ledgers, a projection and a round of two sites. ``expected.npz`` and ``expected.json``
+hold what that commit made of them.
+"""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.settings import EngineSettings
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.noise import SecureNoise
+from streamlda.private.releaser import PrivateLearner, ReleaseManager, ledger_terms
+from streamlda.private.settings import PrivateSettings
+from streamlda.service.work import PublicWork
+from streamlda.simulate import PlantedLDA
+from streamlda.sites.aggregate import aggregate
+from streamlda.sites.roster import Roster
+from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.projection import load_projection
+from streamlda.storage.state import load_state
+from streamlda.stream.batch import Batch
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"
+#: As far as the arithmetic of two processors may differ.
+CLOSE = {"rtol": 1e-7, "atol": 1e-10}
+STATES = [
+    *("warmup", "sums", "refining-sums", "refining-annealing", "refining", "follows", "online"),
+    *("simultaneous-forgets", "shared-map"),
+]
+PRIVATE = {
+    "window": {},
+    "users": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2},
+    "prefix": {"mode": "prefix", "snapshots": 3},
+    "noisy-power": {"solver": "noisy-power"},
+    "refine": {"refinement_rounds": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("formats")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def expected(old: Path) -> dict[str, np.ndarray]:
+    return dict(np.load(old / "expected.npz"))
+
+
+@pytest.fixture(scope="module")
+def facts(old: Path) -> dict:
+    return json.loads((old / "expected.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def documents() -> DocumentBatch:
+    return PlantedLDA(3, 40, seed=7, mean_length=20).documents(3000)
+
+
+def check_topics(model, expected, name):
+    for part in ("components", "alpha", "background"):
+        np.testing.assert_allclose(getattr(model, part), expected[f"{name}.{part}"], **CLOSE)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_engines_go_on(old, expected, facts, documents, name):
+    engine = load_state(old / f"state-{name}")
+    at = engine.documents_seen + engine.documents_skipped
+    if name != "shared-map":
+        assert at == facts[f"state-{name}"]["at"]
+        check_topics(engine.snapshot(), expected, f"state-{name}.then")
+    engine.add(documents.rows(at, 3000))
+    check_topics(engine.snapshot(), expected, f"state-{name}.end")
+
+
+@pytest.mark.parametrize("name", ["refined", "spectral", "hashed", "online", "ngrams"])
+def test_models_are_read(old, expected, facts, name):
+    model = load(old / f"model-{name}")
+    check_topics(model, expected, f"model-{name}")
+    lines = (old / "documents.jsonl").read_text().splitlines()[:3]
+    theta = model.transform([json.loads(line)["text"] for line in lines])
+    found = [json.loads(line)["topics"] for line in facts[f"infer-{name}"].splitlines()]
+    np.testing.assert_allclose(theta, found, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(PRIVATE))
+def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, tmp_path):
+    for path in (old / "private").glob(f"{name}.*"):
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, tmp_path / path.name)
+    sizes = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 900, "oversampling": 4}
+    settings = PrivateSettings(n_components=3, n_features=40, **sizes, **PRIVATE[name])
+    model = load(tmp_path / f"{name}.model")
+    assert model.privacy["statement"] == "private"
+    with Ledger.open(tmp_path / f"{name}.ledger", ledger_terms(settings)) as ledger:
+        assert ledger.epsilon_spent == pytest.approx(facts[f"private-{name}"]["epsilon_spent"])
+        manager = ReleaseManager(SecureNoise(), ledger, name)
+        learner = PrivateLearner(settings, manager, vocabulary="public")
+        learner = load_state(tmp_path / f"{name}.state", learner)
+        assert learner.engine.places == 1250
+        np.testing.assert_array_equal(learner.snapshot().components, model.components)
+        users = [f"u{i}" for i in range(3000)]
+        for at in range(1250, 2800, 50):
+            own = users[at : at + 50] if name == "users" else None
+            learner.add(documents.rows(at, at + 50), own)
+        newest = learner.snapshot()
+    if learner.missed:
+        assert name == "users"  # Half the budget a snapshot: topics may not stand above the noise.
+    else:
+        assert not np.array_equal(newest.components, model.components)
+        assert newest.privacy["statement"] == "private"
+
+
+@pytest.mark.parametrize(("name", "words"), [("learned", "learned"), ("hashed", "hashed")])
+def test_checkpoints_of_a_daemon_go_on(old, name, words):
+    with Checkpoints.open(old / f"checkpoints-{name}") as store:
+        saved = store.newest()
+    assert saved.vocabulary.kind == words
+    d = saved.vocabulary.n_features
+    settings = EngineSettings(
+        n_components=3, n_features=d, oversampling=4, warmup_documents=300, alpha_0=1.0
+    )
+    work = PublicWork(settings, saved.vocabulary, every=500, most=None, about={})
+    work.restore(saved)
+    assert work.places == 1200
+    lines = (old / "documents.jsonl").read_text().splitlines()[:100]
+    rows = [json.loads(line)["text"] for line in lines]
+    work.learn(Batch(rows, None, {}, 0, 0, 1000))
+    model = work.release().model
+    assert model.documents_seen + model.diagnostics["documents_skipped"] == 1300
+
+
+def test_a_projection_and_the_daemons_that_share_it(old, expected):
+    shared = load_projection(old / "shared.map")
+    assert shared.whitening.shape[1] == 7
+    merged = merge_checkpoints([old / "checkpoints-half0", old / "checkpoints-half1"])
+    model = merged.engine.snapshot(merged.vocabulary)
+    check_topics(model, expected, "merged")
+    check_topics(load_state(old / "merged.state").snapshot(), expected, "merged")
+
+
+def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
+    for path in old.glob("daemon.ledger*"):
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, tmp_path / path.name)
+    shutil.copytree(old / "checkpoints-private", tmp_path / "checkpoints")
+    settings = PrivateSettings(
+        n_components=3, n_features=32, epsilon=4.0, delta=1e-5, documents_per_snapshot=500
+    )
+    with (
+        Ledger.open(tmp_path / "daemon.ledger", ledger_terms(settings)) as ledger,
+        Checkpoints.open(tmp_path / "checkpoints") as store,
+    ):
+        saved = store.newest(ledger, catch_up=True)
+        assert saved.releases_behind == 0
+        manager = ReleaseManager(SecureNoise(), ledger, "docs")
+        learner = PrivateLearner(settings, manager, vocabulary="public", first_place=0)
+        saved.restore(learner)
+        assert learner.engine.places == 1200
+
+
+def test_sites_answer_a_round(old):
+    folder = old / "sites"
+    roster = Roster.load(folder / "roster")
+    shares = [Share.load(folder / f"{name}.share") for name in ("north", "south")]
+    found = aggregate(roster, Round.first(roster), shares)
+    assert found.model is None
+    assert found.next_round is not None
+    assert found.next_round.digest == Round.load(folder / "round2").digest
