@@ -1,0 +1,109 @@
+"""Checks of values. Every message says the rule, then name=value, then what to do.
+
+Values are passed by keyword, under the name that the user knows them by::
+
+    at_least(1, n_components=K)
+    require(low <= high, "limits must be in order", low=low, high=high, remedy="swap them")
+
+All return None or raise `InvalidSettingError`; ``error=`` chooses another class. Where the type
+checker must see the end of a branch, ``raise failure(...)`` builds the same message.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection
+from typing import Any
+
+from streamlda.errors import InvalidSettingError, StreamLDAError
+
+Error = type[StreamLDAError]
+
+
+def failure(
+    rule: str, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> StreamLDAError:
+    """Return the error whose message is ``rule, got name=value ...; remedy``."""
+    got = " ".join(f"{name}={_shown(value)}" for name, value in values.items())
+    return error(rule + (f", got {got}" if got else "") + (f"; {remedy}" if remedy else ""))
+
+
+def require(
+    holds: object, rule: str, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Raise `failure` unless the rule holds."""
+    if not holds:
+        raise failure(rule, remedy=remedy, error=error, **values)
+
+
+def at_least(
+    least: int, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Values must be whole numbers >= `least`."""
+    for name, value in values.items():
+        holds = _is_whole(value) and operator.index(value) >= least
+        require(
+            holds, f"{name} must be a whole number >= {least}", remedy=remedy, error=error,
+            **{name: value},
+        )  # fmt: skip
+
+
+def above(
+    low: float, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Values must be finite numbers > `low`."""
+    for name, value in values.items():
+        holds = _is_finite(value) and value > low
+        require(
+            holds, f"{name} must be > {low:g} and finite", remedy=remedy, error=error,
+            **{name: value},
+        )  # fmt: skip
+
+
+def between(
+    low: float,
+    high: float,
+    *,
+    ends: bool = True,
+    remedy: str = "",
+    error: Error = InvalidSettingError,
+    **values: Any,
+) -> None:
+    """Values must be numbers from `low` to `high`, the ends included or not."""
+    for name, value in values.items():
+        holds = _is_finite(value) and (low <= value <= high if ends else low < value < high)
+        rule = f"{name} must lie in {low:g}..{high:g}" + ("" if ends else ", ends excluded")
+        require(holds, rule, remedy=remedy, error=error, **{name: value})
+
+
+def one_of(
+    choices: Collection[Any],
+    *,
+    remedy: str = "",
+    error: Error = InvalidSettingError,
+    **values: Any,
+) -> None:
+    """Values must be among the choices."""
+    for name, value in values.items():
+        rule = f"{name} must be one of {', '.join(map(str, choices))}"
+        require(value in choices, rule, remedy=remedy, error=error, **{name: value})
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool | str) and math.isfinite(value)
+    except (TypeError, OverflowError):
+        return False
