@@ -56,7 +56,7 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
 
     def not_private() -> Learned:
-        engine = Engine(EngineSettings(**common))
+        engine = Engine(EngineSettings(**common, warmup_documents=20_000, refine=False))
         for batch in batches:
             engine.add(batch)
         model = engine.snapshot()

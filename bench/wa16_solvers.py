@@ -96,7 +96,7 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
 
 
 def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
-    from streamlda.engine.power import new_engine
+    from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
     from streamlda.private.settings import ITERATIONS, PrivateSettings
 
@@ -113,7 +113,7 @@ def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learne
             "documents_per_round": n * 9 // 10 // rounds,
             "warmup_documents": warmup,
         }
-    engine = new_engine(
+    engine = Engine(
         EngineSettings(
             n_components=K,
             n_features=parameters["n_features"],

@@ -1,8 +1,8 @@
-"""One generation of an online solver: a map, the sums behind it, and a power method that asks.
+"""One generation of an online solver: a projection, sums, and a power method on the stream.
 
 `streamlda.engine.power` says what generations are for. Here is one of them: it associates documents
 with the probes of its power method round by round, keeps M1 and the pairs G over all of them, and
-is read as topics at any time.
+gives topics at any time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Arrays, named
 from streamlda.engine.settings import EngineSettings
 from streamlda.spectral.coordinates import (
-    are_eigenvectors,
-    begun,
+    change_basis,
     inverse_root,
+    is_orthogonal_eigenbasis,
     pairs_within,
-    turned,
+    warm_start,
 )
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.online import DocumentAssociation, OnlinePower
@@ -37,17 +37,17 @@ FIRST_ROUNDS = 1000
 #: Documents of a round of refining over all before it, where the settings leave it open.
 REFINING_GROWTH = 3
 
-#: In a generation that ends, the trial of earlier topics takes at most one part in so many of it.
+#: In a generation that ends, the trial of earlier topics takes at most a quarter of it.
 TRIAL_PARTS = 4
 
-#: And a search one part in so many of what is left. One component at a time needs long rounds, all
+#: And a search one of these parts of what is left. One component at a time needs long rounds, all
 #: at once many short ones: of 40 streams whose topics changed (K = 4, generations of 10,000
 #: documents), 2 and 0 had a topic wrong for a while with 4 and 2 parts for ``online-power``.
 SEARCH_PARTS = {"online-power": 2, "simultaneous": 8}
 
 
 class _Association(DocumentAssociation):
-    """Remembers what a round ended with: `OnlinePower` begins the next one at once."""
+    """Keeps what a round ended with: `OnlinePower` begins the next one at once."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -57,57 +57,74 @@ class _Association(DocumentAssociation):
     def spread(self) -> Array:
         spread = super().spread()
         images, self.values = self.answer()
-        self.sound = images is not None and are_eigenvectors(self._probes, images)
+        self.sound = images is not None and is_orthogonal_eigenbasis(self._probes, images)
         # One standard error of T(u, u, u), in each of the directions that u may turn to.
         self.noise = spread * np.sqrt(self.dimension / self.documents)
         return spread
 
 
 class GenerationSnapshot(NamedTuple):
-    """What a generation knows.
+    """What a generation knows: its sums, the components, and how far they are to be relied on.
 
-    Attributes
-    ----------
-    found : Components
-    noise : ndarray of shape (i,)
-        Sampling noise of each eigenvector, times its eigenvalue.
-    documents : int
-        Documents of the round that the components come from; 0 until all have been found.
-    sound : bool
-        Whether the last round found all of them where they were, see `are_eigenvectors`.
-    messages : tuple of str
-        What the power method warned of, unless a round of refining is behind the components.
+    `noise` is the sampling noise of each eigenvector, times its eigenvalue; `documents` are those
+    of the round that the components come from, 0 until all have been found; `sound` is whether the
+    last round found all of them where they were (`is_orthogonal_eigenbasis`); `messages` are the
+    warnings of the power method, unless the components come from a round of refining.
     """
 
+    moments: Moments
     found: Components
     noise: Array
     documents: int
     sound: bool
     messages: tuple[str, ...]
 
+    def topics(self, settings: EngineSettings) -> SpectralTopics:
+        """Return the topics that components stand for, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2)."""
+        moments, alpha_0 = self.moments, settings.assumed_alpha_0
+        root = inverse_root(pairs_within(moments, alpha_0))
+        return topics_along(
+            moments.first_moment(),
+            moments.pair_moment(),
+            moments.whitening,
+            self.found.eigenvalues,
+            root @ root @ self.found.eigenvectors,
+            self.noise,
+            alpha_0,
+            moments.documents,
+        )
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return all but the sums: arrays, and plain JSON values."""
+        found = self.found
+        arrays: Arrays = {
+            "kept.eigenvalues": found.eigenvalues.copy(),
+            "kept.eigenvectors": found.eigenvectors.copy(),
+            "kept.finished": found.finished.astype(np.uint8),
+            "kept.noise": self.noise.copy(),
+        }
+        numbers = {"documents": self.documents, "sound": self.sound}
+        return arrays, {**numbers, "messages": list(self.messages)}
+
+    @classmethod
+    def from_state(
+        cls, moments: Moments, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]
+    ) -> Self:
+        """Return the snapshot that `state` was called on."""
+        kept = {name: array.copy() for name, array in named(arrays, "kept.").items()}
+        finished = kept["finished"].astype(np.bool_)
+        found = Components(kept["eigenvalues"], kept["eigenvectors"], finished)
+        documents, sound = int(values["documents"]), bool(values["sound"])
+        return cls(moments, found, kept["noise"], documents, sound, tuple(values["messages"]))
+
 
 class Generation:
-    """Documents behind one map; owned by `streamlda.engine.power.PowerEngine`.
+    """Documents of one projection, and the power method that they answer.
 
-    Parameters
-    ----------
-    settings : EngineSettings
-    moments : Moments
-        Sums over the warm-up documents through V, without the triple moment. Owned from now on.
-    before : SpectralTopics, optional
-        Topics of the generation before: here the search begins, or is spared.
-    ending : bool
-        The stream ends in the warm-up, which is divided into the rounds it needs.
+    It begins with the sums of the warm-up documents through V, without the triple moment, which it
+    owns from then on. From topics of the generation before the search begins, or is spared. Where
+    the stream ends in the warm-up (`ending`), this is divided into the rounds it needs.
 
-    Attributes
-    ----------
-    moments : Moments
-    power : OnlinePower
-    ended : bool
-        Whether it has all documents that it may have.
-
-    Notes
-    -----
     Memory O(d (K + L)); time O(nnz (K + L)) a document, O(d K (K + L)) a round.
     """
 
@@ -121,17 +138,18 @@ class Generation:
     ) -> None:
         self.settings, self.moments = settings, moments
         self.length = generation_length(settings)
+        #: Whether it has all documents that it may have.
         self.ended = False
         # Documents that are in the sums already while no round has taken them.
-        self._ahead = self._behind_map = moments.documents
+        self._ahead = moments.documents
+        # Documents of the last whitening, and of the last round that ended.
+        self._whitened_documents, self._round_documents = moments.documents, 0
         self._messages: list[str] = []
-        # Documents of the last round that ended.
-        self._behind_components = 0
         self._sound = False
         method = self._new_method()
         self._on_trial = before is not None and len(before.topics) == self.dimension
         if before is not None and self._on_trial:
-            method = self._restore(begun(method.state(), before, moments.whitening))
+            method = self._restore(warm_start(method.state(), before, moments.whitening))
         self._noise = np.full(self.dimension, np.inf)
         n = self._first_round(kept=moments.documents, ending=ending)
         self.power = OnlinePower(method, self._association(), n)
@@ -160,14 +178,14 @@ class Generation:
         return rounds * self.power.documents_per_round - self.power.association.documents
 
     def _new_method(self) -> DeflatedPower | SimultaneousPower:
-        asked, k = self.settings, self.dimension
+        settings, k = self.settings, self.dimension
         if self.simultaneous:
-            return SimultaneousPower(k, k, n_iterations=asked.n_iterations, seed=asked.seed)
+            return SimultaneousPower(k, k, n_iterations=settings.n_iterations, seed=settings.seed)
         return DeflatedPower(
             *(k, k),
-            n_restarts=asked.n_restarts,
-            n_iterations=asked.n_iterations,
-            seed=asked.seed,
+            n_restarts=settings.n_restarts,
+            n_iterations=settings.n_iterations,
+            seed=settings.seed,
         )
 
     def _first_round(self, *, kept: int, ending: bool) -> int:
@@ -199,30 +217,26 @@ class Generation:
         moments = self.moments
         V = moments.whitening
         pairs = V.T @ moments.pair_moment()
-        return _Association(V, _alpha_0(self.settings), moments.first_moment(), pairs)
+        return _Association(V, self.settings.assumed_alpha_0, moments.first_moment(), pairs)
 
     def end_of_round(self, batch: DocumentBatch, start: int) -> int:
         """Return the document after the last one that the running round takes of the batch."""
-        usable = np.flatnonzero(batch.usable[start:])
-        remaining = self.power.remaining
-        return start + int(usable[remaining - 1]) + 1 if remaining <= len(usable) else len(batch)
+        return batch.end_of(self.power.remaining, start)
 
     def add(self, part: DocumentBatch) -> int:
         """Learn from documents, at most the rest of a round; return the rounds that ended."""
         self.moments.add(part)
         return self._take(part)
 
-    def take_kept(self, kept: list[DocumentBatch]) -> int:
-        """Let rounds take the documents that the moments began with; return how many ended."""
-        ended = 0
-        for part in kept:
-            start = 0
-            while start < len(part):
-                stop = self.end_of_round(part, start)
-                rows = part.rows(start, stop)
-                self._ahead -= int(rows.usable.sum())
-                ended += self._take(rows)
-                start = stop
+    def take_warmup(self, batch: DocumentBatch) -> int:
+        """Let rounds take the documents that the sums began with; return how many ended."""
+        ended = start = 0
+        while start < batch.n_documents:
+            stop = self.end_of_round(batch, start)
+            rows = batch.rows(start, stop)
+            self._ahead -= int(rows.usable.sum())
+            ended += self._take(rows)
+            start = stop
         return ended
 
     def _take(self, part: DocumentBatch) -> int:
@@ -238,7 +252,7 @@ class Generation:
         power = self.power
         refining, association = power.finished, self._corrected()
         probes, before = power.method.probes, self.components_finished
-        self._behind_components = power.documents_per_round
+        self._round_documents = power.documents_per_round
         power.association = association
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -250,18 +264,18 @@ class Generation:
         if refining or self.simultaneous:
             self._noise = self._noise_of(association)
         elif int(found.finished.sum()) > before:
-            # The probe that became the component is where its eigenvalue was asked.
+            # The probe that became the component is where its eigenvalue was measured.
             best = int(np.argmax(np.abs(probes.T @ found.eigenvectors[:, before])))
             self._noise[before] = self._noise_of(association)[best]
         self._sound = association.sound
         if self._on_trial:
             self._judge()
-        if self.moments.documents >= 2 * self._behind_map:
-            self._whiten_anew()
+        if self.moments.documents >= 2 * self._whitened_documents:
+            self._rewhiten()
         self._plan()
 
     def _judge(self) -> None:
-        """Search anew unless the earlier topics are still there."""
+        """Search again unless the earlier topics are still there."""
         self._on_trial = False
         if not self._sound:
             self._noise[:] = np.inf
@@ -285,7 +299,7 @@ class Generation:
     def _may_refine(self) -> bool:
         """Whether longer rounds make sense now."""
         if self.simultaneous and self.length is not None and not self._sound:
-            # Not there yet: the short rounds go on, but not for ever.
+            # Not there yet: the short rounds go on, for a third of the generation.
             return self.power.finished and 3 * self.moments.documents >= self.length
         return self.power.finished
 
@@ -303,23 +317,23 @@ class Generation:
         order = np.argsort(-association.values, kind="stable")
         return association.noise[order] if self.simultaneous else association.noise
 
-    def _whiten_anew(self) -> None:
+    def _rewhiten(self) -> None:
         """Replace V by V N^(-1/2), and all that is in its coordinates."""
         moments = self.moments
-        self._behind_map = moments.documents
-        turn = inverse_root(pairs_within(moments, _alpha_0(self.settings)))
-        moments.whitening = np.ascontiguousarray(moments.whitening @ turn)
-        moments.pair_cross = np.ascontiguousarray(moments.pair_cross @ turn)
+        self._whitened_documents = moments.documents
+        basis = inverse_root(pairs_within(moments, self.settings.assumed_alpha_0))
+        moments.whitening = np.ascontiguousarray(moments.whitening @ basis)
+        moments.pair_cross = np.ascontiguousarray(moments.pair_cross @ basis)
         state = self.power.state()
-        state |= {f"method.{k}": v for k, v in turned(named(state, "method."), turn).items()}
+        state |= with_prefix(change_basis(named(state, "method."), basis), "method.")
         self.power = OnlinePower.from_state(state, self._restore, self._association())
 
     def _restore(self, state: Mapping[str, NDArray[Any]]) -> DeflatedPower | SimultaneousPower:
         return (SimultaneousPower if self.simultaneous else DeflatedPower).from_state(state)
 
-    def read(self) -> GenerationSnapshot:
+    def snapshot(self) -> GenerationSnapshot:
         """Return the components, by the running round when it is longer than the one before."""
-        power, n = self.power, self._behind_components
+        power, n = self.power, self._round_documents
         if self._on_trial or not power.finished:
             n = 0
         elif power.association.documents >= n:
@@ -328,19 +342,21 @@ class Generation:
             association.spread()
             method.advance(images, values)
             noise, n = self._noise_of(association), association.documents
-            return GenerationSnapshot(method.components(), noise, n, association.sound, ())
+            sound = association.sound
+            return GenerationSnapshot(self.moments, method.components(), noise, n, sound, ())
         found = power.components()
         noise = np.where(found.finished, self._noise[: found.finished.size], np.inf)
-        return GenerationSnapshot(found, noise, n, self._sound, tuple(self._messages))
+        messages = tuple(self._messages)
+        return GenerationSnapshot(self.moments, found, noise, n, self._sound, messages)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return all but the moments that is needed to go on: arrays, and plain JSON values."""
-        arrays: Arrays = {f"power.{name}": array for name, array in self.power.state().items()}
+        arrays = with_prefix(self.power.state(), "power.")
         arrays["refining.noise"] = self._noise.copy()
         return arrays, {
             "messages": list(self._messages),
-            "behind_components": self._behind_components,
-            "behind_map": self._behind_map,
+            "behind_components": self._round_documents,
+            "behind_map": self._whitened_documents,
             "on_trial": self._on_trial,
             "sound": self._sound,
         }
@@ -355,10 +371,11 @@ class Generation:
     ) -> Self:
         """Go on from what `state` returned, bit for bit."""
         generation = cls(settings, moments)
+        # A warm-up is taken at once.
         generation._ahead = 0
         generation._messages = list(values["messages"])
-        generation._behind_components = int(values["behind_components"])
-        generation._behind_map = int(values["behind_map"])
+        generation._round_documents = int(values["behind_components"])
+        generation._whitened_documents = int(values["behind_map"])
         generation._on_trial = bool(values["on_trial"])
         generation._sound = bool(values["sound"])
         generation._noise = arrays["refining.noise"].copy()
@@ -378,25 +395,3 @@ def rounds_needed(settings: EngineSettings, n_components: int) -> int:
     """Return the rounds that find all components."""
     R = settings.n_iterations
     return R if settings.solver == "simultaneous" else n_components * (R + 1)
-
-
-def topics_of(
-    moments: Moments, read: GenerationSnapshot, settings: EngineSettings
-) -> SpectralTopics:
-    """Return the topics that components stand for, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2)."""
-    root = inverse_root(pairs_within(moments, _alpha_0(settings)))
-    return topics_along(
-        moments.first_moment(),
-        moments.pair_moment(),
-        moments.whitening,
-        read.found.eigenvalues,
-        root @ root @ read.found.eigenvectors,
-        read.noise,
-        _alpha_0(settings),
-        moments.documents,
-    )
-
-
-def _alpha_0(settings: EngineSettings) -> float:
-    # Needed while documents are read: an unknown one is taken as 1.
-    return 1.0 if settings.alpha_0 is None else settings.alpha_0

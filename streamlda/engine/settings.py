@@ -49,7 +49,7 @@ class EngineSettings:
     seed : int, default 0
         Of the random map and the restarts; 0 <= seed < 2^64.
     solver : str, default "whitened-tensor"
-        How topics come from documents: one of `SOLVERS`; see `new_engine`.
+        How topics come from documents: one of `SOLVERS`.
     documents_per_round : int or None, default None
         n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
         lets rounds of refining grow with the stream, so that topics sharpen for ever.
@@ -130,8 +130,13 @@ class EngineSettings:
 
     @property
     def refines(self) -> bool:
-        """Whether `new_engine` makes an engine that refines."""
+        """Whether an engine refines, unless its documents follow the model."""
         return self.solver == WHITENED_TENSOR if self.refine is None else self.refine
+
+    @property
+    def assumed_alpha_0(self) -> float:
+        """alpha_0 where it must be known while documents are read: an unknown one is taken as 1."""
+        return 1.0 if self.alpha_0 is None else self.alpha_0
 
     @property
     def n_columns(self) -> int:

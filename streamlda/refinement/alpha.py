@@ -25,20 +25,8 @@ def fit_alpha(
     digamma functions written as sums [2]_. The likelihood, that of the Dirichlet-multinomial,
     rises with every step. Time O(K * longest document * steps).
 
-    Parameters
-    ----------
-    at_least : ndarray of shape (K, L)
-        Documents with more than j tokens of topic k.
-    longer : ndarray of shape (L,)
-        Documents with more than j tokens.
-    alpha : ndarray of shape (K,)
-        Above 0; not changed.
-    steps : int
-
-    Returns
-    -------
-    ndarray of shape (K,)
-        At least 1e-5 each; `alpha` itself, copied, if there is no token.
+    `at_least`, shape (K, L), are the documents with more than j tokens of topic k, `longer`, shape
+    (L,), those with more than j tokens. The result is at least 1e-5; without a token it is `alpha`.
 
     References
     ----------

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamlda.engine.refining import RefiningEngine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
@@ -181,7 +181,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     engine = found.engine
     if found.refined is not None:
         # As after a fit in one process, further rows go on from here.
-        engine = RefiningEngine.of_model(engine.settings, model)
+        engine = Engine.of_model(engine.settings, model)
     _set(estimator, model, _engine=engine)
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.engine.engine import Engine, projection_digest
-from streamlda.engine.power import new_engine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.model.topic_model import TopicModel
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
@@ -114,10 +114,7 @@ class PublicWork:
     def _begin(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._settings = replace(self._settings, n_features=vocabulary.n_features)
-        if self._shared_map is None:
-            self._engine = new_engine(self._settings)
-        else:
-            self._engine = Engine(self._settings, shared_projection=self._shared_map)
+        self._engine = Engine(self._settings, shared_projection=self._shared_map)
 
     @property
     def rounds(self) -> int:

@@ -25,7 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 LEAST_PAIR = 0.1
 
 
-def are_eigenvectors(vectors: Array, images: Array) -> bool:
+def is_orthogonal_eigenbasis(vectors: Array, images: Array) -> bool:
     """Return whether T(I, v, v) is along v for each v, and they are orthogonal, to 0.5 radians.
 
     In as many dimensions, only the components themselves are both: a mean of two of them is an
@@ -48,7 +48,7 @@ def inverse_root(pairs: Array) -> Array:
     return root
 
 
-def turned(method: Arrays, turn: Array) -> Arrays:
+def change_basis(method: Arrays, turn: Array) -> Arrays:
     """Return the state of a power method in the coordinates of the map V `turn`."""
     probes = turn @ method["probes"]
     if "vectors" not in method:
@@ -63,7 +63,7 @@ def turned(method: Arrays, turn: Array) -> Arrays:
     }
 
 
-def begun(method: Arrays, before: SpectralTopics, V: Array) -> Arrays:
+def warm_start(method: Arrays, before: SpectralTopics, V: Array) -> Arrays:
     """Return the state of a power method that has found these topics, a_i ~ V' mu_i."""
     images = V.T @ before.topics.T
     settings, values = method["settings"].copy(), before.eigenvalues.copy()

@@ -20,13 +20,15 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import Any, Self
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.kernels import association
@@ -282,7 +284,7 @@ class Moments:
         pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
         return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> Arrays:
         """Return everything but the map as named arrays; see `from_state`.
 
         They are the sums themselves, not copies: store them before the next `add`.
@@ -292,7 +294,7 @@ class Moments:
         return {"tally": tally, **self._sums()}
 
     @classmethod
-    def from_state(cls, whitening: Array, state: dict[str, NDArray[np.generic]]) -> Self:
+    def from_state(cls, whitening: Array, state: Mapping[str, NDArray[Any]]) -> Self:
         """Go on from what `state` returned, bit for bit.
 
         Raises

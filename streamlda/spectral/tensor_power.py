@@ -245,12 +245,12 @@ def tensor_power(
         vector = _iterate(residual, found[:, [best]], n_iterations, values, vectors)
         values[i] = _values(residual, vector, values, vectors)[0]
         vectors[:, i] = vector[:, 0]
-    values = _polish(residual, values, vectors, n_polish)
+    values = _refine_eigenpairs(residual, values, vectors, n_polish)
     order = np.argsort(-values, kind="stable")
     return Eigenpairs(scale * values[order], vectors[:, order])
 
 
-def polish(tensor: Array, vectors: Array, n_sweeps: int = 10) -> Eigenpairs:
+def refine_eigenpairs(tensor: Array, vectors: Array, n_sweeps: int = 10) -> Eigenpairs:
     """Improve approximate eigenvectors by power iteration of each against all others.
 
     Time O(k d^3) a sweep.
@@ -271,10 +271,10 @@ def polish(tensor: Array, vectors: Array, n_sweeps: int = 10) -> Eigenpairs:
     """
     vectors = _unit(vectors)
     values = _values(tensor, vectors, np.zeros(0), vectors[:, :0])
-    return Eigenpairs(_polish(tensor, values, vectors, n_sweeps), vectors)
+    return Eigenpairs(_refine_eigenpairs(tensor, values, vectors, n_sweeps), vectors)
 
 
-def _polish(tensor: Array, values: Array, vectors: Array, n_sweeps: int) -> Array:
+def _refine_eigenpairs(tensor: Array, values: Array, vectors: Array, n_sweeps: int) -> Array:
     """Sweep over the columns of `vectors` in place; return their eigenvalues."""
     for _ in range(n_sweeps):
         for i in range(len(values)):

@@ -26,7 +26,7 @@ from scipy.optimize import brentq, linear_sum_assignment
 
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, polish, tensor_power
+from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
 from streamlda.spectral.whitening import centred_pairs
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ class SpectralTopics:
     ----------
     topics : ndarray of shape (K, d)
         Estimates of mu_i, rows summing to 1; sampling noise leaves some entries slightly negative
-        (`proper` clips them). A topic beyond the rank of the data repeats M1.
+        (`normalized` clips them). A topic beyond the rank of the data repeats M1.
     alpha : ndarray of shape (K,)
         Dirichlet parameters, scaled to sum to `alpha_0`.
     alpha_0 : float
@@ -155,11 +155,11 @@ class SpectralTopics:
         """Which topics stand above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
-    def proper(self) -> Array:
+    def normalized(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
         clipped = np.maximum(self.topics, 0.0)
-        proper: Array = clipped / clipped.sum(axis=1, keepdims=True)
-        return proper
+        normalized: Array = clipped / clipped.sum(axis=1, keepdims=True)
+        return normalized
 
 
 def recover_topics(
@@ -296,7 +296,7 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
     A topic of `main` is averaged with its match in `other`, weighted by documents, when both give
     nearly the same distribution; a topic without such a match stays as it is.
     """
-    affinity = np.sqrt(main.proper()) @ np.sqrt(other.proper()).T
+    affinity = np.sqrt(main.normalized()) @ np.sqrt(other.normalized()).T
     mine, theirs = linear_sum_assignment(-affinity)
     same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
     mine, theirs = mine[same], theirs[same]
@@ -383,7 +383,7 @@ class _Whitened:
             return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
         if near is not None and len(near) == self.rank:
             # Seen through the map and whitened, a topic points along its eigenvector.
-            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=10)
+            return refine_eigenpairs(self.tensor, self._look_through.T @ near.T, n_sweeps=10)
         return tensor_power(self.tensor, self.rank, rng=rng)
 
 

@@ -45,9 +45,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Arrays, Engine
+from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
 from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.file import OnStep, sync_folder
@@ -255,8 +256,7 @@ class Checkpoints:
         to_json(body)
         kept: Arrays = {}
         if rows is not None and rows.n_documents:
-            names = ("counts", "word_ids", "row_pointers")
-            kept = {name: getattr(rows, name).copy() for name in names}
+            kept = {name: array.copy() for name, array in rows.arrays.items()}
         # Memory that was written to before is filled several times as fast as new memory.
         spare, self._spare = self._spare, {}
         copied = {name: _copied(array, spare.get(name)) for name, array in arrays.items()}

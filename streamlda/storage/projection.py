@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
-from streamlda.engine.engine import Engine, projection_digest
+from streamlda.engine.engine import Engine
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary

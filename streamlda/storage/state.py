@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 from typing import Any, overload
 
+from streamlda.arrays import Arrays
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.engine.engine import Arrays, Engine
-from streamlda.engine.power import restored_engine
+from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
@@ -146,7 +146,7 @@ def load_state(
                 f"path={str(path)!r}; pass the learner that fits"
             )
         if learner is None:
-            return restored_engine(file.arrays, state)
+            return Engine.from_state(file.arrays, state)
         _check_fits(path, learner, state, run, releases_behind)
         engine = _private_engine(file, learner)
     except (InvalidSettingError, LedgerError):

@@ -9,7 +9,6 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.power import new_engine, restored_engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
@@ -30,14 +29,14 @@ def documents(planted):
 
 def engine(**changes) -> Engine:
     asked = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
-    return Engine(EngineSettings(**{**asked, **changes}))
+    return Engine(EngineSettings(**{**asked, "refine": False, **changes}))
 
 
 def test_rounds_follow_each_other_and_lower_the_error(planted, documents):
     learner, errors, finished = engine(), [], []
     for start in range(0, 12_000, 3000):
         learner.add(documents.rows(start, start + 3000))
-        errors.append(matched_l1_error(planted.components, learner.topics().proper()).mean)
+        errors.append(matched_l1_error(planted.components, learner.topics().normalized()).mean)
         finished.append(learner.rounds_finished)
     assert errors[-1] < 0.05
     assert errors[-1] < 0.7 * errors[0]
@@ -83,7 +82,7 @@ def test_memory_bounded_by_the_formula_whatever_the_stream(documents):
 
 
 def test_warmup_is_bounded_in_entries_too(documents, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.engine.WARMUP_MAX_ENTRIES", 5000)
+    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 5000)
     learner = engine(warmup_documents=10**9)
     one_by_one = engine(warmup_documents=10**9)
     learner.add(documents.rows(0, 1000))
@@ -186,7 +185,7 @@ def test_through_a_shared_map_all_documents_add_to_one_sum(planted, documents, s
     for name, wanted in plain.state().items():
         np.testing.assert_array_equal(arrays[f"current.{name}"], wanted)
     # As good as the same documents in rounds, which end with a map of 2000 of them.
-    assert matched_l1_error(planted.components, learner.topics().proper()).mean < 0.05
+    assert matched_l1_error(planted.components, learner.topics().normalized()).mean < 0.05
 
 
 def test_a_shared_map_needs_no_warm_up(documents, shared):
@@ -252,7 +251,7 @@ def test_a_better_map_can_be_made_in_the_warm_up(documents):
 def test_only_the_tensor_solver_shares_maps(documents, shared, solver):
     with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'.*other solver"):
         sharing(shared, solver=solver)
-    learner = new_engine(engine(solver=solver).settings)
+    learner = Engine(engine(solver=solver).settings)
     learner.add(documents.rows(0, 1000))
     with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'"):
         learner.better_projection()
@@ -268,7 +267,7 @@ def test_a_shared_map_that_does_not_fit_is_refused(documents, shared):
         sharing(shared, n_components=3)
     broken = shared.copy()
     broken[3, 2] = np.nan
-    with pytest.raises(InvalidSettingError, match="a map must be finite"):
+    with pytest.raises(InvalidSettingError, match="must be finite"):
         sharing(broken)
     arrays, values = sharing(shared).state()
     values["settings"]["oversampling"] = 9
@@ -285,16 +284,16 @@ def test_a_state_from_before_refinement_stays_one_of_sums(documents, shared, sha
     arrays, values = learner.state()
     old = {name: value for name, value in values["settings"].items() if name != "refine"}
     assert old["warmup_documents"] == 10_000
-    resumed = restored_engine(arrays, {**values, "settings": old})
+    resumed = Engine.from_state(arrays, {**values, "settings": old})
     assert type(resumed) is Engine
     assert resumed.settings == asked
     # A solver that never refined, or a state that says what it does, is left as it is.
     online = replace(asked, solver="simultaneous", refine=None)
     for settings in (online, replace(asked, refine=None)):
-        arrays, values = new_engine(settings).state()
+        arrays, values = Engine(settings).state()
         if settings is online:
             del values["settings"]["refine"]
-        assert restored_engine(arrays, values).settings == settings
+        assert Engine.from_state(arrays, values).settings == settings
 
 
 def test_states_of_other_engines_are_as_they_were(documents):

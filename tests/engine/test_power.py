@@ -10,12 +10,11 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.generation import Generation
-from streamlda.engine.power import PowerEngine, new_engine, restored_engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.coordinates import turned
+from streamlda.spectral.coordinates import change_basis
 from streamlda.spectral.power import DeflatedPower
 from streamlda.storage.state import load_state, save_state
 
@@ -39,7 +38,7 @@ def documents(planted):
 def engine(solver, **changes):
     asked = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
     rounds = {"documents_per_round": 100, "n_iterations": 4, "n_restarts": 6}
-    return new_engine(EngineSettings(**{**asked, **rounds, **changes, "solver": solver}))
+    return Engine(EngineSettings(**{**asked, **rounds, **changes, "solver": solver}))
 
 
 def fed(learner, documents, cuts):
@@ -61,14 +60,14 @@ def assert_same_state(one, other):
 @pytest.mark.parametrize(("k", "d", "bound"), [(5, 50, 0.006), (10, 1000, 0.03)])
 def test_planted_topics_are_found_and_supported(solver, k, d, bound):
     planted = PlantedLDA(k, d, seed=5, topic_concentration=0.1)
-    learner = new_engine(EngineSettings(n_components=k, n_features=d, solver=solver))
+    learner = Engine(EngineSettings(n_components=k, n_features=d, solver=solver))
     for _ in range(20):
         learner.add(planted.documents(10_000))
     model = learner.snapshot()
     assert matched_l1_error(planted.components, model.components).mean < bound
     assert model.diagnostics["topic_supported"] == [True] * k
     assert model.diagnostics["warnings"] == []
-    assert learner.components_finished == k
+    assert model.diagnostics["components_finished"] == k
     np.testing.assert_allclose(model.alpha, 1 / k, atol=0.05)
 
 
@@ -90,10 +89,10 @@ def test_whitening_by_all_documents_lowers_the_error(planted, monkeypatch, solve
         return matched_l1_error(planted.components, learner.snapshot().components).mean
 
     if whitening != "anew":
-        monkeypatch.setattr(Generation, "_whiten_anew", lambda self: None)
+        monkeypatch.setattr(Generation, "_rewhiten", lambda self: None)
     corrected = error()
     if whitening == "anew":
-        monkeypatch.setattr(Generation, "_whiten_anew", lambda self: None)
+        monkeypatch.setattr(Generation, "_rewhiten", lambda self: None)
     else:
         monkeypatch.setattr(whitening, lambda pairs: np.eye(len(pairs)))
     assert corrected < 0.5 * error()
@@ -105,14 +104,14 @@ def test_turned_state_is_that_of_the_turned_tensor():
     turn = np.diag([1.0, 1.2, 0.9]) + 0.05
     found = DeflatedPower(3, 3, n_restarts=2, n_iterations=2).state()
     found |= {"vectors": a, "probes": a, "values": np.array([3.0, 2.0, 1.0])}
-    state = turned(found, turn)
+    state = change_basis(found, turn)
     tensor = np.einsum("l,il,jl,kl->ijk", found["values"], *[turn @ a] * 3)
     again = np.einsum("l,il,jl,kl->ijk", state["values"], *[state["vectors"]] * 3)
     np.testing.assert_allclose(again, tensor, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(state["vectors"], axis=0), 1.0)
     np.testing.assert_array_equal(state["probes"], state["vectors"])
     # The simultaneous method stays orthonormal, and keeps the first direction.
-    probes = turned({"probes": a, "values": np.ones(3)}, turn)["probes"]
+    probes = change_basis({"probes": a, "values": np.ones(3)}, turn)["probes"]
     np.testing.assert_allclose(probes.T @ probes, np.eye(3), atol=1e-12)
     np.testing.assert_allclose(probes[:, 0], state["vectors"][:, 0], atol=1e-12)
 
@@ -137,9 +136,8 @@ def test_resume_equals_uninterrupted_bit_for_bit(documents, solver, cut, tmp_pat
     straight.add(documents.rows(0, cut))
     save_state(tmp_path / "state", straight)
     arrays, values = straight.state()
-    in_memory = restored_engine({name: array.copy() for name, array in arrays.items()}, values)
+    in_memory = Engine.from_state({name: array.copy() for name, array in arrays.items()}, values)
     from_file = load_state(tmp_path / "state")
-    assert isinstance(from_file, PowerEngine)
     for learner in (straight, in_memory, from_file):
         learner.add(documents.rows(cut, len(documents)))
     for learner in (in_memory, from_file):
@@ -186,21 +184,22 @@ def test_stream_that_ends_early_gives_what_is_finished_and_says_what_is_missing(
     usable = int(documents.rows(0, 1200).usable.sum())
     model = learner.snapshot()
     # A component takes 4 rounds of 100 documents and one for its eigenvalue.
-    assert learner.components_finished == usable // 500 == 2
-    assert learner.documents_missing == 4 * 5 * 100 - usable
+    assert model.diagnostics["components_finished"] == usable // 500 == 2
+    assert model.diagnostics["documents_missing"] == 4 * 5 * 100 - usable
     assert model.n_components == 3
     assert sorted(model.diagnostics["topic_supported"])[0] is False
     assert any(f"documents_missing={2000 - usable}" in w for w in model.diagnostics["warnings"])
     learner.add(documents.rows(1200, 1200 + 2 * (2000 - usable)))
-    assert learner.documents_missing == 0
-    assert learner.snapshot().n_components == 4
+    model = learner.snapshot()
+    assert model.diagnostics["documents_missing"] == 0
+    assert model.n_components == 4
 
 
 def test_components_are_supported_as_soon_as_they_are_finished(documents):
     learner = engine("online-power", documents_per_round=1000)
     learner.add(documents)
     found = learner.snapshot().diagnostics
-    assert learner.components_finished == 2
+    assert found["components_finished"] == 2
     assert sorted(found["topic_supported"]) == [False, True, True]
     assert min(noise for noise in found["eigenvalue_noise"] if noise is not None) > 0
 
@@ -229,9 +228,10 @@ def test_warnings_of_rounds_go_to_the_diagnostics_until_refining(documents):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         learner.add(documents.rows(0, 175))
-        said = learner.snapshot().diagnostics["warnings"]
-        assert learner.documents_missing == 0
-        resumed = restored_engine(*learner.state())
+        found = learner.snapshot().diagnostics
+        said = found["warnings"]
+        assert found["documents_missing"] == 0
+        resumed = Engine.from_state(*learner.state())
         assert resumed.snapshot().diagnostics == learner.snapshot().diagnostics
         assert any("Theorem 3.1" in text and "documents_per_round=20" in text for text in said)
         learner.add(documents.rows(175, 1000))
@@ -255,8 +255,6 @@ def test_bad_input_is_refused_and_nothing_learned(documents):
     with pytest.raises(InvalidDocumentsError, match="n_features=3 expected=150"):
         learner.add(DocumentBatch.from_matrix(np.ones((5, 3))))
     assert learner.documents_seen == int(documents.rows(0, 500).usable.sum())
-    with pytest.raises(InvalidSettingError, match="solver='whitened-tensor'"):
-        PowerEngine(EngineSettings(**TENSOR))
     for name in ("documents_per_round", "n_restarts", "n_iterations"):
         with pytest.raises(InvalidSettingError, match=f"{name} must be >= 1, got {name}=0"):
             engine("online-power", **{name: 0})

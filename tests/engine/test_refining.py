@@ -11,9 +11,8 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit_refined
-from streamlda.engine.power import new_engine, restored_engine
 from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import RefiningEngine, follows_model
+from streamlda.engine.refining import follows_model
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
@@ -43,7 +42,7 @@ def documents(planted):
 
 def engine(**changes) -> Engine:
     asked = {"n_components": K, "n_features": V, "warmup_documents": WARMUP, "oversampling": 10}
-    return new_engine(EngineSettings(**{**asked, **changes}))
+    return Engine(EngineSettings(**{**asked, **changes}))
 
 
 def feed(learner, documents, start, stop, size=250):
@@ -103,19 +102,18 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
     planted = PlantedLDA(4, 150, seed=7, topic_concentration=0.1)
     documents = planted.documents(6000)
     asked = EngineSettings(n_components=4, n_features=150, warmup_documents=1000, oversampling=10)
-    refining, summing = new_engine(asked), Engine(asked)
+    refining, summing = Engine(asked), Engine.of_rounds(asked)
     for start in range(0, 6000, 500):
         for learner in (refining, summing):
             learner.add(documents.rows(start, start + 500))
         one, other = refining.snapshot(), summing.snapshot()
         np.testing.assert_array_equal(one.components, other.components)
         assert "refinement" not in one.diagnostics
-    assert isinstance(refining, RefiningEngine)
     assert not refining.refining
     assert follows_model(other)
     # Nothing is kept for a refinement that will not be.
     assert not [name for name in refining.state()[0] if name.startswith("kept")]
-    resumed = restored_engine(*copied(refining))
+    resumed = Engine.from_state(*copied(refining))
     for learner in (refining, resumed):
         learner.add(documents.rows(0, 700))
     assert_same_state(refining, resumed)
@@ -132,19 +130,19 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
 )
 def test_each_sign_of_another_model_is_seen(changes):
     planted = PlantedLDA(4, 150, seed=7, topic_concentration=0.1)
-    learner = Engine(EngineSettings(n_components=4, n_features=150))
+    learner = Engine(EngineSettings(n_components=4, n_features=150, refine=False))
     learner.add(planted.documents(4000))
     model = learner.snapshot()
     assert follows_model(model)
     assert not follows_model(replace(model, diagnostics={**model.diagnostics, **changes}))
-    turned = replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1])
-    assert not follows_model(turned)
+    change_basis = replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1])
+    assert not follows_model(change_basis)
 
 
 def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
     """The sum of parameters that alpha_0 was solved from fits whatever documents are."""
     planted = PlantedLDA(4, 150, seed=7, topic_concentration=0.1)
-    learner = Engine(EngineSettings(n_components=4, n_features=150, alpha_0=None))
+    learner = Engine(EngineSettings(n_components=4, n_features=150, alpha_0=None, refine=False))
     learner.add(planted.documents(4000))
     model = learner.snapshot()
     assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
@@ -152,9 +150,9 @@ def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
     off = model.background.copy()
     off[np.argsort(off)[-2:]] += [-0.025, 0.025]
     # Within the tolerance that a fitted sum would help to keep, and not within half of it.
-    turned = replace(model, background=off)
-    assert not follows_model(turned)
-    assert follows_model(replace(turned, settings={**model.settings, "alpha_0": 1.0}))
+    change_basis = replace(model, background=off)
+    assert not follows_model(change_basis)
+    assert follows_model(replace(change_basis, settings={**model.settings, "alpha_0": 1.0}))
 
 
 def test_few_documents_keep_their_spectral_topics(documents):
@@ -171,8 +169,7 @@ def test_resume_equals_uninterrupted_bit_for_bit(documents, cut):
     straight = engine()
     if cut:
         straight.add(documents.rows(0, cut))
-    resumed = restored_engine(*copied(straight))
-    assert isinstance(resumed, RefiningEngine)
+    resumed = Engine.from_state(*copied(straight))
     assert_same_state(straight, resumed)
     for learner in (straight, resumed):
         feed(learner, documents, cut, 6000)
@@ -186,7 +183,7 @@ def test_resume_equals_uninterrupted_bit_for_bit(documents, cut):
 def test_a_resumed_snapshot_is_the_one_before(documents):
     for n in (280, 1000, 3500):
         learner = feed(engine(), documents, 0, n)
-        resumed = restored_engine(*copied(learner))
+        resumed = Engine.from_state(*copied(learner))
         np.testing.assert_array_equal(learner.snapshot().components, resumed.snapshot().components)
 
 
@@ -301,18 +298,17 @@ def test_state_is_bounded_whatever_the_stream(documents):
 
 
 def test_long_documents_end_the_warm_up_and_sums_go_on_to_the_start(documents, monkeypatch):
-    for module in ("engine.engine", "engine.recent_documents"):
+    for module in ("engine.warmup", "engine.recent_documents"):
         monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", 5000)
     learner = feed(engine(), documents, 0, 250, size=50)
     arrays = learner.state()[0]
     assert "current.whitening" in arrays
     assert 4900 < len(arrays["kept.counts"]) <= 5000
     assert "refinement" in learner.snapshot().diagnostics
-    resumed = restored_engine(*copied(learner))
+    resumed = Engine.from_state(*copied(learner))
     for each in (learner, resumed):
         feed(each, documents, 250, 600)
     assert_same_state(learner, resumed)
-    assert isinstance(learner, RefiningEngine)
     assert learner.refining
     assert learner.snapshot().diagnostics["refinement"]["start_documents"] == WARMUP
 
@@ -392,16 +388,16 @@ def test_documents_at_hand_are_refined_over_all_of_them(planted, documents, monk
 
 
 def test_an_engine_of_a_model_of_sweeps_alone_has_made_the_steps_of_a_pass(documents):
-    _, model = fit_refined(asked(), documents, passes=0, sweeps=2)
-    learner = RefiningEngine.of_model(asked(), model)
+    _, model = fit_refined(asked(), documents, passes=0, gibbs_sweeps=2)
+    learner = Engine.of_model(asked(), model)
     counters = learner.state()[1]["refinement"]["stepwise"]["counters"]
-    assert counters["steps"] == model.documents_seen // learner._step_documents > 1
+    assert counters["steps"] == model.documents_seen // STEP > 1
 
 
 def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
     """After t steps a minibatch counts (10 + t + 1)^-0.7, as in a stream."""
     _, model = fit_refined(asked(), documents)
-    learner = RefiningEngine.of_model(asked(), model)
+    learner = Engine.of_model(asked(), model)
     steps = model.diagnostics["refinement"]["steps"]
     size = model.diagnostics["refinement"]["batch_documents"]
     weights = [learner.state()[0]["refinement.totals"].sum()]
@@ -429,7 +425,7 @@ def test_documents_at_hand_that_follow_the_model_are_all_summed(monkeypatch):
     documents = PlantedLDA(4, 150, seed=7, topic_concentration=0.1).documents(5000)
     settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)
     learner, model = fit_refined(settings, documents)
-    spectral = Engine(settings)
+    spectral = Engine.of_rounds(settings)
     spectral.add(documents.rows(0, 3000))
     spectral.add(documents.rows(3000, 5000))
     np.testing.assert_array_equal(model.components, spectral.snapshot().components)
@@ -446,7 +442,7 @@ def test_sums_that_are_gone_are_not_read(documents):
     for read in (learner.topics, learner.better_projection):
         with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
             read()
-    with pytest.raises(InvalidSettingError, match="through a shared map to be merged"):
+    with pytest.raises(InvalidSettingError, match="through a shared projection to be merged"):
         learner.merge(feed(engine(), documents, 0, 500))
     early = feed(engine(), documents, 0, 250)
     assert early.topics().topics.shape == (K, V)
@@ -455,15 +451,13 @@ def test_sums_that_are_gone_are_not_read(documents):
 
 def test_a_refinement_that_cannot_be_is_refused(documents):
     shared = feed(engine(), documents, 0, 250).better_projection()
-    with pytest.raises(InvalidSettingError, match="with a shared map must keep its sums"):
+    with pytest.raises(InvalidSettingError, match="with a shared projection must keep its sums"):
         Engine(asked(refine=True), shared_projection=shared)
     Engine(asked(), shared_projection=shared)
     for solver in ("online-power", "simultaneous"):
         with pytest.raises(InvalidSettingError, match=f"refine=True solver='{solver}'"):
             asked(refine=True, solver=solver)
         assert not asked(solver=solver).refines
-    with pytest.raises(InvalidSettingError, match="refine=False solver='whitened-tensor'"):
-        RefiningEngine(asked(refine=False))
 
 
 def test_the_warm_up_is_longer_with_a_refinement():

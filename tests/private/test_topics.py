@@ -201,7 +201,7 @@ def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start() -> Non
     truth, ratios = planted(), []
     for seed in range(8):
         found = topics_of(view_of(1e-4, seed=seed), 0.02, seed=seed)
-        spectral = found.spectral.proper()
+        spectral = found.spectral.normalized()
         ratios.append(error(found.components, truth) / error(spectral, truth))
     assert np.median(ratios) < 0.8
     assert max(ratios) < 1.05
@@ -287,9 +287,9 @@ def test_triples_of_other_documents_are_centred_by_their_own_moments(columns: in
         private_topics(view, triples, 0.0, W, first, pairs, 1.0, N, np.random.default_rng(1))
         for first, pairs, _ in (through(W, truth, drifted), through(W, truth))
     )
-    assert error(right.spectral.proper(), truth) < 0.01
+    assert error(right.spectral.normalized(), truth) < 0.01
     assert error(right.components, truth) < 0.01
-    assert error(wrong.spectral.proper(), truth) > 0.1
+    assert error(wrong.spectral.normalized(), truth) > 0.1
     assert error(wrong.components, truth) > 5 * error(right.components, truth)
 
 

@@ -56,7 +56,7 @@ def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
     mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
     seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))
     found = recover_topics(seen, len(alpha), alpha.sum(), rng)
-    assert matched_l1_error(mu, found.proper()).mean < 1e-8
+    assert matched_l1_error(mu, found.normalized()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
     assert found.alpha_fit == pytest.approx(1.0)
     assert found.supported.all()
@@ -99,8 +99,8 @@ def test_topics_beyond_the_rank_repeat_the_background(rng):
     mu = rng.dirichlet(np.full(40, 0.1), size=2)
     seen = exact(mu, alpha, random_projection(40, 8, seed=5))
     found = recover_topics(seen, 4, 1.0, rng)
-    assert matched_l1_error(mu, found.proper()[:2]).mean < 1e-6
-    np.testing.assert_allclose(found.proper()[2:], np.tile(seen.first, (2, 1)))
+    assert matched_l1_error(mu, found.normalized()[:2]).mean < 1e-6
+    np.testing.assert_allclose(found.normalized()[2:], np.tile(seen.first, (2, 1)))
     assert found.supported.tolist() == [True, True, False, False]
     assert found.alpha.min() > 0
     assert found.condition_number is None or found.condition_number > 1e6
@@ -139,8 +139,8 @@ def test_averaging_two_rounds_lowers_the_error():
         rng = np.random.default_rng(seed)
         rounds = [recover_topics(sampled(planted, 8000, W), 3, 1.0, rng) for _ in range(2)]
         both = average_rounds(*rounds)
-        single += [matched_l1_error(planted.components, r.proper()).mean for r in rounds]
-        averaged.append(matched_l1_error(planted.components, both.proper()).mean)
+        single += [matched_l1_error(planted.components, r.normalized()).mean for r in rounds]
+        averaged.append(matched_l1_error(planted.components, both.normalized()).mean)
         assert both.documents == 16_000
     assert np.mean(averaged) < 0.85 * np.mean(single)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.engine.power import new_engine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.privacy.noise import SeededNoise
@@ -44,7 +44,7 @@ def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
         solver=solver,
         documents_per_round=100,
     )
-    engine = new_engine(settings)
+    engine = Engine(settings)
     engine.add(documents.rows(0, 600))
     with Checkpoints.open(tmp_path) as store:
         store.save(engine, {}, WORDS)
@@ -96,7 +96,7 @@ def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documen
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(ModelFileError, match="words-"):
             store.newest()
-        engine = new_engine(SETTINGS)
+        engine = Engine(SETTINGS)
         store.save(engine, position_of(0), WORDS)
         assert store.newest().generation == 2
 
@@ -129,19 +129,19 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path, documen
     with Checkpoints.open(folder) as store:
         with pytest.raises(InvalidSettingError, match="one daemon"):
             Checkpoints.open(folder)
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
     Checkpoints.open(folder).close()
 
 
 def test_a_value_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(InvalidSettingError, match="plain JSON"):
-            store.save(new_engine(SETTINGS), {"news/0": object()}, WORDS)
+            store.save(Engine(SETTINGS), {"news/0": object()}, WORDS)
         assert store.newest() is None
         assert list(tmp_path.glob("state-*")) == []
 
@@ -206,6 +206,6 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, documents, private):
         )
         with pytest.raises(InvalidSettingError, match="ledger"):
             store.save(unpaid, {}, WORDS)
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest(private.ledger)
