@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
+#: What is needed to go on, of anything: arrays, and plain JSON values.
+State = tuple[Arrays, dict[str, Any]]
+
 
 def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with `prefix`, without it."""

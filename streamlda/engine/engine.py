@@ -29,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import State
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
@@ -62,25 +62,17 @@ class Engine:
     Raises
     ------
     InvalidSettingError
-        If the shared projection has another shape than the settings imply, or is not finite, or the
-        solver makes projections of its own, or a refinement is asked for beside it; if
-        `memory_documents` are too few for the rounds of a search.
-
-    Attributes
-    ----------
-    settings : EngineSettings
-    counters : Counters
-        Documents and tokens seen, documents skipped and rounds finished; also attributes of the
-        engine itself.
+        If the shared projection does not fit the settings, or `memory_documents` do not hold the
+        rounds of a search.
 
     Notes
     -----
-    Memory: `EngineSettings.state_bytes`, and the warm-up documents while they are kept; half of it
-    with a shared projection. With a refinement the recent documents too (at most
-    `warmup_documents`, and 4 million counts of 12 bytes) until topics are annealed, and
-    `refining_bytes` in place of the sums.
-    Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Of a refinement O(nnz K)
-    a document and O(K V) a step.
+    Memory: `EngineSettings.state_bytes` (half of it with a shared projection), and the warm-up
+    documents while they are kept: at most 4 million counts of 12 bytes. An engine that refines
+    keeps as many recent documents until topics are annealed, with `refining_bytes` in place of the
+    sums.
+    Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
+    document and O(K V) a step.
     """
 
     def __init__(
@@ -129,14 +121,7 @@ class Engine:
 
     @classmethod
     def of_model(cls, settings: EngineSettings, model: TopicModel) -> Self:
-        """Return an engine that goes on from a refined model, as after the same documents.
-
-        Parameters
-        ----------
-        settings : EngineSettings
-        model : TopicModel
-            From `streamlda.refinement.refine.refined`, of at least one document.
-        """
+        """Return an engine that goes on from a model of `streamlda.refinement.refine.refined`."""
         counters = Counters(
             documents_seen=model.documents_seen,
             documents_skipped=int(model.diagnostics["documents_skipped"]),
@@ -203,14 +188,8 @@ class Engine:
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.
 
-        Of the larger kept round. Time O(d m^2), and of the first projection in the warm-up.
-
-        Raises
-        ------
-        InsufficientDataError
-            As `topics`.
-        InvalidSettingError
-            If the solver makes projections of another kind, or the engine refines.
+        Of the larger kept round. Time O(d m^2), and of the first projection in the warm-up. Raises
+        as `topics`, and for a solver that makes projections of another kind.
         """
         _check_solver(self.settings)
         with one_blas_thread():
@@ -227,15 +206,14 @@ class Engine:
         Parameters
         ----------
         other : Engine
-            With equal settings and an equal shared projection, of documents that are not in here
-            already, which nothing can tell from sums. `refine` and `warmup_documents` may differ:
-            sums do not depend on them. It is not changed.
+            With equal settings (but for `refine` and `warmup_documents`, which sums do not depend
+            on) and an equal shared projection, of documents that are not in here already, which
+            nothing can tell from sums. It is not changed.
 
         Raises
         ------
         InvalidSettingError
-            If it is this same engine, or settings or projections differ, or one of the two has no
-            shared projection; nothing is added then.
+            If it is another kind of engine, or this same one; nothing is added then.
         """
         _check_mergeable(self, other)
         if isinstance(self._phase, SharedSums) and isinstance(other._phase, SharedSums):
@@ -286,7 +264,7 @@ class Engine:
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
         arrays, values = self._phase.state()
         common = {"settings": asdict(self.settings), "counters": self.counters.state()}
@@ -300,26 +278,24 @@ class Engine:
         """
         settings = EngineSettings(**_settings_of(values))
         counters = Counters.from_state(values["counters"])
-        if values.get("shared_map", False):
-            return cls.of_sums(settings, counters, restored_moments("current.", arrays))
-        return cls._in(settings, counters, _restored(settings, counters, arrays, values))
+        saved = dict(arrays), dict(values)
+        return cls._in(settings, counters, _restored(settings, counters, saved))
 
 
-def _restored(
-    settings: EngineSettings,
-    counters: Counters,
-    arrays: Mapping[str, NDArray[Any]],
-    values: Mapping[str, Any],
-) -> Phase:
+def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
     """Return the phase of a saved state."""
-    saved = values.get("refinement")
+    arrays, values = saved
+    refinement = values.get("refinement")
     if settings.solver != WHITENED_TENSOR:
-        return Generations.from_state(settings, counters, arrays, values)
-    if saved is not None and saved["stepwise"] is not None:
-        return Refinement.from_state(settings, counters, arrays, values)
+        return Generations.from_state(settings, counters, saved)
+    if values.get("shared_map", False):
+        _check_shared(arrays["current.whitening"], settings)
+        return SharedSums(settings, counters, restored_moments("current.", arrays))
+    if refinement is not None and refinement["stepwise"] is not None:
+        return Refinement.from_state(settings, counters, saved)
     if "current.tally" in arrays:
-        return Rounds.from_state(settings, counters, arrays, values)
-    warmup = WarmUp(settings, counters, refines=saved is not None)
+        return Rounds.from_state(settings, counters, saved)
+    warmup = WarmUp(settings, counters, refines=refinement is not None)
     warmup.kept.restore(arrays, settings.n_features)
     return warmup
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
+from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.coordinates import (
     change_basis,
     inverse_root,
@@ -25,7 +26,7 @@ from streamlda.spectral.coordinates import (
     warm_start,
 )
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.online import DocumentAssociation, OnlinePower
+from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 from streamlda.spectral.topics import SpectralTopics, topics_along
 
@@ -94,7 +95,7 @@ class GenerationSnapshot(NamedTuple):
             moments.documents,
         )
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return all but the sums: arrays, and plain JSON values."""
         found = self.found
         arrays: Arrays = {
@@ -107,10 +108,9 @@ class GenerationSnapshot(NamedTuple):
         return arrays, {**numbers, "messages": list(self.messages)}
 
     @classmethod
-    def from_state(
-        cls, moments: Moments, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]
-    ) -> Self:
+    def from_state(cls, moments: Moments, saved: State) -> Self:
         """Return the snapshot that `state` was called on."""
+        arrays, values = saved
         kept = {name: array.copy() for name, array in named(arrays, "kept.").items()}
         finished = kept["finished"].astype(np.bool_)
         found = Components(kept["eigenvalues"], kept["eigenvectors"], finished)
@@ -121,9 +121,9 @@ class GenerationSnapshot(NamedTuple):
 class Generation:
     """Documents of one projection, and the power method that they answer.
 
-    It begins with the sums of the warm-up documents through V, without the triple moment, which it
-    owns from then on. From topics of the generation before the search begins, or is spared. Where
-    the stream ends in the warm-up (`ending`), this is divided into the rounds it needs.
+    It begins with the sums of the warm-up documents through V, which it owns from then on, and with
+    the topics of the generation `before`, which may spare it the search. Where the stream ends in
+    the warm-up (`ending`), this is divided into the rounds it needs.
 
     Memory O(d (K + L)); time O(nnz (K + L)) a document, O(d K (K + L)) a round.
     """
@@ -151,7 +151,7 @@ class Generation:
         if before is not None and self._on_trial:
             method = self._restore(warm_start(method.state(), before, moments.whitening))
         self._noise = np.full(self.dimension, np.inf)
-        n = self._first_round(kept=moments.documents, ending=ending)
+        n = self._first_round(ending=ending)
         self.power = OnlinePower(method, self._association(), n)
 
     @property
@@ -188,22 +188,20 @@ class Generation:
             seed=settings.seed,
         )
 
-    def _first_round(self, *, kept: int, ending: bool) -> int:
+    def _first_round(self, *, ending: bool) -> int:
         """Return the documents of the first round: of the trial of earlier topics, or a search."""
-        if self.settings.documents_per_round is not None:
-            return self.settings.documents_per_round
-        if self._on_trial:
-            assert self.length is not None
-            return min(max(FIRST_ROUNDS, kept), self.length // TRIAL_PARTS)
-        if ending:
-            return max(1, min(FIRST_ROUNDS, kept // rounds_needed(self.settings, self.dimension)))
+        kept = self.moments.documents
+        if self.settings.documents_per_round is None:
+            if self._on_trial and self.length is not None:
+                return min(max(FIRST_ROUNDS, kept), self.length // TRIAL_PARTS)
+            if ending:
+                rounds = rounds_needed(self.settings, self.dimension)
+                return max(1, min(FIRST_ROUNDS, kept // rounds))
         return self._round_of_search()
 
     def _round_of_search(self) -> int:
-        if self.settings.documents_per_round is not None:
-            return self.settings.documents_per_round
-        if self.length is None:
-            return FIRST_ROUNDS
+        if self.length is None or self.settings.documents_per_round is not None:
+            return self.settings.documents_per_round or FIRST_ROUNDS
         parts = SEARCH_PARTS[self.settings.solver] * rounds_needed(self.settings, self.dimension)
         return max(1, min(FIRST_ROUNDS, (self.length - self._taken) // parts))
 
@@ -213,7 +211,7 @@ class Generation:
         return self.moments.documents - self._ahead
 
     def _association(self) -> _Association:
-        """Return an association through the map, corrected by the moments so far."""
+        """Return an association through V, corrected by the moments so far."""
         moments = self.moments
         V = moments.whitening
         pairs = V.T @ moments.pair_moment()
@@ -349,7 +347,7 @@ class Generation:
         messages = tuple(self._messages)
         return GenerationSnapshot(self.moments, found, noise, n, self._sound, messages)
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return all but the moments that is needed to go on: arrays, and plain JSON values."""
         arrays = with_prefix(self.power.state(), "power.")
         arrays["refining.noise"] = self._noise.copy()
@@ -362,14 +360,9 @@ class Generation:
         }
 
     @classmethod
-    def from_state(
-        cls,
-        settings: EngineSettings,
-        moments: Moments,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-    ) -> Self:
+    def from_state(cls, settings: EngineSettings, moments: Moments, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
+        arrays, values = saved
         generation = cls(settings, moments)
         # A warm-up is taken at once.
         generation._ahead = 0
@@ -379,10 +372,8 @@ class Generation:
         generation._on_trial = bool(values["on_trial"])
         generation._sound = bool(values["sound"])
         generation._noise = arrays["refining.noise"].copy()
-        power = named(arrays, "power.")
-        generation.power = OnlinePower.from_state(
-            power, generation._restore, generation._association()
-        )
+        power, association = named(arrays, "power."), generation._association()
+        generation.power = OnlinePower.from_state(power, generation._restore, association)
         return generation
 
 

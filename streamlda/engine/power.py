@@ -52,13 +52,10 @@ of 200,000, that of a new engine on 100,000, and 1.5 without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from numpy.typing import NDArray
-
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, State
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.generation import (
@@ -67,7 +64,7 @@ from streamlda.engine.generation import (
     generation_length,
     rounds_needed,
 )
-from streamlda.engine.phase import Counters, Phase, require_documents, spectral_model
+from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.rounds import moments_state, restored_moments
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WarmUpDocuments, first_projection
@@ -84,7 +81,7 @@ LEAST_OF_SEARCH = 270
 LEAST_ROUND_SHARE = 0.5
 
 
-class Generations:
+class Generations(Phase):
     """Generations of an online power method: a warm-up, the running one, and the one before.
 
     An unknown alpha_0 is taken as 1: it is needed while documents are read.
@@ -95,7 +92,7 @@ class Generations:
 
     def __init__(self, settings: EngineSettings, counters: Counters) -> None:
         _check_length(settings)
-        self.settings, self.counters = settings, counters
+        super().__init__(settings, counters)
         self._warmup = WarmUpDocuments(settings.warmup_documents)
         self._running: Generation | None = None
         self._ended: GenerationSnapshot | None = None
@@ -144,7 +141,7 @@ class Generations:
 
     def _readable(self) -> Generations:
         """Return the phase, or a copy that has left the first warm-up where this has not."""
-        require_documents(self.counters)
+        self._require_documents()
         if self._running is not None or self._ended is not None:
             return self
         other = Generations(self.settings, replace(self.counters))
@@ -187,7 +184,7 @@ class Generations:
         snapshots = reader._snapshots()
         rounds = [found.moments for found in snapshots]
         found = reader._topics(snapshots)
-        model = spectral_model(found, rounds, self.settings, reader.counters)
+        model = reader._model(found, rounds)
         diagnostics = dict(model.diagnostics)
         # While a generation is kept, its topics stand in for those that are missing.
         running = reader._running if reader._ended is None else None
@@ -218,7 +215,7 @@ class Generations:
             )
         return messages
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return both generations and the warm-up."""
         arrays: Arrays = {}
         values: dict[str, Any] = {"refining": None, "kept": None}
@@ -236,22 +233,17 @@ class Generations:
         return arrays, values
 
     @classmethod
-    def from_state(
-        cls,
-        settings: EngineSettings,
-        counters: Counters,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-    ) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
+        arrays, values = saved
         phase = cls(settings, counters)
         phase._warmup.restore(arrays, settings.n_features)
         if values["refining"] is not None:
             moments = restored_moments("current.", arrays)
-            phase._running = Generation.from_state(settings, moments, arrays, values["refining"])
+            phase._running = Generation.from_state(settings, moments, (arrays, values["refining"]))
         if values["kept"] is not None:
             moments = restored_moments("finished.", arrays)
-            phase._ended = GenerationSnapshot.from_state(moments, arrays, values["kept"])
+            phase._ended = GenerationSnapshot.from_state(moments, (arrays, values["kept"]))
         return phase
 
 

@@ -39,24 +39,22 @@ and another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.arrays import State, named, with_prefix
 from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import StreamLDAError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import ending_settings, passes_for, stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
 
@@ -74,7 +72,8 @@ ALPHA_FIT_TOLERANCE, MIX_TOLERANCE = 0.03, 0.07
 ESTIMATED_MIX_TOLERANCE = MIX_TOLERANCE / 2
 
 
-class Refinement:
+@dataclass(eq=False)
+class Refinement(Phase):
     """Topics that every minibatch moves, from spectral ones on.
 
     Time O(nnz K) a document and O(K V) a step; a snapshot goes over the kept documents, and takes
@@ -82,19 +81,12 @@ class Refinement:
     annealed, and 16 K V + 32 MiB for a step.
     """
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        counters: Counters,
-        stepwise: StepwiseEM,
-        start: Mapping[str, Any],
-        frequencies: Array,
-        recent: RecentDocuments,
-    ) -> None:
-        self.settings, self.counters, self.stepwise = settings, counters, stepwise
-        self.start, self.recent = dict(start), recent
-        # Sum of word frequencies over documents.
-        self.frequencies = frequencies
+    stepwise: StepwiseEM
+    #: Diagnostics of the spectral topics that it started from.
+    start: Mapping[str, Any]
+    #: Sum of word frequencies over documents, shape (d,).
+    frequencies: Array
+    recent: RecentDocuments
 
     @classmethod
     def begun(
@@ -122,14 +114,10 @@ class Refinement:
         n, done = counters.documents_seen, model.diagnostics["refinement"]
         plan = stream_settings(settings.warmup_documents)
         size = int(done.get("batch_documents", plan.batch_documents))
-        stepwise = StepwiseEM.of_stream(
-            *(model.components, model.alpha, model.background),
-            replace(plan, batch_documents=size, annealing_steps=0),
-            # Without passes, as many as one would have made.
-            steps=max(1, int(done.get("steps", n // size))),
-            documents=n,
-            tokens=model.tokens_seen,
-        )
+        plan = replace(plan, batch_documents=size, annealing_steps=0)
+        # Without passes, as many as one would have made.
+        steps = max(1, int(done.get("steps", n // size)))
+        stepwise = StepwiseEM.of_model(model, plan, steps)
         start = {k: v for k, v in model.diagnostics.items() if k != "refinement"}
         recent = RecentDocuments(settings.warmup_documents)
         return cls(settings, counters, stepwise, start, model.background * n, recent)
@@ -148,20 +136,9 @@ class Refinement:
         np.add.at(self.frequencies, documents.word_ids, weights)
         return part.n_documents
 
-    def next(self) -> Phase:
-        """Return this phase: it does not end."""
-        return self
-
     def rounds(self) -> list[Moments]:
         """Raise: there are no sums any more."""
-        raise self._no_sums()
-
-    def topics(self) -> SpectralTopics:
-        """Raise: there are no sums any more."""
-        raise self._no_sums()
-
-    def _no_sums(self) -> StreamLDAError:
-        return failure(
+        raise failure(
             "sums must be there to be read, but an engine that refines has dropped them",
             documents_seen=self.counters.documents_seen,
             warmup_documents=self.settings.warmup_documents,
@@ -208,30 +185,25 @@ class Refinement:
         found.flush()
         return found
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return topics, frequencies, the start, and the recent documents while annealed."""
         arrays, stepwise = self.stepwise.state()
         arrays = with_prefix(arrays, "refinement.") | {"frequencies": self.frequencies}
         if self.stepwise.flatness:
             arrays |= self.recent.state()
-        saved = {"follows": False, "start": self.start, "stepwise": stepwise}
-        return arrays, {"refinement": saved}
+        refinement = {"follows": False, "start": dict(self.start), "stepwise": stepwise}
+        return arrays, {"refinement": refinement}
 
     @classmethod
-    def from_state(
-        cls,
-        settings: EngineSettings,
-        counters: Counters,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-    ) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
-        saved = values["refinement"]
+        arrays, values = saved
+        refinement = values["refinement"]
         return cls(
             settings,
             counters,
-            StepwiseEM.from_state(named(arrays, "refinement."), saved["stepwise"]),
-            saved["start"],
+            StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"]),
+            refinement["start"],
             np.array(arrays["frequencies"]),
             RecentDocuments.from_state(arrays, settings),
         )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.phase import Counters, Phase, require_documents, spectral_model
+from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement, follows_model, needed_passes, start_documents
 from streamlda.engine.settings import EngineSettings
@@ -19,15 +19,6 @@ from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_pr
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refined
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.topics import (
-    RoundMoments,
-    SpectralTopics,
-    average_rounds,
-    recover_topics,
-)
-
-#: The other kept round is averaged in when it has at least this share of the larger one.
-LEAST_AVERAGED_SHARE = 0.1
 
 
 def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
@@ -38,37 +29,18 @@ def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
     return max(int(settings.round_growth * used), used + first)
 
 
-def topics_of(rounds: list[Moments], settings: EngineSettings) -> SpectralTopics:
-    """Return the topics of the first round, averaged with those of the others where they agree."""
-    K, rng = settings.n_components, np.random.default_rng(settings.seed)
-    found = recover_topics(RoundMoments.of(rounds[0]), K, settings.alpha_0, rng)
-    for other in rounds[1:]:
-        if other.documents >= LEAST_AVERAGED_SHARE * rounds[0].documents:
-            moments, near = RoundMoments.of(other), found.normalized()
-            found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
-    return found
-
-
-class Rounds:
+@dataclass(eq=False)
+class Rounds(Phase):
     """Sums through a projection that is replaced by a better one whenever a round is full.
 
     The last full round is kept. An engine that refines keeps its recent documents too, until it has
     those of the start; then a refinement goes on, or rounds where documents follow the model.
     """
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        counters: Counters,
-        current: Moments,
-        finished: Moments | None = None,
-        *,
-        refines: bool = False,
-        recent: RecentDocuments | None = None,
-    ) -> None:
-        self.settings, self.counters = settings, counters
-        self.current, self.finished = current, finished
-        self.refines, self.recent = refines, recent
+    current: Moments
+    finished: Moments | None = None
+    refines: bool = False
+    recent: RecentDocuments | None = None
 
     @property
     def _length(self) -> int:
@@ -94,7 +66,7 @@ class Rounds:
         enough = self.counters.documents_seen >= start_documents(self.settings)
         if self.recent is None or not enough:
             return self
-        recent, model = self.recent, self._spectral_model()
+        recent, model = self.recent, self._model(self.topics(), self.rounds())
         if follows_model(model):
             self.recent = None
             return self
@@ -117,27 +89,20 @@ class Rounds:
 
     def rounds(self) -> list[Moments]:
         """Return the kept rounds of 2 documents or more, the larger first."""
-        require_documents(self.counters)
+        self._require_documents()
         rounds = [part for part in (self.current, self.finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
-    def topics(self) -> SpectralTopics:
-        """Return the topics of the larger round, averaged with the other where they agree."""
-        return topics_of(self.rounds(), self.settings)
-
-    def _spectral_model(self) -> TopicModel:
-        return spectral_model(self.topics(), self.rounds(), self.settings, self.counters)
-
     def snapshot(self) -> TopicModel:
         """Return a model; one that may still refine is refined over the recent documents."""
-        model = self._spectral_model()
+        model = super().snapshot()
         if self.recent is None:
             return model
         kept = self.recent.latest()
         passes = needed_passes(model, kept.n_documents)
         return refined(model, kept, passes=passes, seed=self.settings.seed % 2**63)
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return both rounds, the recent documents, and whether a refinement was decided on."""
         arrays: Arrays = {}
         for name, part in (("current", self.current), ("finished", self.finished)):
@@ -148,31 +113,26 @@ class Rounds:
         return arrays, refinement_values(self.refines, follows=self.recent is None)
 
     @classmethod
-    def from_state(
-        cls,
-        settings: EngineSettings,
-        counters: Counters,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-    ) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
-        saved = values.get("refinement")
+        arrays, values = saved
+        refinement = values.get("refinement")
         recent = None
-        if saved is not None and not saved["follows"]:
+        if refinement is not None and not refinement["follows"]:
             recent = RecentDocuments.from_state(arrays, settings)
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
-        current = restored_moments("current.", arrays)
-        return cls(
-            settings, counters, current, finished, refines=saved is not None, recent=recent
-        )  # fmt: skip
+        current, refines = restored_moments("current.", arrays), refinement is not None
+        return cls(settings, counters, current, finished, refines=refines, recent=recent)
 
 
-class WarmUp:
+@dataclass(eq=False)
+class WarmUp(Phase):
     """The first documents, kept until there are enough for a projection."""
 
-    def __init__(self, settings: EngineSettings, counters: Counters, *, refines: bool) -> None:
-        self.settings, self.counters, self.refines = settings, counters, refines
-        self.kept = WarmUpDocuments(settings.warmup_documents)
+    refines: bool
+
+    def __post_init__(self) -> None:
+        self.kept = WarmUpDocuments(self.settings.warmup_documents)
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Keep documents up to the end of the warm-up."""
@@ -201,55 +161,39 @@ class WarmUp:
 
     def _ended(self) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
-        require_documents(self.counters)
+        self._require_documents()
         return self._rounds(replace(self.counters))
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._ended().rounds()
 
-    def topics(self) -> SpectralTopics:
-        """Return the topics of the documents kept."""
-        return self._ended().topics()
-
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept."""
         return self._ended().snapshot()
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return the documents kept."""
         return self.kept.state(), refinement_values(self.refines, follows=False)
 
 
-class SharedSums:
+@dataclass(eq=False)
+class SharedSums(Phase):
     """Sums of all documents through one projection, which is never replaced."""
 
-    def __init__(self, settings: EngineSettings, counters: Counters, moments: Moments) -> None:
-        self.settings, self.counters, self.moments = settings, counters, moments
+    moments: Moments
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take all documents."""
         self.moments.add(batch.rows(start, batch.n_documents))
         return batch.n_documents - start
 
-    def next(self) -> Phase:
-        """Return this phase: it does not end."""
-        return self
-
     def rounds(self) -> list[Moments]:
         """Return the one sum."""
-        require_documents(self.counters)
+        self._require_documents()
         return [self.moments]
 
-    def topics(self) -> SpectralTopics:
-        """Return the topics of all documents."""
-        return topics_of(self.rounds(), self.settings)
-
-    def snapshot(self) -> TopicModel:
-        """Return a model of all documents."""
-        return spectral_model(self.topics(), self.rounds(), self.settings, self.counters)
-
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return the sums."""
         return moments_state("current.", self.moments), {"shared_map": True}
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
@@ -45,10 +45,8 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.alpha import fit_alpha
-from streamlda.refinement.inputs import checked_topics
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, checked_topics
 
 Array = NDArray[np.float64]
 
@@ -58,6 +56,12 @@ UNSEEN = 1e-6
 #: Most of the documents that are drawn side by side: the others say what the topics are. Each time
 #: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
 LARGEST_SHARE = 0.05
+
+#: Fixed-point steps a call. From one sweep to the next alpha moves little, so few are enough.
+ALPHA_STEPS = 5
+
+#: Least parameter: inference divides by them, and a topic that lost all its tokens may come back.
+SMALLEST_ALPHA = 1e-5
 
 
 class GibbsSampler:
@@ -113,7 +117,7 @@ class GibbsSampler:
         smooth = counts + self.settings.smoothing
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return all that is needed to go on with the same documents."""
         arrays: Arrays = {"topics": self._topics.copy(), "alpha": self.alpha}
         if self._mean is not None:
@@ -251,3 +255,33 @@ class _Minibatch(NamedTuple):
     first: int
     token_pointers: NDArray[np.int64]
     topics: NDArray[np.int16]
+
+
+def fit_alpha(
+    at_least: NDArray[np.int64],
+    longer: NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    steps: int = ALPHA_STEPS,
+) -> NDArray[np.float64]:
+    """Return alpha after some fixed-point steps towards its maximum likelihood.
+
+    A step is ``alpha[k] *= sum_j at_least[k, j] / (alpha[k] + j)`` over
+    ``sum_j longer[j] / (sum(alpha) + j)``: Minka's fixed point [1]_, with the differences of
+    digamma functions written as sums [2]_. The likelihood, that of the Dirichlet-multinomial,
+    rises with every step. Time O(K * longest document * steps).
+
+    `at_least`, shape (K, L), are the documents with more than j tokens of topic k, `longer`, shape
+    (L,), those with more than j tokens. The result is at least 1e-5; without a token it is `alpha`.
+
+    References
+    ----------
+    .. [1] Minka (2000), "Estimating a Dirichlet distribution", equation 55.
+    .. [2] Wallach (2008), "Structured topic models for language", section 2.3.
+    """
+    found = alpha.copy()
+    j = np.arange(len(longer))
+    if longer.any():
+        for _ in range(steps):
+            rises = (at_least / (found[:, None] + j)).sum(axis=1)
+            found = np.maximum(found * rises / (longer / (found.sum() + j)).sum(), SMALLEST_ALPHA)
+    return found

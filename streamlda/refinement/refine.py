@@ -1,8 +1,8 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then Gibbs sweeps.
 
 `streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps are
-made on request only. Medians of five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy, which starts at
-random; times are in bench/README.md (``python -m bench compare``):
+made on request only. Medians of five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy,
+which starts at random; times are in bench/README.md (``python -m bench compare``):
 
 ============= ========= == =================== ========== ===== =========
 corpus        documents K  topics              perplexity NPMI  diversity
@@ -62,32 +62,17 @@ def refined(
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), see `streamlda.refinement.schedule`. Then `GibbsSampler` draws
-    topics of all tokens `gibbs_sweeps` times, and makes the topics of the mean of the last three
-    sweeps, or the last third; alpha follows them. Documents of fewer than 3 tokens are skipped, as
-    in the engine. Equal arguments give equal results for any number of threads.
+    (30 at least, 1000 at most), see `streamlda.refinement.schedule`. Then `GibbsSampler`, which
+    needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and makes the topics of
+    the mean of the last three sweeps, or the last third; alpha follows them. Documents of fewer
+    than 3 tokens are skipped, as in the engine. Equal arguments give equal results for any number
+    of threads.
 
-    Parameters
-    ----------
-    model : TopicModel
-        Of K topics over V words.
-    documents : DocumentBatch
-        Documents that the model was learned from, or others like them; integers for Gibbs sweeps.
-    passes, gibbs_sweeps : int, default 0
-        At least 0 each.
-    seed : int, default 0
-        Of the Gibbs sweeps: 0 <= seed < 2^63.
+    Topics are the most prevalent first. Settings say ``refinement_passes`` and
+    ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
+    spectral model each one began as (``start_topics``). Numbers of the spectral fit for each topic
+    follow their topics, and its warnings are marked as such: they number topics as they were.
 
-    Returns
-    -------
-    TopicModel
-        Most prevalent topic first. Settings say ``refinement_passes`` and ``refinement_sweeps``;
-        the diagnostic ``refinement`` says what was done, and which topic of the spectral model each
-        one began as (``start_topics``). Numbers of the spectral fit for each topic follow their
-        topics, and its warnings are marked as such: they number topics as they were.
-
-    Notes
-    -----
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
     and 32 MiB for passes; for sweeps 32 V K, 2 bytes a token and 8 an entry of the documents, 24 K
     a token of the longest document, and a copy of the documents if some are too short.

@@ -12,38 +12,24 @@ from streamlda.checks import above, at_least, between, require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepwiseEMSettings:
-    """Settings of `streamlda.refinement.stepwise_em.StepwiseEM`; fixed for its life.
+    """Settings of `streamlda.refinement.stepwise_em.StepwiseEM`; fixed for its life."""
 
-    Parameters
-    ----------
-    batch_documents : int, default 1000
-        Documents of one step. A corpus that is not a stream needs about 100 steps a pass.
-    inner_iterations : int, default 5
-        Of an E-step: how often the topics of a document's words are found in turn.
-    step_offset, step_exponent : float, default 10.0 and 0.7
-        Step t has the weight ``(step_offset + t) ** -step_exponent``. The exponent lies in
-        (0.5, 1]: sums of such weights are infinite, sums of their squares are not.
-    smoothing : float, default 0.01
-        Added to every word of every topic, above 0, as a share of the mean over all words and
-        topics.
-    start_flatness : float, default 0.9
-        Share of the background in the topics that the refinement starts from, in 0..1.
-    annealing : float, default 0.7
-        Share of the background in the topics of the first step, in 0..1. It falls linearly.
-    annealing_steps : int, default 100
-        Steps after which it is 0.
-    max_tokens : float, default inf
-        Tokens that one document counts for at most: the l1 norm of its contribution.
-    """
-
+    #: Documents of one step. A corpus that is not a stream needs about 100 steps a pass.
     batch_documents: int = 1000
+    #: Of an E-step: how often the topics of a document's words are found in turn.
     inner_iterations: int = 5
+    #: Step t has the weight ``(step_offset + t) ** -step_exponent``. The exponent lies in (0.5, 1]:
+    #: sums of such weights are infinite, sums of their squares are not.
     step_offset: float = 10.0
     step_exponent: float = 0.7
+    #: Added to every word of every topic, as a share of the mean over all words and topics.
     smoothing: float = 0.01
+    #: Share of the background in the topics that the refinement starts from.
     start_flatness: float = 0.9
+    #: Share of the background in the topics of the first step; it falls linearly to 0.
     annealing: float = 0.7
     annealing_steps: int = 100
+    #: Tokens that one document counts for at most: the l1 norm of its contribution.
     max_tokens: float = math.inf
 
     def __post_init__(self) -> None:
@@ -84,23 +70,14 @@ class StepwiseEMSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsSettings:
-    """Settings of `streamlda.refinement.gibbs.GibbsSampler`; fixed for its life.
+    """Settings of `streamlda.refinement.gibbs.GibbsSampler`; fixed for its life."""
 
-    Parameters
-    ----------
-    batch_documents : int, default 4000
-        Documents whose topics are drawn side by side, given those of all others; never more than
-        a twentieth of the documents.
-    smoothing : float, default 0.1
-        Tokens added to every word of every topic, above 0.
-    start_iterations : int, default 5
-        Inner iterations of the E-step that the first topics of tokens are drawn from.
-    seed : int, default 0
-        0 <= seed < 2^63.
-    """
-
+    #: Documents whose topics are drawn side by side, given those of all others; never more than a
+    #: twentieth of the documents.
     batch_documents: int = 4000
+    #: Tokens added to every word of every topic.
     smoothing: float = 0.1
+    #: Inner iterations of the E-step that the first topics of tokens are drawn from.
     start_iterations: int = 5
     seed: int = 0
 

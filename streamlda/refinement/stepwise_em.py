@@ -41,14 +41,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.refinement import add_shares, entries_by_word, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.inputs import checked_background, checked_topics, is_nonnegative
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
 
 Array = NDArray[np.float64]
@@ -119,29 +119,19 @@ class StepwiseEM:
         return made
 
     @classmethod
-    def of_stream(
-        cls,
-        components: Array,
-        alpha: Array,
-        background: Array,
-        settings: StepwiseEMSettings,
-        *,
-        steps: int,
-        documents: int,
-        tokens: int,
-    ) -> Self:
-        """Go on from topics as a stream would that has made as many steps of as many tokens.
+    def of_model(cls, model: TopicModel, settings: StepwiseEMSettings, steps: int) -> Self:
+        """Go on from a model as a stream would whose documents have made so many steps.
 
         S of a stream holds the tokens of its mean minibatch over rho_t.
         """
         weight = (settings.step_offset + steps) ** settings.step_exponent
-        mass = tokens / documents * settings.batch_documents * weight
-        totals = (alpha / alpha.sum() * mass)[:, None] * components
+        tokens = model.tokens_seen / model.documents_seen * settings.batch_documents * weight
+        totals = (model.alpha / model.alpha.sum() * tokens)[:, None] * model.components
         return cls.of_totals(
             np.ascontiguousarray(totals.T),
-            *(alpha, background, settings),
+            *(model.alpha, model.background, settings),
             steps=steps,
-            documents=documents,
+            documents=model.documents_seen,
         )
 
     def copy(self, settings: StepwiseEMSettings | None = None) -> Self:
@@ -226,7 +216,7 @@ class StepwiseEM:
         left = 1 - self.steps / settings.annealing_steps if settings.annealing_steps else 0.0
         return settings.annealing * max(0.0, left)
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
+    def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
         arrays: Arrays = {
             "totals": self._totals.copy(),
@@ -337,3 +327,44 @@ def _by_id(ids: NDArray[np.int32], n: int) -> tuple[NDArray[np.int64], NDArray[n
     pointers = np.empty(n + 1, dtype=np.int64)
     entries_by_word(ids, entries, pointers)
     return entries, pointers
+
+
+def checked_topics(components: Any, n_topics: int) -> Array:
+    """Return topics with rows scaled to sum to 1."""
+    topics: Array = np.asarray(components, dtype=np.float64)
+    require(
+        topics.ndim == 2 and len(topics) == n_topics and is_nonnegative(topics),
+        "topics must be a matrix of finite numbers >= 0 with one row for each number in alpha",
+        components=topics.shape,
+        alpha=(n_topics,),
+        remedy="project them onto the simplex",
+    )
+    mass = topics.sum(axis=1, keepdims=True)
+    require(
+        np.all((mass > 0) & np.isfinite(mass)),
+        "each topic must have a word above 0",
+        topic=int(np.argmin(mass)),
+        sum=mass.min(),
+        remedy="leave the topic out",
+    )
+    scaled: Array = topics / mass
+    return scaled
+
+
+def checked_background(background: Any, n_words: int) -> Array:
+    """Return word frequencies scaled to sum to 1."""
+    frequencies: Array = np.asarray(background, dtype=np.float64)
+    require(
+        frequencies.shape == (n_words,) and is_nonnegative(frequencies) and frequencies.any(),
+        "the background must hold a finite number >= 0 for each word, one of them above 0",
+        background=frequencies.shape,
+        n_features=n_words,
+        remedy="pass word frequencies",
+    )
+    scaled: Array = frequencies / frequencies.sum()
+    return scaled
+
+
+def is_nonnegative(array: Array) -> bool:
+    """Return whether all numbers are finite and >= 0."""
+    return bool(np.all(np.isfinite(array) & (array >= 0)))

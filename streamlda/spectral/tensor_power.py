@@ -6,7 +6,7 @@ restarts, power iteration ``u <- T(I, u, u)``, the best restart is kept and defl
 `robust_tensor_power` is Algorithm 1 as printed, for any `SymmetricTensor` of any order: it answers
 `DeflatedPower` exactly, and says of each component whether it was found. `tensor_power` is for
 small arrays of order 3, as whitening makes them: the best restart gets R iterations more, given
-starts are tried too, and a last sweep polishes each eigenvector against the others, which removes
+starts are tried too, and last iterations refine each eigenvector against the others, which removes
 the error that deflation hands down. Without noise both find the same.
 """
 
@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, require
 from streamlda.spectral.power import DeflatedPower, unit_columns
 from streamlda.spectral.tensors import DenseTensor, SymmetricTensor, checked_array
 
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 Status = Literal["found", "below noise floor", "no eigenvalue above zero", "unfinished"]
 
-#: K0 of WA16 equation 3, which the paper leaves open: so that few components get 24 restarts.
+#: K0 of WA16 equation 3, which the paper leaves open: with 10, few components get 24 restarts.
 LEAST_COUNT = 10
 
 #: An eigenvalue below this share of the largest is the rounding of others.
@@ -40,13 +40,9 @@ SETTLED = 1e-6
 class Eigenpairs(NamedTuple):
     """Eigenvalues and eigenvectors of a symmetric tensor, largest first.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (k,)
-        lambda_i; may be negative or near 0 where the tensor holds no further component.
-    eigenvectors : ndarray of shape (d, k)
-        Unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``, signed so that lambda_i is
-        positive; a zero column where nothing at all is left of the tensor.
+    Eigenvectors are unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``, signed so that
+    lambda_i is positive; it may be negative or near 0 where the tensor holds no further component.
+    A column is zero where nothing at all is left of the tensor.
     """
 
     eigenvalues: Array
@@ -55,22 +51,15 @@ class Eigenpairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerResult:
-    """Eigenpairs with what became of each, largest eigenvalue first.
+    """Eigenpairs with what became of each, largest eigenvalue first, and L and R as used.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (k,)
-    eigenvectors : ndarray of shape (d, k)
-        Unit columns, signed so that eigenvalues are positive where the order is odd.
-    status : tuple of k str
-        - "found": the vector has settled and its eigenvalue stands out;
-        - "no eigenvalue above zero": nothing positive is left of the tensor, up to `ROUNDING`;
-        - "below noise floor": the eigenvalue is at most `noise_floor`;
-        - "unfinished": one more iteration would move the vector by more than `SETTLED`.
+    Eigenvectors are unit columns, signed so that eigenvalues are positive where the order is odd.
+    The status is the first that applies of:
 
-        The first that applies, from the second on. The numbers are given whatever the status.
-    n_restarts, n_iterations : int
-        L and R as used.
+    - "no eigenvalue above zero": nothing positive is left of the tensor, up to `ROUNDING`;
+    - "below noise floor": the eigenvalue is at most the noise floor;
+    - "unfinished": one more iteration would move the vector by more than `SETTLED`;
+    - "found": the vector has settled and its eigenvalue stands out.
     """
 
     eigenvalues: Array
@@ -112,49 +101,30 @@ def robust_tensor_power(
 ) -> PowerResult:
     """Decompose a symmetric tensor by WA16 Algorithm 1, and say what was not found.
 
+    L and R are `suggest_restarts` and `suggest_iterations` if left out. An eigenvalue that is not
+    larger than the noise floor (in its units) is not called found: the operator norm of the noise
+    is a sound choice, for no noise alone has a larger eigenvalue.
+
     Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor.
-
-    Parameters
-    ----------
-    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
-    n_components : int
-        k, at most d.
-    n_restarts, n_iterations : int, optional
-        L and R; `suggest_restarts` and `suggest_iterations` if left out.
-    seed : int
-        Of the random starts.
-    noise_floor : float, optional
-        At least 0, in units of the eigenvalues: one that is not larger is not called found. The
-        operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
-
-    Returns
-    -------
-    PowerResult
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or an array is not symmetric and finite.
-    InvalidDocumentsError
-        If a tensor answers with NaN or infinity.
     """
-    asked = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
-    if noise_floor is not None and not 0 <= noise_floor < math.inf:
-        raise InvalidSettingError(
-            "the noise floor must be finite and at least 0, got "
-            f"noise_floor={noise_floor}; leave it out to accept every positive eigenvalue"
-        )
+    source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    require(
+        noise_floor is None or 0 <= noise_floor < math.inf,
+        "the noise floor must be finite and at least 0",
+        noise_floor=noise_floor,
+        remedy="leave it out to accept every positive eigenvalue",
+    )
     method = DeflatedPower(
-        asked.dimension,
+        source.dimension,
         n_components,
         n_restarts=suggest_restarts(n_components) if n_restarts is None else n_restarts,
-        n_iterations=suggest_iterations(asked.dimension) if n_iterations is None else n_iterations,
-        order=asked.order,
+        n_iterations=suggest_iterations(source.dimension) if n_iterations is None else n_iterations,
+        order=source.order,
         seed=seed,
     )
     while not method.finished:
-        method.advance(*asked.apply(method.probes))
-    return judged(method, asked, noise_floor)
+        method.advance(*source.apply(method.probes))
+    return judged(method, source, noise_floor)
 
 
 def judged(
@@ -195,42 +165,16 @@ def tensor_power(
     *,
     n_restarts: int = 20,
     n_iterations: int = 15,
-    n_polish: int = 10,
+    n_refinements: int = 10,
     start: Array | None = None,
     rng: np.random.Generator,
 ) -> Eigenpairs:
-    """Decompose a symmetric third-order tensor into eigenpairs.
+    """Decompose a symmetric third-order tensor into eigenpairs, as whitening makes it.
 
-    Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
-
-    Parameters
-    ----------
-    tensor : ndarray of shape (d, d, d)
-        Symmetric and finite.
-    n_components : int
-        k, at most d.
-    n_restarts : int
-        L, random starts for each component.
-    n_iterations : int
-        R, power iterations for each start; the best start gets as many again.
-    n_polish : int
-        Sweeps over all components after the last one was found.
-    start : ndarray of shape (d, s), optional
-        Further starting vectors, tried for every component.
-    rng : numpy.random.Generator
-        Source of the random starts.
-
-    Returns
-    -------
-    Eigenpairs
-
-    Raises
-    ------
-    InvalidSettingError
-        If the tensor or a start is not symmetric, finite and of the right shape, or a number is
-        out of range.
+    From `n_restarts` random starts and the columns of `start`, tried for every component; the best
+    of them gets `n_iterations` again. Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
     """
-    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_polish)
+    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_refinements)
     d = len(residual)
     start = _checked_start(start, d)
     # Largest entry 1, so that no norm over- or underflows.
@@ -245,38 +189,24 @@ def tensor_power(
         vector = _iterate(residual, found[:, [best]], n_iterations, values, vectors)
         values[i] = _values(residual, vector, values, vectors)[0]
         vectors[:, i] = vector[:, 0]
-    values = _refine_eigenpairs(residual, values, vectors, n_polish)
+    values = _refine_eigenpairs(residual, values, vectors, n_refinements)
     order = np.argsort(-values, kind="stable")
     return Eigenpairs(scale * values[order], vectors[:, order])
 
 
-def refine_eigenpairs(tensor: Array, vectors: Array, n_sweeps: int = 10) -> Eigenpairs:
+def refine_eigenpairs(tensor: Array, vectors: Array, n_iterations: int = 10) -> Eigenpairs:
     """Improve approximate eigenvectors by power iteration of each against all others.
 
-    Time O(k d^3) a sweep.
-
-    Parameters
-    ----------
-    tensor : ndarray of shape (d, d, d)
-        Symmetric and finite.
-    vectors : ndarray of shape (d, k)
-        Approximate eigenvectors, of any length.
-    n_sweeps : int
-        Iterations of each.
-
-    Returns
-    -------
-    Eigenpairs
-        In the order of `vectors`.
+    In the order of `vectors`, which may have any length. Time O(k d^3) an iteration of all.
     """
     vectors = _unit(vectors)
     values = _values(tensor, vectors, np.zeros(0), vectors[:, :0])
-    return Eigenpairs(_refine_eigenpairs(tensor, values, vectors, n_sweeps), vectors)
+    return Eigenpairs(_refine_eigenpairs(tensor, values, vectors, n_iterations), vectors)
 
 
-def _refine_eigenpairs(tensor: Array, values: Array, vectors: Array, n_sweeps: int) -> Array:
-    """Sweep over the columns of `vectors` in place; return their eigenvalues."""
-    for _ in range(n_sweeps):
+def _refine_eigenpairs(tensor: Array, values: Array, vectors: Array, n_iterations: int) -> Array:
+    """Refine the columns of `vectors` in turn, in place; return their eigenvalues."""
+    for _ in range(n_iterations):
         for i in range(len(values)):
             others = values.copy()
             others[i] = 0.0
@@ -319,20 +249,18 @@ def _unit(vectors: Array) -> Array:
 
 
 def _checked(
-    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_polish: int
+    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_refinements: int
 ) -> Array:
     tensor = checked_array(tensor, 3)
-    if not 1 <= n_components <= len(tensor):
-        raise InvalidSettingError(
-            "the number of components must lie between 1 and the side of the tensor, got "
-            f"n_components={n_components} side={len(tensor)}; ask for fewer, or widen the map"
-        )
-    if n_restarts < 1 or n_iterations < 1 or n_polish < 0:
-        raise InvalidSettingError(
-            "restarts and iterations must be at least 1 and sweeps at least 0, got "
-            f"n_restarts={n_restarts} n_iterations={n_iterations} n_polish={n_polish}; "
-            "leave them at their defaults"
-        )
+    require(
+        1 <= n_components <= len(tensor),
+        "the number of components must lie between 1 and the side of the tensor",
+        n_components=n_components,
+        side=len(tensor),
+        remedy="ask for fewer, or widen the projection",
+    )
+    at_least(1, n_restarts=n_restarts, n_iterations=n_iterations)
+    at_least(0, n_refinements=n_refinements)
     return tensor
 
 
@@ -340,9 +268,11 @@ def _checked_start(start: Array | None, d: int) -> Array:
     if start is None:
         return np.empty((d, 0))
     start = np.asarray(start, dtype=np.float64)
-    if start.ndim != 2 or len(start) != d or not np.isfinite(start).all():
-        raise InvalidSettingError(
-            "starting vectors must be finite columns as long as the side of the tensor, got "
-            f"shape={start.shape} side={d}; leave them out to start at random"
-        )
+    require(
+        start.ndim == 2 and len(start) == d and np.isfinite(start).all(),
+        "starting vectors must be finite columns as long as the side of the tensor",
+        shape=start.shape,
+        side=d,
+        remedy="leave them out to start at random",
+    )
     return start

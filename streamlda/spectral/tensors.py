@@ -1,8 +1,7 @@
-"""Symmetric tensors, as all that a power method asks of them: T(I, u, ..., u) at many u at once.
+"""Symmetric tensors, by what a power method needs of them: T(I, u, ..., u) at many u at once.
 
 A tensor may be an array (`DenseTensor`), a sum of powers of vectors (`FactoredTensor`), or any
 function (`ImplicitTensor`); one that is not symmetric is embedded in one that is (`symmetrised`).
-`eigenpairs` climbs T(u, ..., u) and gives operator norms.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, failure, require
 
 Array = NDArray[np.float64]
 
@@ -41,19 +40,7 @@ class DenseTensor:
     """A symmetric array, stored with one index for each set of the last p - 1 (half, for p = 3).
 
     Memory d C(d+p-2, p-1) numbers; `apply` takes as many multiplications a column, as one matrix
-    product.
-
-    Parameters
-    ----------
-    array : array_like of shape (d, ..., d), p axes
-        Finite, and symmetric up to `SYMMETRY_TOLERANCE` of its largest entry.
-    order : int, optional
-        p, at least 3; what the array has if left out.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the array is not such; the first asymmetric entry is named.
+    product. The array is symmetric up to `SYMMETRY_TOLERANCE` of its largest entry.
     """
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
@@ -77,34 +64,21 @@ class DenseTensor:
 class FactoredTensor:
     """T = sum_i l_i v_i x ... x v_i, never formed: time and memory O(d k) a column.
 
-    Parameters
-    ----------
-    eigenvalues : array_like of shape (k,)
-        l_i; eigenvalues where the v_i are orthonormal.
-    eigenvectors : array_like of shape (d, k)
-        v_i as columns.
-    order : int, default 3
-        p.
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes do not fit, or anything is not finite.
+    From l_i, shape (k,), and v_i as columns, shape (d, k): eigenpairs where these are orthonormal.
     """
 
     def __init__(self, eigenvalues: ArrayLike, eigenvectors: ArrayLike, order: int = 3) -> None:
         self._values = np.array(eigenvalues, dtype=np.float64)
         self._vectors = np.array(eigenvectors, dtype=np.float64)
-        if self._vectors.ndim != 2 or self._values.shape != self._vectors.shape[1:]:
-            raise InvalidSettingError(
-                "there must be one eigenvalue for each column, got "
-                f"eigenvalues={self._values.shape} eigenvectors={self._vectors.shape}; "
-                "pass k numbers and a d by k matrix"
-            )
-        if not (np.isfinite(self._values).all() and np.isfinite(self._vectors).all()):
-            raise InvalidSettingError(
-                "a tensor must be finite, got NaN or infinite factors; check where they came from"
-            )
+        require(
+            self._vectors.ndim == 2 and self._values.shape == self._vectors.shape[1:],
+            "there must be one eigenvalue for each column",
+            eigenvalues=self._values.shape,
+            eigenvectors=self._vectors.shape,
+            remedy="pass k numbers and a d by k matrix",
+        )
+        _check_finite(self._values)
+        _check_finite(self._vectors)
         self.dimension, self.order = len(self._vectors), checked_order(order)
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
@@ -115,48 +89,31 @@ class FactoredTensor:
 
 
 class ImplicitTensor:
-    """A symmetric tensor known by a function alone; that it is symmetric is for the caller to know.
+    """A tensor known by a function alone, from columns u, shape (d, L), to T(I, u, ..., u).
 
-    Parameters
-    ----------
-    dimension : int
-        d.
-    apply : callable
-        From columns u, shape (d, L), to T(I, u, ..., u), shape (d, L).
-    order : int, default 3
-        p.
+    That it is symmetric is for the caller to know.
     """
 
     def __init__(self, dimension: int, apply: Callable[[Array], Array], order: int = 3) -> None:
-        if dimension < 1:
-            raise InvalidSettingError(
-                f"a tensor must have at least one dimension, got dimension={dimension}; "
-                "pass the length of its vectors"
-            )
+        at_least(1, dimension=dimension)
         self.dimension, self.order, self._apply = dimension, checked_order(order), apply
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
         """Return T(I, u, ..., u) and T(u, ..., u) at the columns u."""
         images = np.asarray(self._apply(vectors), dtype=np.float64)
-        if images.shape != vectors.shape:
-            raise InvalidSettingError(
-                "an image must be as long as its vector, got "
-                f"images={images.shape} vectors={vectors.shape}; correct the function"
-            )
+        require(
+            images.shape == vectors.shape,
+            "an image must be as long as its vector",
+            images=images.shape,
+            vectors=vectors.shape,
+            remedy="correct the function",
+        )
         return _answer(images, vectors)
 
 
 @dataclass(frozen=True, slots=True)
 class SingularTriple:
-    """A(I, v, w) = s u, A(u, I, w) = s v and A(u, v, I) = s w, all of length 1 and s >= 0.
-
-    Attributes
-    ----------
-    value : float
-        s.
-    vectors : tuple of three ndarrays
-        u, v, w, as long as the sides of A.
-    """
+    """s >= 0 and u, v, w of length 1: A(I, v, w) = s u, A(u, I, w) = s v and A(u, v, I) = s w."""
 
     value: float
     vectors: tuple[Array, Array, Array]
@@ -175,8 +132,8 @@ class SymmetrisedTensor:
 
     Each triple makes four eigenvectors, (u, v, w) and those with two signs changed, which are not
     orthogonal: deflate A (`without`), not C. The power method without a shift turns the blocks the
-    right way but swaps their lengths for ever; `z_eigenpairs` settles, and `triple` needs no more
-    than the directions. Time and memory O(d1 d2 d3), times L for `apply`.
+    right way but swaps their lengths at every step; `z_eigenpairs` settles, and `triple` needs no
+    more than the directions. Time and memory O(d1 d2 d3), times L for `apply`.
 
     References
     ----------
@@ -199,20 +156,15 @@ class SymmetrisedTensor:
         return _answer(2 * np.concatenate([first, second, third]), vectors)
 
     def triple(self, vector: Array) -> SingularTriple:
-        """Read a singular triple of A off an eigenvector of C, by the directions of its blocks.
-
-        Raises
-        ------
-        InvalidSettingError
-            If a block is 0: the vector belongs to no triple with s > 0.
-        """
+        """Read a singular triple of A off an eigenvector of C, by the directions of its blocks."""
         blocks = np.split(np.asarray(vector, dtype=np.float64), self._splits)
         lengths = [float(np.linalg.norm(block)) for block in blocks]
-        if min(lengths) == 0:
-            raise InvalidSettingError(
-                "an eigenvector must have a part along each side, got "
-                f"lengths={lengths}; take one with an eigenvalue other than 0"
-            )
+        require(
+            min(lengths) > 0,
+            "an eigenvector must have a part along each side",
+            lengths=lengths,
+            remedy="take one with an eigenvalue other than 0",
+        )
         u, v, w = (block / length for block, length in zip(blocks, lengths, strict=True))
         value = float(np.einsum("abc,a,b,c->", self._array, u, v, w))
         return SingularTriple(abs(value), (u, v, w if value >= 0 else -w))
@@ -224,30 +176,21 @@ class SymmetrisedTensor:
 
 
 def symmetrised(array: ArrayLike) -> SymmetrisedTensor:
-    """Embed a d1 x d2 x d3 tensor in a symmetric one whose eigenvectors hold its singular triples.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the array has not three axes, has an empty one, or is not finite.
-    """
+    """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples."""
     checked = np.array(array, dtype=np.float64)
-    if checked.ndim != 3 or checked.size == 0:
-        raise InvalidSettingError(
-            f"an array to embed must have three sides of at least 1, got shape={checked.shape}; "
-            "pass a d1 by d2 by d3 array"
-        )
+    require(
+        checked.ndim == 3 and checked.size > 0,
+        "an array to embed must have three sides of at least 1",
+        shape=checked.shape,
+        remedy="pass a d1 by d2 by d3 array",
+    )
     _check_finite(checked)
     return SymmetrisedTensor(checked)
 
 
 def checked_order(order: int) -> int:
-    """Return p if it is at least 3."""
-    if order < 3:
-        raise InvalidSettingError(
-            f"the order of a tensor must be at least 3, got order={order}; "
-            "a matrix has its own eigenvectors"
-        )
+    """Return p, which must be at least 3."""
+    at_least(3, order=order, remedy="a matrix has its own eigenvectors")
     return order
 
 
@@ -256,9 +199,10 @@ def checked_array(array: ArrayLike, order: int | None = None) -> Array:
     checked: Array = np.ascontiguousarray(array, dtype=np.float64)
     if len(set(checked.shape)) != 1 or checked.ndim != (order or max(checked.ndim, 3)):
         sides = "three equal sides" if order in (None, 3) else f"{order} equal sides"
-        raise InvalidSettingError(
-            f"a symmetric tensor must have {sides}, got shape={checked.shape}; "
-            "pass T(W, W, W) of one map W"
+        raise failure(
+            f"a symmetric tensor must have {sides}",
+            shape=checked.shape,
+            remedy="pass T(W, W, W) of one projection W",
         )
     checked_order(checked.ndim)
     _check_finite(checked)
@@ -269,10 +213,10 @@ def checked_array(array: ArrayLike, order: int | None = None) -> Array:
         if gaps.max(initial=0.0) > SYMMETRY_TOLERANCE * scale:
             first = np.unravel_index(np.argmax(gaps > SYMMETRY_TOLERANCE * scale), gaps.shape)
             partner = _swapped(first, axis)
-            raise InvalidSettingError(
+            raise failure(
                 f"a tensor must be symmetric, got largest_difference={gaps.max():.3g} "
-                f"largest_entry={scale:.3g} first_entry={_text(first)} unlike={_text(partner)}; "
-                "average it over all orders of its indices first, or embed it by `symmetrised`"
+                f"largest_entry={scale:.3g} first_entry={_text(first)} unlike={_text(partner)}",
+                remedy="average it over all orders of its indices, or embed it by `symmetrised`",
             )
     return checked
 
@@ -288,10 +232,11 @@ def _text(index: Sequence[np.intp]) -> str:
 
 
 def _check_finite(array: Array) -> None:
-    if not np.isfinite(array).all():
-        raise InvalidSettingError(
-            "a tensor must be finite, got NaN or infinite entries; check the moments it came from"
-        )
+    require(
+        np.isfinite(array).all(),
+        "a tensor must be finite, got NaN or infinite entries",
+        remedy="check what it was made from",
+    )
 
 
 def _answer(images: Array, vectors: Array) -> tuple[Array, Array]:

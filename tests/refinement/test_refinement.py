@@ -12,8 +12,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.alpha import SMALLEST, fit_alpha
-from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.gibbs import SMALLEST_ALPHA, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM, blocks
 from streamlda.simulate import PlantedLDA
@@ -403,7 +402,7 @@ def test_fit_alpha_climbs_to_the_likeliest_alpha():
 def test_fit_alpha_keeps_lost_topics_above_0_and_alpha_without_tokens():
     alpha = np.array([0.5, 0.5])
     found = fit_alpha(np.array([[9, 4], [0, 0]]), np.array([9, 4]), alpha)
-    assert found[1] == SMALLEST
+    assert found[1] == SMALLEST_ALPHA
     assert np.array_equal(fit_alpha(np.zeros((2, 0), int), np.zeros(0, int), alpha), alpha)
 
 

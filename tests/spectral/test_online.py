@@ -8,13 +8,9 @@ import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
+from streamlda.spectral.associations import DocumentAssociation, VectorAssociation
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.online import (
-    DocumentAssociation,
-    OnlinePower,
-    VectorAssociation,
-    suggested_documents,
-)
+from streamlda.spectral.online import OnlinePower, suggested_documents
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 from streamlda.spectral.topics import RoundMoments, _Whitened
 from tests import oracle

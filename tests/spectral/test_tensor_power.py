@@ -137,8 +137,8 @@ def test_polish_removes_what_deflation_hands_down():
     vectors /= np.linalg.norm(vectors, axis=0)
     tensor = composed(np.linspace(1, 2, 8), vectors)
 
-    def misfit(n_polish):
-        found = tensor_power(tensor, 8, n_polish=n_polish, rng=np.random.default_rng(10))
+    def misfit(n_refinements):
+        found = tensor_power(tensor, 8, n_refinements=n_refinements, rng=np.random.default_rng(10))
         return np.linalg.norm(tensor - composed(*found))
 
     assert misfit(10) < 0.3 * misfit(0)
@@ -159,7 +159,7 @@ def test_start_is_used():
     """One step from the answer: enough for a start at it, not for a single random one."""
     values, vectors = np.ones(30), orthonormal(30, 30, 12)
     tensor = composed(values, vectors)
-    few = {"n_restarts": 1, "n_iterations": 1, "n_polish": 0}
+    few = {"n_restarts": 1, "n_iterations": 1, "n_refinements": 0}
     started = tensor_power(tensor, 30, start=vectors, rng=np.random.default_rng(13), **few)
     check_recovers(started, values, vectors, atol=1e-8)
     blind = tensor_power(tensor, 30, rng=np.random.default_rng(13), **few)
@@ -201,7 +201,7 @@ REFUSED = {
     "none": ((CUBE, 0), {}, "n_components=0"),
     "no restarts": ((CUBE, 2), {"n_restarts": 0}, "n_restarts=0"),
     "no iterations": ((CUBE, 2), {"n_iterations": 0}, "n_iterations=0"),
-    "negative sweeps": ((CUBE, 2), {"n_polish": -1}, "n_polish=-1"),
+    "negative sweeps": ((CUBE, 2), {"n_refinements": -1}, "n_refinements=-1"),
     "short start": ((CUBE, 2), {"start": np.ones((2, 1))}, r"shape=\(2, 1\) side=3"),
     "flat start": ((CUBE, 2), {"start": np.ones(3)}, r"shape=\(3,\) side=3"),
     "NaN start": ((CUBE, 2), {"start": np.full((3, 1), np.nan)}, "must be finite columns"),
