@@ -1,40 +1,26 @@
-"""The robust tensor power method on symmetric tensors, as printed and as the engine uses it.
+"""The tensor power method on small symmetric arrays of order 3, as whitening makes them.
 
-Both are Wang & Anandkumar (2016), Algorithm 1; Anandkumar et al. (2014), Algorithm 1: random
-restarts, power iteration ``u <- T(I, u, u)``, the best restart is kept and deflated.
-
-`robust_tensor_power` is Algorithm 1 as printed, for any `SymmetricTensor` of any order: it answers
-`DeflatedPower` exactly, and says of each component whether it was found. `tensor_power` is for
-small arrays of order 3, as whitening makes them: the best restart gets R iterations more, given
-starts are tried too, and last iterations refine each eigenvector against the others, which removes
-the error that deflation hands down. Without noise both find the same.
+Wang & Anandkumar (2016), Algorithm 1; Anandkumar et al. (2014), Algorithm 1: random restarts, power
+iteration ``u <- T(I, u, u)``, the best restart is kept and deflated. Here the best restart gets R
+iterations more, given starts are tried too, and last iterations refine each eigenvector against the
+others, which removes the error that deflation hands down. `streamlda.papers.wang_anandkumar` has
+the algorithm as printed; without noise both find the same.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import at_least, require
-from streamlda.spectral.power import DeflatedPower, unit_columns
-from streamlda.spectral.tensors import DenseTensor, SymmetricTensor, checked_array
+from streamlda.checks import at_least, failure, require
 
 Array = NDArray[np.float64]
 
-Status = Literal["found", "below noise floor", "no eigenvalue above zero", "unfinished"]
-
-#: K0 of WA16 equation 3, which the paper leaves open: with 10, few components get 24 restarts.
-LEAST_COUNT = 10
-
-#: An eigenvalue below this share of the largest is the rounding of others.
-ROUNDING = 1e-12
-
-#: A component is finished when one more iteration moves its unit vector by less.
-SETTLED = 1e-6
+#: Relative asymmetry above which a tensor is refused.
+SYMMETRY_TOLERANCE = 1e-8
 
 
 class Eigenpairs(NamedTuple):
@@ -47,116 +33,6 @@ class Eigenpairs(NamedTuple):
 
     eigenvalues: Array
     eigenvectors: Array
-
-
-@dataclass(frozen=True, slots=True)
-class PowerResult:
-    """Eigenpairs with what became of each, largest eigenvalue first, and L and R as used.
-
-    Eigenvectors are unit columns, signed so that eigenvalues are positive where the order is odd.
-    The status is the first that applies of:
-
-    - "no eigenvalue above zero": nothing positive is left of the tensor, up to `ROUNDING`;
-    - "below noise floor": the eigenvalue is at most the noise floor;
-    - "unfinished": one more iteration would move the vector by more than `SETTLED`;
-    - "found": the vector has settled and its eigenvalue stands out.
-    """
-
-    eigenvalues: Array
-    eigenvectors: Array
-    status: tuple[Status, ...]
-    n_restarts: int
-    n_iterations: int
-
-    @property
-    def found(self) -> NDArray[np.bool_]:
-        """Which components have the status "found", shape (k,)."""
-        return np.array([status == "found" for status in self.status], dtype=np.bool_)
-
-
-def suggest_restarts(n_components: int) -> int:
-    """Return L = max(K0, k) log max(K0, k), WA16 equation 3 with K0 = `LEAST_COUNT`."""
-    count = max(LEAST_COUNT, n_components)
-    return math.ceil(count * math.log(count))
-
-
-def suggest_iterations(dimension: int) -> int:
-    """Return R = 20 + 4 log d.
-
-    Theorem 2.2 asks for a multiple of log(d lambda_max / error). The error term is the 20: without
-    noise the last steps square the error, from a ratio of 0.99 to 1e-16 in 12 steps; with noise it
-    shrinks to 0.8 a step at worst.
-    """
-    return 20 + math.ceil(4 * math.log(max(dimension, 1)))
-
-
-def robust_tensor_power(
-    tensor: SymmetricTensor | Array,
-    n_components: int,
-    n_restarts: int | None = None,
-    n_iterations: int | None = None,
-    *,
-    seed: int = 0,
-    noise_floor: float | None = None,
-) -> PowerResult:
-    """Decompose a symmetric tensor by WA16 Algorithm 1, and say what was not found.
-
-    L and R are `suggest_restarts` and `suggest_iterations` if left out. An eigenvalue that is not
-    larger than the noise floor (in its units) is not called found: the operator norm of the noise
-    is a sound choice, for no noise alone has a larger eigenvalue.
-
-    Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor.
-    """
-    source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
-    require(
-        noise_floor is None or 0 <= noise_floor < math.inf,
-        "the noise floor must be finite and at least 0",
-        noise_floor=noise_floor,
-        remedy="leave it out to accept every positive eigenvalue",
-    )
-    method = DeflatedPower(
-        source.dimension,
-        n_components,
-        n_restarts=suggest_restarts(n_components) if n_restarts is None else n_restarts,
-        n_iterations=suggest_iterations(source.dimension) if n_iterations is None else n_iterations,
-        order=source.order,
-        seed=seed,
-    )
-    while not method.finished:
-        method.advance(*source.apply(method.probes))
-    return judged(method, source, noise_floor)
-
-
-def judged(
-    method: DeflatedPower, tensor: SymmetricTensor, noise_floor: float | None = None
-) -> PowerResult:
-    """Give each component of a finished method its status, by one more exact answer."""
-    found = method.components()
-    values, vectors = found.eigenvalues, found.eigenvectors
-    # What the iteration saw of the tensor: less the components found before.
-    before = np.triu(vectors.T @ vectors, k=1) ** (tensor.order - 1)
-    images = tensor.apply(vectors)[0] - vectors @ (values[:, None] * before)
-    onward = unit_columns(images, vectors)
-    # Where p is even, a negative eigenvalue turns its vector around at every step.
-    apart = (np.linalg.norm(onward - sign * vectors, axis=0) for sign in (1, -1))
-    moves = np.minimum(*apart)
-    nothing = ROUNDING * max(values.max(), 0.0)
-
-    def status(value: float, move: float) -> Status:
-        if value <= nothing:
-            return "no eigenvalue above zero"
-        if noise_floor is not None and value <= noise_floor:
-            return "below noise floor"
-        return "found" if move <= SETTLED else "unfinished"
-
-    order = np.argsort(-values, kind="stable")
-    return PowerResult(
-        values[order],
-        vectors[:, order],
-        tuple(status(float(values[i]), float(moves[i])) for i in order),
-        method.n_restarts,
-        method.n_iterations,
-    )
 
 
 def tensor_power(
@@ -276,3 +152,48 @@ def _checked_start(start: Array | None, d: int) -> Array:
         remedy="leave them out to start at random",
     )
     return start
+
+
+def checked_array(array: ArrayLike, order: int | None = None) -> Array:
+    """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
+    checked: Array = np.ascontiguousarray(array, dtype=np.float64)
+    if len(set(checked.shape)) != 1 or checked.ndim != (order or max(checked.ndim, 3)):
+        sides = "three equal sides" if order in (None, 3) else f"{order} equal sides"
+        raise failure(
+            f"a symmetric tensor must have {sides}",
+            shape=checked.shape,
+            remedy="pass T(W, W, W) of one projection W",
+        )
+    check_finite(checked)
+    scale = float(np.abs(checked).max(initial=0.0))
+    # Swaps of neighbouring axes make up every order of the axes.
+    for axis in range(checked.ndim - 1):
+        gaps = np.abs(checked - checked.swapaxes(axis, axis + 1))
+        if gaps.max(initial=0.0) > SYMMETRY_TOLERANCE * scale:
+            first = np.unravel_index(np.argmax(gaps > SYMMETRY_TOLERANCE * scale), gaps.shape)
+            partner = _swapped(first, axis)
+            raise failure(
+                f"a tensor must be symmetric, got largest_difference={gaps.max():.3g} "
+                f"largest_entry={scale:.3g} first_entry={_text(first)} unlike={_text(partner)}",
+                remedy="average it over all orders of its indices, or embed it by `symmetrised`",
+            )
+    return checked
+
+
+def _swapped(index: Sequence[np.intp], axis: int) -> list[np.intp]:
+    swapped = list(index)
+    swapped[axis], swapped[axis + 1] = swapped[axis + 1], swapped[axis]
+    return swapped
+
+
+def _text(index: Sequence[np.intp]) -> str:
+    return f"({', '.join(str(int(i)) for i in index)})"
+
+
+def check_finite(array: Array) -> None:
+    """Raise unless all entries are finite."""
+    require(
+        np.isfinite(array).all(),
+        "a tensor must be finite, got NaN or infinite entries",
+        remedy="check what it was made from",
+    )

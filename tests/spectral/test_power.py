@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from streamlda.spectral.tensors import FactoredTensor
 
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower, unit_columns
-from streamlda.spectral.tensors import FactoredTensor
 from tests.spectral import checks, twins
 
 COUNTS = {"n_restarts": 40, "n_iterations": 25}

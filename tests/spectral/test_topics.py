@@ -51,7 +51,7 @@ def rng():
 
 @pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
 @pytest.mark.parametrize("extra", [0, 7])
-def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
+def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
     alpha = np.array(alpha)
     mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
     seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))

@@ -6,19 +6,17 @@ function (`ImplicitTensor`); one that is not symmetric is embedded in one that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, require
+from streamlda.spectral.tensor_power import check_finite, checked_array
 
 Array = NDArray[np.float64]
-
-#: Relative asymmetry above which a tensor is refused.
-SYMMETRY_TOLERANCE = 1e-8
 
 
 class SymmetricTensor(Protocol):
@@ -40,12 +38,12 @@ class DenseTensor:
     """A symmetric array, stored with one index for each set of the last p - 1 (half, for p = 3).
 
     Memory d C(d+p-2, p-1) numbers; `apply` takes as many multiplications a column, as one matrix
-    product. The array is symmetric up to `SYMMETRY_TOLERANCE` of its largest entry.
+    product. `streamlda.spectral.tensor_power.checked_array` says what symmetric is.
     """
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
         checked = checked_array(array, order)
-        self.dimension, self.order = len(checked), checked.ndim
+        self.dimension, self.order = len(checked), checked_order(checked.ndim)
         others = (self.dimension,) * (self.order - 1)
         tuples = np.sort(np.indices(others).reshape(self.order - 1, -1), axis=0)
         # A sorted tuple stands for all its orders; how many these are is its weight.
@@ -77,8 +75,8 @@ class FactoredTensor:
             eigenvectors=self._vectors.shape,
             remedy="pass k numbers and a d by k matrix",
         )
-        _check_finite(self._values)
-        _check_finite(self._vectors)
+        check_finite(self._values)
+        check_finite(self._vectors)
         self.dimension, self.order = len(self._vectors), checked_order(order)
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
@@ -184,7 +182,7 @@ def symmetrised(array: ArrayLike) -> SymmetrisedTensor:
         shape=checked.shape,
         remedy="pass a d1 by d2 by d3 array",
     )
-    _check_finite(checked)
+    check_finite(checked)
     return SymmetrisedTensor(checked)
 
 
@@ -192,51 +190,6 @@ def checked_order(order: int) -> int:
     """Return p, which must be at least 3."""
     at_least(3, order=order, remedy="a matrix has its own eigenvectors")
     return order
-
-
-def checked_array(array: ArrayLike, order: int | None = None) -> Array:
-    """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
-    checked: Array = np.ascontiguousarray(array, dtype=np.float64)
-    if len(set(checked.shape)) != 1 or checked.ndim != (order or max(checked.ndim, 3)):
-        sides = "three equal sides" if order in (None, 3) else f"{order} equal sides"
-        raise failure(
-            f"a symmetric tensor must have {sides}",
-            shape=checked.shape,
-            remedy="pass T(W, W, W) of one projection W",
-        )
-    checked_order(checked.ndim)
-    _check_finite(checked)
-    scale = float(np.abs(checked).max(initial=0.0))
-    # Swaps of neighbouring axes make up every order of the axes.
-    for axis in range(checked.ndim - 1):
-        gaps = np.abs(checked - checked.swapaxes(axis, axis + 1))
-        if gaps.max(initial=0.0) > SYMMETRY_TOLERANCE * scale:
-            first = np.unravel_index(np.argmax(gaps > SYMMETRY_TOLERANCE * scale), gaps.shape)
-            partner = _swapped(first, axis)
-            raise failure(
-                f"a tensor must be symmetric, got largest_difference={gaps.max():.3g} "
-                f"largest_entry={scale:.3g} first_entry={_text(first)} unlike={_text(partner)}",
-                remedy="average it over all orders of its indices, or embed it by `symmetrised`",
-            )
-    return checked
-
-
-def _swapped(index: Sequence[np.intp], axis: int) -> list[np.intp]:
-    swapped = list(index)
-    swapped[axis], swapped[axis + 1] = swapped[axis + 1], swapped[axis]
-    return swapped
-
-
-def _text(index: Sequence[np.intp]) -> str:
-    return f"({', '.join(str(int(i)) for i in index)})"
-
-
-def _check_finite(array: Array) -> None:
-    require(
-        np.isfinite(array).all(),
-        "a tensor must be finite, got NaN or infinite entries",
-        remedy="check what it was made from",
-    )
 
 
 def _answer(images: Array, vectors: Array) -> tuple[Array, Array]:
