@@ -248,6 +248,10 @@ def states(d=5, k=2):
     )
 
 
+def frozen(machine):
+    return {name: array.tobytes() for name, array in machine.state().items()}
+
+
 def rows(stream, start, stop):
     return stream[start:stop] if isinstance(stream, np.ndarray) else stream.rows(start, stop)
 
@@ -282,13 +286,11 @@ def test_resume_is_bit_for_bit(number, cut):
     online.add(rows(stream, 0, cut))
     state = {name: array.copy() for name, array in online.state().items()}
     resumed = OnlinePower.from_state(state, type(online.method).from_state, fresh())
-    taken = {name: array.tobytes() for name, array in resumed.state().items()}
-    assert taken == {name: array.tobytes() for name, array in state.items()}
+    assert frozen(resumed) == frozen(online)
     for one in (online, resumed):
         one.add(rows(stream, cut, len(stream)))
     assert online.rounds == resumed.rounds > 0
-    first, second = online.state(), resumed.state()
-    assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in second.items()}
+    assert frozen(online) == frozen(resumed)
 
 
 def test_short_documents_do_not_count():
@@ -385,13 +387,13 @@ def test_suggested_documents_is_the_larger_of_both_terms():
 def test_what_cannot_be_added_is_refused_and_changes_nothing():
     _, online, _, X = next(states())
     online.add(X[:100])
-    before = {name: array.tobytes() for name, array in online.state().items()}
+    before = frozen(online)
     bad = X[:2000].copy()
     bad[1500, 2] = np.nan
     for batch, message in ((bad, "row=1500"), (X[:, :3], "shape="), (X[0], "shape=")):
         with pytest.raises(InvalidDocumentsError, match=message):
             online.add(batch)
-    assert {name: array.tobytes() for name, array in online.state().items()} == before
+    assert frozen(online) == before
     sums = DocumentAssociation(np.eye(4), 1.0, np.full(4, 0.25), np.zeros((4, 4)))
     with pytest.raises(InvalidDocumentsError, match="n_features=5 expected=4"):
         sums.check(batch_of([[0, 1, 4]], 5))
@@ -401,14 +403,12 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing():
 def test_a_round_that_overflows_begins_again():
     _, online, _, X = next(states())
     online.add(X[:650])
-    before = online.method.state()
+    before = frozen(online.method)
     huge = X[:300] * 1e120
     with pytest.raises(InvalidDocumentsError, match="round=2"):
         online.add(huge)
     assert online.remaining == 300
-    assert {k: v.tobytes() for k, v in online.method.state().items()} == {
-        k: v.tobytes() for k, v in before.items()
-    }
+    assert frozen(online.method) == before
     online.add(X[600:9000])
     assert distance(online.components().eigenvectors, orthonormal(5, 2)) < 0.3
 

@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.spectral.tensor_power import (
-    apply_pairs,
-    tensor_power,
-)
-
-
-def orthonormal(d, k, seed):
-    return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0][:, :k]
+from streamlda.spectral.tensor_power import apply_pairs, tensor_power
+from tests.spectral.checks import orthonormal
 
 
 def composed(values, vectors):

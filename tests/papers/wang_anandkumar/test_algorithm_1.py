@@ -13,14 +13,8 @@ from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor, ImplicitTensor
 from streamlda.spectral.tensor_power import apply_pairs, tensor_power
 from tests.spectral import twins
-from tests.spectral.test_tensor_power import (
-    CUBE,
-    check_recovers,
-    composed,
-    noisy,
-    orthonormal,
-    spoilt,
-)
+from tests.spectral.checks import orthonormal
+from tests.spectral.test_tensor_power import CUBE, check_recovers, composed, noisy, spoilt
 
 
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 2), (8, 8), (20, 5)])
