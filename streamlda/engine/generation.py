@@ -138,6 +138,10 @@ class Generation:
     ) -> None:
         self.settings, self.moments = settings, moments
         self.length = generation_length(settings)
+        #: Columns of V; fewer than `n_components` where the warm-up told fewer apart.
+        self.dimension = moments.whitening.shape[1]
+        #: Whether the power method turns all components at once.
+        self.simultaneous = settings.solver == "simultaneous"
         #: Whether it has all documents that it may have.
         self.ended = False
         # Documents that are in the sums already while no round has taken them.
@@ -153,21 +157,6 @@ class Generation:
         self._noise = np.full(self.dimension, np.inf)
         n = self._first_round(ending=ending)
         self.power = OnlinePower(method, self._association(), n)
-
-    @property
-    def simultaneous(self) -> bool:
-        """Whether the power method turns all components at once."""
-        return self.settings.solver == "simultaneous"
-
-    @property
-    def dimension(self) -> int:
-        """Columns of V; fewer than `n_components` where the warm-up told fewer apart."""
-        return int(self.moments.whitening.shape[1])
-
-    @property
-    def components_finished(self) -> int:
-        """Topics whose iterations have come to their end."""
-        return int(self.power.components().finished.sum())
 
     @property
     def documents_missing(self) -> int:
@@ -212,10 +201,9 @@ class Generation:
 
     def _association(self) -> _Association:
         """Return an association through V, corrected by the moments so far."""
-        moments = self.moments
-        V = moments.whitening
-        pairs = V.T @ moments.pair_moment()
-        return _Association(V, self.settings.assumed_alpha_0, moments.first_moment(), pairs)
+        moments, alpha_0 = self.moments, self.settings.assumed_alpha_0
+        pairs = moments.whitening.T @ moments.pair_moment()
+        return _Association(moments.whitening, alpha_0, moments.first_moment(), pairs)
 
     def end_of_round(self, batch: DocumentBatch, start: int) -> int:
         """Return the document after the last one that the running round takes of the batch."""
@@ -249,7 +237,7 @@ class Generation:
         """End a round with these documents, and plan the next one."""
         power = self.power
         refining, association = power.finished, self._corrected()
-        probes, before = power.method.probes, self.components_finished
+        probes, before = power.method.probes, int(power.components().finished.sum())
         self._round_documents = power.documents_per_round
         power.association = association
         with warnings.catch_warnings(record=True) as caught:
@@ -266,24 +254,24 @@ class Generation:
             best = int(np.argmax(np.abs(probes.T @ found.eigenvectors[:, before])))
             self._noise[before] = self._noise_of(association)[best]
         self._sound = association.sound
-        if self._on_trial:
-            self._judge()
+        if self._on_trial and not self._sound:
+            # The topics of the generation before are no longer there: a search begins.
+            self._noise[:] = np.inf
+            n = self._round_of_search()
+            self.power = OnlinePower(self._new_method(), self._association(), n)
+        self._on_trial = False
         if self.moments.documents >= 2 * self._whitened_documents:
             self._rewhiten()
         self._plan()
 
-    def _judge(self) -> None:
-        """Search again unless the earlier topics are still there."""
-        self._on_trial = False
-        if not self._sound:
-            self._noise[:] = np.inf
-            n = self._round_of_search()
-            self.power = OnlinePower(self._new_method(), self._association(), n)
-
     def _plan(self) -> None:
         """Choose the documents of the next round; the generation ends where they do not fit."""
         taken, total, power = self._taken, self.moments.documents, self.power
-        if self._may_refine and self.settings.documents_per_round is None:
+        longer = power.finished and self.settings.documents_per_round is None
+        if self.simultaneous and self.length is not None and not self._sound:
+            # Not there yet: the short rounds go on, for a third of the generation.
+            longer = longer and 3 * total >= self.length
+        if longer:
             n = REFINING_GROWTH * total
             if self.length is not None:
                 # The last round has a third of the generation or more, mostly half.
@@ -292,14 +280,6 @@ class Generation:
             power.documents_per_round = n
         if self.length is not None:
             self.ended = taken + max(1, power.documents_per_round) > self.length
-
-    @property
-    def _may_refine(self) -> bool:
-        """Whether longer rounds make sense now."""
-        if self.simultaneous and self.length is not None and not self._sound:
-            # Not there yet: the short rounds go on, for a third of the generation.
-            return self.power.finished and 3 * self.moments.documents >= self.length
-        return self.power.finished
 
     def _corrected(self) -> _Association:
         """Return the running round with Dirichlet corrections from all documents so far."""
