@@ -78,22 +78,19 @@ class Engine:
     def __init__(
         self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
     ) -> None:
-        self.settings, self.counters = settings, Counters()
-        self._phase: Phase
+        counters = Counters()
         if shared_projection is not None:
             _check_shared(shared_projection, settings)
             moments = Moments(shared_projection, settings.n_triple_columns)
-            self._phase = SharedSums(settings, self.counters, moments)
+            self._begin(SharedSums(settings, counters, moments))
         elif settings.solver == WHITENED_TENSOR:
-            self._phase = WarmUp(settings, self.counters, refines=settings.refines)
+            self._begin(WarmUp(settings, counters, settings.refines))
         else:
-            self._phase = Generations(settings, self.counters)
+            self._begin(Generations(settings, counters))
 
-    @classmethod
-    def _in(cls, settings: EngineSettings, counters: Counters, phase: Phase) -> Self:
-        engine = cls.__new__(cls)
-        engine.settings, engine.counters, engine._phase = settings, counters, phase
-        return engine
+    def _begin(self, phase: Phase) -> Self:
+        self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
+        return self
 
     @classmethod
     def of_rounds(
@@ -110,14 +107,14 @@ class Engine:
         """
         counters = counters or Counters()
         if current is None:
-            return cls._in(settings, counters, WarmUp(settings, counters, refines=False))
-        return cls._in(settings, counters, Rounds(settings, counters, current, finished))
+            return cls.__new__(cls)._begin(WarmUp(settings, counters, refines=False))
+        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished))
 
     @classmethod
     def of_sums(cls, settings: EngineSettings, counters: Counters, moments: Moments) -> Self:
         """Return an engine with a shared projection whose sums were taken elsewhere; owned."""
         _check_shared(moments.whitening, settings)
-        return cls._in(settings, counters, SharedSums(settings, counters, moments))
+        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments))
 
     @classmethod
     def of_model(cls, settings: EngineSettings, model: TopicModel) -> Self:
@@ -127,7 +124,7 @@ class Engine:
             documents_skipped=int(model.diagnostics["documents_skipped"]),
             tokens_seen=model.tokens_seen,
         )
-        return cls._in(settings, counters, Refinement.of_model(settings, counters, model))
+        return cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model))
 
     @property
     def documents_seen(self) -> int:
@@ -215,9 +212,8 @@ class Engine:
         InvalidSettingError
             If it is another kind of engine, or this same one; nothing is added then.
         """
-        _check_mergeable(self, other)
-        if isinstance(self._phase, SharedSums) and isinstance(other._phase, SharedSums):
-            self._phase.moments.merge(other._phase.moments)
+        mine, theirs = _mergeable(self._phase, other._phase)
+        mine.moments.merge(theirs.moments)
         self.counters.documents_seen += other.documents_seen
         self.counters.documents_skipped += other.documents_skipped
         self.counters.tokens_seen += other.tokens_seen
@@ -278,8 +274,8 @@ class Engine:
         """
         settings = EngineSettings(**_settings_of(values))
         counters = Counters.from_state(values["counters"])
-        saved = dict(arrays), dict(values)
-        return cls._in(settings, counters, _restored(settings, counters, saved))
+        phase = _restored(settings, counters, (dict(arrays), dict(values)))
+        return cls.__new__(cls)._begin(phase)
 
 
 def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
@@ -337,7 +333,8 @@ def _check_shared(whitening: NDArray[np.float64], settings: EngineSettings) -> N
     )
 
 
-def _check_mergeable(mine: Engine, other: Engine) -> None:
+def _mergeable(mine: Phase, other: Phase) -> tuple[SharedSums, SharedSums]:
+    """Return both if they are sums that can be added."""
     require(
         other is not mine,
         "an engine must be merged with another one, got the same engine twice",
@@ -354,16 +351,18 @@ def _check_mergeable(mine: Engine, other: Engine) -> None:
         f"engines must have equal settings to be merged, got {' '.join(differing)}",
         remedy="run all of them with the same settings",
     )
-    one, another = mine.shared_projection, other.shared_projection
-    if one is None or another is None:
+    if not isinstance(mine, SharedSums) or not isinstance(other, SharedSums):
+        shared = [isinstance(phase, SharedSums) for phase in (mine, other)]
         raise failure(
             "engines must sum through a shared projection to be merged, got "
-            f"shared_projection={one is not None},{another is not None}",
+            f"shared_projection={shared[0]},{shared[1]}",
             remedy="make a map file (streamlda map), and begin all engines with it",
         )
+    one, another = mine.moments.whitening, other.moments.whitening
     require(
         np.array_equal(one, another),
         "engines must share one projection to be merged, got "
         f"projection={projection_digest(one)},{projection_digest(another)}",
         remedy="begin all of them with the same map file",
     )
+    return mine, other
