@@ -9,6 +9,7 @@ from streamlda.engine.generation import Generation
 from streamlda.engine.phase import Counters
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement
+from streamlda.engine.warmup import warmup_end
 from streamlda.errors import InsufficientDataError
 from streamlda.storage.state import load_state, save_state
 from tests.engine.kinds import (
@@ -127,6 +128,18 @@ def check_rounds(growth):
 @pytest.mark.parametrize("growth", [1.04, 1.5, 3.0])
 def test_a_round_ends_with_the_document_that_fills_it(growth):
     check_rounds(growth)
+
+
+def test_a_warm_up_ends_with_the_document_that_reaches_a_limit():
+    batch = DocumentBatch.from_matrix(np.tril(np.ones((6, 5)), -1)[[1, 0, 3, 2, 5, 4]])
+    widths = np.diff(batch.row_pointers).tolist()
+    for start in range(6):
+        for documents in range(1, 8):
+            for entries in range(1, 17):
+                stop = start
+                while stop < 6 and stop - start < documents and sum(widths[start:stop]) < entries:
+                    stop += 1
+                assert warmup_end(batch, start, documents, entries) == stop
 
 
 def forgetful(*names):

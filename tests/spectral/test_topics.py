@@ -15,6 +15,7 @@ from streamlda.spectral.topics import (
     average_rounds,
     diagnostics,
     recover_topics,
+    topics_along,
 )
 from streamlda.spectral.whitening import random_projection
 
@@ -104,6 +105,18 @@ def test_topics_beyond_the_rank_repeat_the_background(rng):
     assert found.supported.tolist() == [True, True, False, False]
     assert found.alpha.min() > 0
     assert found.condition_number is None or found.condition_number > 1e6
+
+
+def test_a_topic_without_direction_repeats_the_background_and_is_not_supported():
+    first = np.array([0.5, 0.25, 0.25])
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    second = np.diag(first) + np.outer(first, first) / 2
+    found = topics_along(
+        first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 1.0, 9
+    )
+    assert found.eigenvalues.tolist() == [2.0, 0.0]
+    assert found.supported.tolist() == [True, False]
+    np.testing.assert_array_equal(found.topics[1], first)
 
 
 def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
