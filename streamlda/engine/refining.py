@@ -233,7 +233,7 @@ def follows_model(model: TopicModel) -> bool:
 
 
 def needed_passes(model: TopicModel, documents: int) -> int:
-    """Return how many passes over so many documents refine a spectral model of them.
+    """Return how many passes over N documents refine a spectral model of them.
 
     0 where spectral topics are the better ones: if the documents follow the model, or are too few.
     """

@@ -1,4 +1,4 @@
-"""What an engine is asked for, and the memory that follows from it."""
+"""Settings of an engine, and the memory that follows from them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 
-#: The default way from documents to topics: sum a small tensor, decompose it when asked.
+#: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
 
-#: Ways from documents to topics; the last two ask the stream anew at each power iteration
+#: Ways from documents to topics; the last two use fresh documents for each power iteration
 #: (`streamlda.engine.power`).
 SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
 
@@ -28,7 +28,7 @@ _LEFT_OPEN: Any = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What an engine is asked to do; fixed for its life.
+    """Settings of an engine; fixed for its life.
 
     Parameters
     ----------
@@ -39,20 +39,20 @@ class EngineSettings:
     alpha_0 : float or None, default 1.0
         Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
     warmup_documents : int, optional
-        Documents kept to find the first map; with a refinement, those that the spectral topics
-        are made of. 20000 with a refinement, else 10000, by default.
+        Documents kept to find the first projection; with a refinement, those that the spectral
+        topics are made of. 20000 with a refinement, else 10000, by default.
     oversampling : int, default 50
-        Columns of W beyond K for the pair moment. More of them give better maps and cost memory
-        and time in proportion.
+        Columns of W beyond K for the pair moment. More of them give better projections and cost
+        memory and time in proportion.
     round_growth : float, default 5.0
-        Documents of a round over those behind its map; above 1.
+        Documents of a round over those that its projection was made of; above 1.
     seed : int, default 0
-        Of the random map and the restarts; 0 <= seed < 2^64.
+        Of the random projection and the restarts; 0 <= seed < 2^64.
     solver : str, default "whitened-tensor"
         How topics come from documents: one of `SOLVERS`.
     documents_per_round : int or None, default None
         n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
-        lets rounds of refining grow with the stream, so that topics sharpen for ever.
+        lets rounds of refining grow with the stream, so that topics keep sharpening.
     n_restarts : int, default 10
         L, random starts of each component; for ``online-power``.
     n_iterations : int, default 5
@@ -62,8 +62,8 @@ class EngineSettings:
         stream that drifts: at least 4 warm-ups. None remembers all.
     refine : bool or None, default None
         Whether likelihood refines the topics once there are spectral ones
-        (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared map. None refines
-        where that can be.
+        (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared projection. None
+        refines where that can be.
     """
 
     n_components: int
@@ -140,17 +140,17 @@ class EngineSettings:
 
     @property
     def n_columns(self) -> int:
-        """Columns m of the maps."""
+        """Columns m of the projections."""
         return min(self.n_features, self.n_components + self.oversampling)
 
     @property
     def n_triple_columns(self) -> int:
-        """Leading columns t of the maps that the triple moment is taken through."""
+        """Leading columns t of the projections that the triple moment is taken through."""
         return min(self.n_columns, self.n_components + TRIPLE_OVERSAMPLING)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the two kept rounds with maps: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
+        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
 
         Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
         with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets

@@ -30,9 +30,9 @@ WARMUP_MAX_ENTRIES = 4_000_000
 
 
 def warmup_end(batch: DocumentBatch, start: int, documents: int, entries: int) -> int:
-    """Return where a warm-up ends that begins at `start` and still takes so many.
+    """Return where a warm-up ends that is at `start` and has room for N documents and counts.
 
-    With the last of these documents, or with the one that reaches so many counts, whichever comes
+    With the last of these documents, or with the one that fills up the counts, whichever comes
     first; else with the batch.
     """
     pointers = batch.row_pointers

@@ -60,12 +60,12 @@ SCHEDULES = (
 
 
 def schedule_for(n_documents: int) -> CorpusSchedule:
-    """Return the schedule of a corpus of so many documents."""
+    """Return the schedule of a corpus of N documents."""
     return next(found for found in reversed(SCHEDULES) if n_documents >= found.documents)
 
 
 def passes_for(n_documents: int) -> int:
-    """Return how many passes over so many documents topics need, by `SCHEDULES`.
+    """Return how many passes over N documents topics need, by `SCHEDULES`.
 
     Four below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
     50,000; four beyond, and one from 150,000 on.
@@ -78,7 +78,7 @@ def passes_for(n_documents: int) -> int:
 
 
 def pass_settings(n_documents: int, passes: int) -> StepwiseEMSettings:
-    """Return the settings of so many passes over a corpus."""
+    """Return the settings of these passes over N documents."""
     size, found = step_documents(n_documents // STEPS_PER_PASS), schedule_for(n_documents)
     steps = -(-passes * n_documents // size)
     return StepwiseEMSettings(
@@ -114,7 +114,7 @@ def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
 
 
 def ending_settings(stepwise: StepwiseEM, n_documents: int) -> tuple[StepwiseEMSettings, int]:
-    """Return the settings and passes that end an annealing over so many documents."""
+    """Return the settings and passes that end an annealing over N documents."""
     most = stepwise.settings.batch_documents
     size = min(max(n_documents // ENDING_STEPS, min(FEWEST_DOCUMENTS, most)), most)
     # The line that falls from the flatness of now to 0 in half of the steps.
@@ -155,7 +155,7 @@ class LaneSchedule:
 
     @classmethod
     def of(cls, documents: int, passes: int) -> Self:
-        """Return the schedule for so many documents."""
+        """Return the schedule for N documents."""
         # A power of two, for workers come in twos.
         wanted = 2 ** round(math.log2(max(1, passes * documents / LANE_DOCUMENTS)))
         wanted = min(max(2, wanted), MOST_LANES)

@@ -95,7 +95,7 @@ class StepwiseEM:
         self._begin(np.ascontiguousarray((prevalence[:, None] * start).T), 0, 0)
 
     def _begin(self, totals: Array, steps: int, documents: int) -> None:
-        """Take S, after so many steps of so many documents."""
+        """Take S, with what it was made of."""
         self._totals, self.steps, self.documents = totals, steps, documents
         self._waiting: list[DocumentBatch] = []
         self._mass = self._take(1.0, np.empty(0, np.int64), np.empty((0, len(self.alpha))))
@@ -111,7 +111,7 @@ class StepwiseEM:
         steps: int,
         documents: int,
     ) -> Self:
-        """Go on from S, shape (V, K), as it is after so many steps; owned from now on."""
+        """Go on from S, shape (V, K), as it is after these steps; owned from now on."""
         made = cls.__new__(cls)
         made.settings, made.alpha = settings, checked_alpha(alpha)
         made.background = np.array(background, dtype=np.float64)
@@ -120,7 +120,7 @@ class StepwiseEM:
 
     @classmethod
     def of_model(cls, model: TopicModel, settings: StepwiseEMSettings, steps: int) -> Self:
-        """Go on from a model as a stream would whose documents have made so many steps.
+        """Go on from a model as a stream would after these steps.
 
         S of a stream holds the tokens of its mean minibatch over rho_t.
         """
@@ -308,7 +308,7 @@ class StepwiseEM:
 
 
 def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
-    """Cut a batch into runs of documents with at most so many entries, or of one document."""
+    """Cut a batch into runs of documents within a number of entries, or of one document."""
     start = 0
     while start < batch.n_documents:
         last = batch.row_pointers[start] + most_entries

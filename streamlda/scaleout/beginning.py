@@ -1,4 +1,4 @@
-"""What comes before the first round: the words, and a map, from the first documents."""
+"""What comes before the first round: the words, and a projection, from the first documents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def begin(
     words: Words,
     shared_projection: NDArray[np.float64] | None,
 ) -> Beginning:
-    """Return the plan of the first round: the words, and a map from the first documents.
+    """Return the plan of the first round: the words, and a projection, from the first documents.
 
     Of the first documents no more are read, on workers, than one process would hold: those that
     the words are learned from, and those of the warm-up; reading ends with the shard's part that
@@ -67,7 +67,7 @@ def begin(
         With words, `n_features` becomes their number.
     words : Vocabulary, WordsToLearn or None
     shared_map : ndarray of shape (d, m) or None
-        Then no map is made.
+        Then none is made.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def begin(
     InvalidDocumentsError, VocabularyError
         If texts come without words, columns are not those of the words, or words are too few.
     InvalidSettingError
-        If the shared map does not fit.
+        If the shared projection does not fit.
     """
     learning = words.documents if isinstance(words, VocabularyLearner) else 0
     wanted = max(learning, settings.warmup_documents if shared_projection is None else 0)
@@ -146,7 +146,7 @@ def _map_of(
 
 
 def warmup_of(first: DocumentBatch, most: int) -> DocumentBatch:
-    """Return the documents that one process makes its first map of.
+    """Return the documents that one process makes its first projection of.
 
     Runs of `most` documents, or of as many as reach `WARMUP_MAX_ENTRIES`, follow each other
     (`warmup_end`); it is the first run with a document of 3 tokens, which the batch must have.

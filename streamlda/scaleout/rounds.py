@@ -95,5 +95,5 @@ def _cuts(kept: Kept, first: int, last: int) -> list[tuple[int, int]]:
 
 
 def sum_documents(plan: Plan, name: str, batch: DocumentBatch, before: int) -> Sums:
-    """Sum a batch that has so many documents before it in the round. A task; pure."""
+    """Sum a batch that has `before` documents before it in the round. A task; pure."""
     return summed(plan, name, [batch], before, Counts())

@@ -45,7 +45,7 @@ class Plan:
     vocabulary : Vocabulary or None
         None if shards are counts.
     about : tuple of str
-        Digests of map and words, which tell sums of this plan from those of another.
+        Digests of projection and words, which tell sums of this plan from those of another.
     """
 
     settings: EngineSettings
@@ -124,7 +124,7 @@ def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
     SourceError
         If a file cannot be read, or an optional package is missing on the worker.
     InvalidDocumentsError
-        If documents have other columns than the map, or counts cannot be used.
+        If documents have other columns than the projection, or counts cannot be used.
     """
     counts = Counts()
     with told(shard):
@@ -155,7 +155,7 @@ def merged(one: Sums, *others: Sums) -> Sums:
     Raises
     ------
     InvalidSettingError
-        If a shard is in two, or they were taken through different maps or words.
+        If a shard is in two, or they were taken through different projections or words.
     """
     arrays = {name: array.copy() for name, array in one.arrays.items()}
     usable = dict(one.usable)

@@ -1,7 +1,7 @@
 """How documents answer a power method: sums over one round at its current probes.
 
 The "data association" of Wang & Anandkumar [1]_, Algorithm 2, line 6 (where x_i means x_l): for
-real vectors as printed, and for the documents of an LDA model seen through a whitening map.
+real vectors as printed, and for the documents of an LDA model seen through a whitening projection.
 
 Privacy: sums and answers are raw; nothing read from here is private.
 

@@ -255,7 +255,7 @@ def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_ent
 
 
 def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
-    """Of long documents in one batch, what is asked for is kept, and one part more at most."""
+    """Of long documents in one batch, the latest are kept, and one part more at most."""
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 3200)
     long = DocumentBatch.from_matrix(np.ones((500, 40)))
     latest = RecentDocuments(400)

@@ -127,7 +127,7 @@ def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
 
 @pytest.mark.statistical
 def test_noise_estimate_tells_real_topics_from_noise():
-    """20 corpora: with 3 planted topics the 3 stand out, and a 4th asked for is doubted.
+    """20 corpora: with 3 planted topics the 3 stand out, and a 4th is doubted.
 
     The threshold leaves a factor 2 on either side in these corpora; seeds are fixed.
     """
@@ -144,7 +144,7 @@ def test_noise_estimate_tells_real_topics_from_noise():
 
 @pytest.mark.statistical
 def test_averaging_two_rounds_lowers_the_error():
-    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is asked."""
+    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is the bound."""
     single, averaged = [], []
     for seed in range(5):
         planted = PlantedLDA(3, 200, seed=seed, topic_concentration=0.1)
