@@ -18,7 +18,7 @@ from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather
 from streamlda.report.layout import flat_map, spread
-from streamlda.report.promise import bears_out, in_plain_words
+from streamlda.report.promise import is_private, in_plain_words
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, shifted, topics, words
 
@@ -191,7 +191,9 @@ def test_models_are_compared_by_common_words():
 )
 def test_models_that_have_too_little_in_common_are_refused(other):
     one, two = model(topics(4, 64)), model(topics(4, 64), vocabulary=other)
-    with pytest.raises(VocabularyError, match=r"models='a','b' .* share=0\.0%; make a report of"):
+    with pytest.raises(
+        VocabularyError, match=r"before='a' after='b' .* share=0\.0; make a report of"
+    ):
         render_report([one, two], ["a", "b"])
 
 
@@ -261,8 +263,8 @@ def test_what_is_wrong_is_refused():
 
 def test_a_private_model_tells_its_promise_and_places():
     page = page_of(model(topics(), privacy=private(), documents_seen=100))
-    assert "Places100" in page.text["now"]
-    assert "100 places" in page.text["making"]
+    assert "Record slots100" in page.text["now"]
+    assert "100 record slots" in page.text["making"]
     assert "documents is private" in page.text["now"]
     text = page.text["privacy"]
     # e to the 1, and e / (1 + e): both rounded up.
@@ -312,7 +314,7 @@ def test_plain_words_follow_the_statement():
     ],
 )
 def test_what_does_not_bear_out_its_claim_promises_nothing(statement, told):
-    assert not bears_out(statement)
+    assert not is_private(statement)
     lines = in_plain_words(statement)
     assert told in lines[0]
     assert lines[-1] == "Keep this page as secret as the documents."
@@ -350,12 +352,12 @@ def test_a_flat_map_of_flat_points_keeps_their_distances():
     points = np.random.default_rng(0).normal(size=(12, 2))
     distances = np.linalg.norm(points[:, None] - points[None], axis=2)
     found = flat_map(distances)
-    again = np.linalg.norm(found.places[:, None] - found.places[None], axis=2)
+    again = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=2)
     np.testing.assert_allclose(again, distances, atol=1e-9)
-    assert found.kept == pytest.approx(1)
-    np.testing.assert_array_equal(found.places, flat_map(distances).places)
+    assert found.explained == pytest.approx(1)
+    np.testing.assert_array_equal(found.positions, flat_map(distances).places)
     solid = np.random.default_rng(1).normal(size=(12, 6))
-    assert flat_map(np.linalg.norm(solid[:, None] - solid[None], axis=2)).kept < 0.9
+    assert flat_map(np.linalg.norm(solid[:, None] - solid[None], axis=2)).explained < 0.9
 
 
 @pytest.mark.parametrize("places", [np.zeros((9, 2)), np.random.default_rng(0).normal(size=(9, 2))])
@@ -402,7 +404,7 @@ def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
     model(topics(), vocabulary=None).save(files / "other.model")
     target = files / "r.html"
     said = run(files / "old.model", files / "other.model", "-o", target, code=1)
-    assert "models='old','other'" in said.stderr
+    assert "before='old' after='other'" in said.stderr
     assert said.stderr.count("\n") == 1
     (files / "broken.model").write_bytes(b"no model")
     assert "broken.model" in run(files / "broken.model", "-o", target, code=1).stderr
