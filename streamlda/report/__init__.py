@@ -61,14 +61,15 @@ def render_report(
         If two models in turn have too few words in common to be compared.
     """
     facts = gather(models, labels, n_words)
-    page = files("streamlda.report").joinpath("page")
-    css, js = (page.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    shared, own = (files(package).joinpath("page") for package in ("streamlda", "streamlda.report"))
+    css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))
+    js = (own / "report.js").read_text("utf-8")
     return _environment().get_template("report.html").render(
         facts=facts,
         model=facts.newest,
         title=title,
         policy=_policy(css, js),
-        icon=base64.b64encode(page.joinpath("icon.svg").read_bytes()).decode("ascii"),
+        icon=base64.b64encode((shared / "icon.svg").read_bytes()).decode("ascii"),
         # Style and script belong to this package: the policy has their digests.
         css=Markup(css),
         js=Markup(js),

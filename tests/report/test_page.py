@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import expect
 
 from streamlda.report import write_report
-from streamlda.report.views import NOTHING
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.report.test_report import spectral
@@ -112,7 +111,7 @@ def test_topics_are_followed_over_models(visit):
     page.get_by_text("Prevalence as a table").click()
     row = page.get_by_role("region", name="Prevalence of topics over models").locator("tbody tr")
     assert row.nth(0).locator("td").all_text_contents() == ["10.0 %", "40.0 %"]
-    assert row.nth(2).locator("td").all_text_contents() == ["30.0 %", NOTHING]
+    assert row.nth(2).locator("td").all_text_contents() == ["30.0 %", "\N{EN DASH}"]
     page.get_by_label("Order").select_option("moved")
     assert titles(page)[0] == "Topic 4"
 

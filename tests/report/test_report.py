@@ -18,7 +18,7 @@ from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather
 from streamlda.report.layout import flat_map, spread
-from streamlda.report.promise import is_private, in_plain_words
+from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, shifted, topics, words
 
@@ -263,7 +263,7 @@ def test_what_is_wrong_is_refused():
 
 def test_a_private_model_tells_its_promise_and_places():
     page = page_of(model(topics(), privacy=private(), documents_seen=100))
-    assert "Record slots100" in page.text["now"]
+    assert "Record slots\n100" in page.text["now"]
     assert "100 record slots" in page.text["making"]
     assert "documents is private" in page.text["now"]
     text = page.text["privacy"]
@@ -355,7 +355,7 @@ def test_a_flat_map_of_flat_points_keeps_their_distances():
     again = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=2)
     np.testing.assert_allclose(again, distances, atol=1e-9)
     assert found.explained == pytest.approx(1)
-    np.testing.assert_array_equal(found.positions, flat_map(distances).places)
+    np.testing.assert_array_equal(found.positions, flat_map(distances).positions)
     solid = np.random.default_rng(1).normal(size=(12, 6))
     assert flat_map(np.linalg.norm(solid[:, None] - solid[None], axis=2)).explained < 0.9
 
