@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from streamlda.errors import InvalidDocumentsError
-from streamlda.text import encoding, vocabulary
+from streamlda.text import encoding
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.encoding import UNSEEN, count_tokens
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
@@ -98,7 +98,7 @@ def test_encode_takes_texts_without_words(made, texts):
 
 @pytest.mark.parametrize(
     ("texts", "told"),
-    [("secret", "one string"), (["a", b"secret"], "document=1 type=bytes"), ([None], "NoneType")],
+    [("secret", "one string"), (["a", b"secret"], "document=1 type='bytes'"), ([None], "NoneType")],
 )
 def test_texts_must_be_strings_and_are_never_quoted(texts, told):
     for use in (Vocabulary.given(["cat"]).encode, Vocabulary.hashed(3).token_ids, Vocabulary.learn):
@@ -178,7 +178,7 @@ mixed_texts = st.lists(
 
 def check_equal(made, texts):
     ids, offsets = made.token_ids(texts)
-    expected_ids, expected_offsets = made._ids_by_word(texts)
+    expected_ids, expected_offsets = made._encoder.by_word(texts)
     assert (ids.dtype, offsets.dtype) == (expected_ids.dtype, expected_offsets.dtype)
     assert ids.tolist() == expected_ids.tolist()
     assert offsets.tolist() == expected_offsets.tolist()
@@ -194,7 +194,7 @@ def test_token_ids_equal_by_kernel_and_by_word(analyzer, texts):
 
 def test_the_kernel_serves_the_default_words_only(monkeypatch):
     served = [Vocabulary.given(WORDS, analyzer) for analyzer in ANALYZERS]
-    monkeypatch.delattr(vocabulary, "AsciiWords")
+    monkeypatch.delattr(encoding, "AsciiWords")
     for made in served:
         if made.analyzer.unigrams and made.analyzer.token_pattern == LETTERS:
             with pytest.raises(NameError, match="AsciiWords"):
@@ -253,17 +253,19 @@ def test_a_kind_of_string_cannot_mislead_the_kernel():
         assert found.tolist() == wanted.tolist()
 
 
-@pytest.mark.parametrize("offsets", [[1, 2], [0, 1], [0, 3, 2], [0, -1, 2], [0, 2**40]])
-def test_count_tokens_refuses_offsets_that_lead_outside(offsets):
-    with pytest.raises(InvalidDocumentsError, match="ids=2"):
-        count_tokens(np.array([0, 1], dtype=np.int32), np.array(offsets), 2)
-
-
-@pytest.mark.parametrize("length", [3, 1000])
-def test_count_tokens_refuses_ids_that_are_no_columns(length):
+@pytest.mark.parametrize(
+    ("length", "offsets", "n_features", "rule"),
+    [
+        *[(2, offsets, 2, "ids=2") for offsets in ([1, 2], [0, 1], [0, 3, 2], [0, -1, 2])],
+        (2, [0, 2**40], 2, "ids=2"),
+        (3, [0, 3], 2, "max=2 n_features=2"),
+        (1000, [0, 1000], 999, "max=999 n_features=999"),
+    ],
+)
+def test_count_tokens_refuses_offsets_and_ids_that_lead_outside(length, offsets, n_features, rule):
     ids = np.arange(length, dtype=np.int32)[::-1].copy()
-    with pytest.raises(InvalidDocumentsError, match=f"max={length - 1} n_features={length - 1}"):
-        count_tokens(ids, np.array([0, length]), length - 1)
+    with pytest.raises(InvalidDocumentsError, match=rule):
+        count_tokens(ids, np.array(offsets), n_features)
 
 
 def test_counts_hold_no_more_memory_than_entries():
@@ -277,7 +279,7 @@ def test_counts_hold_no_more_memory_than_entries():
 def test_threads_share_a_vocabulary():
     texts = list(endless(200, seed=3))
     for made in (Vocabulary.hashed(12), Vocabulary.given([f"often{c}" for c in "abcdefgh"])):
-        expected = made._ids_by_word(texts)[0].tolist()
+        expected = made._encoder.by_word(texts)[0].tolist()
         with ThreadPoolExecutor(4) as pool:
             for ids, _ in pool.map(made.token_ids, [texts] * 8):
                 assert ids.tolist() == expected
@@ -300,5 +302,5 @@ def test_compiled_code_works_when_new_and_when_kept(tmp_path):
         ).stdout
         for _ in range(2)
     ]
-    topic, model = Vocabulary.hashed(9)._ids_by_word(["topic model"])[0]
+    topic, model = Vocabulary.hashed(9)._encoder.by_word(["topic model"])[0]
     assert told == [f"[0 1 0] [2. 1. 1.] [{topic:3d} {model:3d}]\n"] * 2
