@@ -29,7 +29,7 @@ Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedTexts:
     """Texts as counts, one row a text, texts without a known word included.
 
     `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the

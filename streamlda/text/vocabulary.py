@@ -23,7 +23,7 @@ from streamlda.text.analysis import (
     WordFrequencies,
     checked_texts,
 )
-from streamlda.text.encoding import Encoded, Encoder, count_tokens
+from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -330,14 +330,14 @@ class Vocabulary:
         """
         return self._encoder.token_ids(list(checked_texts(texts)))
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
         """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.
 
         Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
         ids, offsets = self.token_ids(texts)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
-        return Encoded(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+        return EncodedTexts(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
 
     @cached_property
     def _encoder(self) -> Encoder:

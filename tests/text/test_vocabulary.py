@@ -27,12 +27,8 @@ def test_names_of_columns():
         (given_words, "given", ("b", "a"), 2, {0: "b", 1: "a"}),
         (hashed, "hashed", None, 1024, {0: "h0000", 1023: "h1023"}),
     ):
-        assert (made.kind, made.words, made.n_features, made.data_dependent) == (
-            kind,
-            words,
-            n,
-            False,
-        )
+        assert (made.kind, made.words, made.n_features) == (kind, words, n)
+        assert not made.data_dependent
         found = made.get_feature_names_out()
         assert (found.dtype, len(found)) == (object, n)
         for column, name in names.items():
