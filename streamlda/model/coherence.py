@@ -56,7 +56,7 @@ class NpmiCounter:
             is_table and top.min() >= 0 and all(len(np.unique(row)) == len(row) for row in top),
             "top words must be a row of 2 or more distinct ids >= 0 for each topic",
             shape=top.shape,
-            dtype=str(top.dtype),
+            dtype=top.dtype,
             remedy="make them with top_words",
         )
         if window is not None:

@@ -44,9 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
-from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
+from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import ModelFileError, StreamLDAError, VocabularyError
+from streamlda.errors import ModelFileError, VocabularyError
 from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.privacy.statement import not_private
@@ -273,23 +273,15 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
     except ModelFileError as error:
         if _holds_state(path):
             raise failure(
-                "a model must be a published one, got raw data, the state of a running engine",
+                "a model must be a published one, not raw data, the state of a running engine",
                 format=STATE_FORMAT,
                 path=str(path),
                 remedy="keep that file secret, and pass the model that the run saved",
                 error=ModelFileError,
             ) from error
         raise
-    try:
+    with valid_content("model", path, remedy="fit and save the model again"):
         return _from_file(file)
-    except (StreamLDAError, KeyError, TypeError, ValueError) as error:
-        raise failure(
-            "a model file must hold a valid model",
-            why=f"{type(error).__name__}: {str(error)[:200]}",
-            path=str(path),
-            remedy="it was not written by streamlda: fit and save the model again",
-            error=ModelFileError,
-        ) from error
 
 
 def _holds_state(path: str | os.PathLike[str]) -> bool:
@@ -311,7 +303,7 @@ def _from_file(file: ArraysFile) -> TopicModel:
     _check_file(set(metadata) == names, rule, names=[*metadata][:12])
     for name, array in arrays.items():
         rule = "an array must be float64"
-        _check_file(array.dtype == np.float64, rule, array=name, dtype=str(array.dtype))
+        _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
         array.flags.writeable = False  # nobody else holds it, so that it need not be copied
     vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
     return TopicModel(**arrays, **metadata, vocabulary=vocabulary)
@@ -345,7 +337,7 @@ def _words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
 
 def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
     is_text = data.dtype == np.uint8 and data.ndim == 1
-    _check_file(is_text, "words must be bytes", dtype=str(data.dtype), ndim=data.ndim)
+    _check_file(is_text, "words must be bytes", dtype=data.dtype, ndim=data.ndim)
     return tuple(data.tobytes().decode("utf-8").split("\n"))
 
 

@@ -511,5 +511,5 @@ def test_round_files_are_read_as_written_and_damage_is_found(at_work, tmp_path):
     with pytest.raises(ModelFileError, match="a round file must be whole"):
         Round.load(tmp_path / "round")
     at_work.share("site0", this).save(tmp_path / "share")
-    with pytest.raises(ModelFileError, match="of the kind that is asked for"):
+    with pytest.raises(ModelFileError, match="of the wanted kind"):
         Round.load(tmp_path / "share")

@@ -67,9 +67,9 @@ def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
         assert found.generation == 2
         assert learned_at(found.position) == 2 * BATCH
         assert found.restore().documents_seen == 2 * BATCH
-        assert "generation 3" in found.passed_over[0]
+        assert "generation 3" in found.skipped[0]
         (tmp_path / "state-000002").unlink()
-        with pytest.raises(ModelFileError, match="got none of 2 whole"):
+        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
             store.newest()
 
 

@@ -135,8 +135,7 @@ def test_any_arrays_come_back_and_safetensors_reads_them(
         assert found[name].tobytes() == other[name].tobytes() == array.tobytes()
     # To the byte as the library writes it.
     text = split(scratch.read_bytes())[0]["__metadata__"]
-    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    plain = {name: plain[name].reshape(array.shape) for name, array in arrays.items()}
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     assert scratch.read_bytes() == safetensors.numpy.save(plain, text)
 
 
@@ -161,16 +160,15 @@ def test_the_documented_layout_is_the_one_on_disk(valid: bytes) -> None:
     np.testing.assert_array_equal(values.reshape(header["sums"]["shape"]), ARRAYS["sums"])
 
 
-def test_every_single_flipped_bit_is_found(scratch: Path, valid: bytes) -> None:
+def test_every_small_damage_is_found(scratch: Path, valid: bytes) -> None:
     assert not is_refused(scratch, valid)
-    for position in range(len(valid)):
-        damaged = bytearray(valid)
-        damaged[position] ^= 1 << position % 8
-        assert is_refused(scratch, bytes(damaged)), position
-
-
-def test_every_truncation_is_found(scratch: Path, valid: bytes) -> None:
-    assert all(is_refused(scratch, valid[:size]) for size in range(len(valid)))
+    for at in range(len(valid)):
+        flipped = bytearray(valid)
+        flipped[at] ^= 1 << at % 8
+        damaged = [bytes(flipped), valid[:at]]
+        if at % 3 == 0:
+            damaged += [valid[:at] + b" " + valid[at:], valid[:at] + valid[at + 1 :]]
+        assert all(is_refused(scratch, data) for data in damaged), at
 
 
 @pytest.mark.fuzz
@@ -180,13 +178,6 @@ def test_no_damage_gives_other_content(scratch: Path, valid: bytes, data: st.Dat
     stop = data.draw(st.integers(start, min(start + 20, len(valid))))
     changed = valid[:start] + data.draw(st.binary(max_size=20)) + valid[stop:]
     assert is_refused_or_the_same(scratch, changed)
-
-
-def test_an_inserted_or_lost_byte_is_found(scratch: Path, valid: bytes) -> None:
-    for position in range(0, len(valid), 3):
-        rest = valid[position:]
-        assert is_refused(scratch, valid[:position] + b" " + rest), position
-        assert is_refused(scratch, valid[:position] + rest[1:]), position
 
 
 @pytest.mark.fuzz
@@ -227,20 +218,20 @@ def test_no_forged_member_crashes_the_reader(
     assert compact(found._asdict()[member] if member != "format" else KIND) == compact(value)
 
 
+def inside(header: dict, change: Callable[[str], str]) -> None:
+    header["__metadata__"].update(streamlda=change(header["__metadata__"]["streamlda"]))
+
+
+#: Changes of the header (h), one for each way in which it can be wrong.
 CHANGED: dict[str, Callable[[dict], object]] = {
     "array missing a member": lambda h: h["sums"].pop("dtype"),
     "array not an object": lambda h: h.update(sums=3),
-    "array renamed": lambda h: h.update(sum=h.pop("sums")),
     "arrays exchanged": lambda h: h.update(sums=h["steps"], steps=h["sums"]),
-    "unknown dtype": lambda h: h["sums"].update(dtype="F12"),
     "dtype NumPy has not": lambda h: h["text"].update(dtype="F8_E5M2"),
     "dtype of the same size": lambda h: h["sums"].update(dtype="I64"),
-    "dtype not text": lambda h: h["sums"].update(dtype=["F64"]),
     "shape of the same size": lambda h: h["sums"].update(shape=[3, 2]),
-    "shape too large": lambda h: h["sums"].update(shape=[2, 4]),
     "shape negative": lambda h: h["sums"].update(shape=[-2, -3]),
     "shape of bool": lambda h: h["sums"].update(shape=[True, 6]),
-    "shape huge": lambda h: h["sums"].update(shape=[2**47, 2**47]),
     "shape huge and empty": lambda h: h.update(
         none={"dtype": "U8", "shape": [0, 2**63, 2], "data_offsets": [56, 56]}
     ),
@@ -250,24 +241,15 @@ CHANGED: dict[str, Callable[[dict], object]] = {
     "data that nobody owns": lambda h: h.pop("text"),
     "no metadata": lambda h: h.pop("__metadata__"),
     "metadata null": lambda h: h.update(__metadata__=None),
-    "metadata empty": lambda h: h["__metadata__"].pop("streamlda"),
     "metadata not text": lambda h: h["__metadata__"].update(streamlda=3),
-    "not JSON inside": lambda h: h["__metadata__"].update(streamlda="{"),
-    "number inside": lambda h: h["__metadata__"].update(streamlda="3"),
-    "text inside": lambda h: h["__metadata__"].update(streamlda='"format"'),
-    "list inside": lambda h: h["__metadata__"].update(streamlda="[]"),
-    "empty object inside": lambda h: h["__metadata__"].update(streamlda="{}"),
-    "deep inside": lambda h: h["__metadata__"].update(streamlda='{"a":' + "[" * 200_000),
-    "long number inside": lambda h: h["__metadata__"].update(streamlda="9" * 9999),
-    "space inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"] + " "
-    ),
-    "twice inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"].replace("{", '{"format":"a",', 1)
-    ),
-    "NaN inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"].replace("2.5", "NaN")
-    ),
+    "not JSON inside": lambda h: inside(h, lambda text: "{"),
+    "list inside": lambda h: inside(h, lambda text: "[]"),
+    "empty object inside": lambda h: inside(h, lambda text: "{}"),
+    "deep inside": lambda h: inside(h, lambda text: '{"a":' + "[" * 200_000),
+    "long number inside": lambda h: inside(h, lambda text: "9" * 9999),
+    "space inside": lambda h: inside(h, lambda text: text + " "),
+    "twice inside": lambda h: inside(h, lambda text: text.replace("{", '{"format":"a",', 1)),
+    "NaN inside": lambda h: inside(h, lambda text: text.replace("2.5", "NaN")),
 }
 
 
@@ -282,13 +264,9 @@ def test_a_changed_header_is_refused(scratch: Path, valid: bytes, case: str) -> 
 @pytest.mark.parametrize(
     "members",
     [
-        {"format": None},
-        {"format": 3},
-        {"format_version": "1"},
-        {"format_version": 1.0},
-        {"format_version": True},
-        {"metadata": []},
-        {"metadata": None},
+        *({"format": value} for value in (None, 3)),
+        *({"format_version": value} for value in ("1", 1.0, True)),
+        *({"metadata": value} for value in ([], None)),
         {"more": ""},
     ],
     ids=repr,
@@ -314,25 +292,15 @@ def test_an_impossible_header_length_is_refused(scratch: Path, valid: bytes, len
     assert is_refused(scratch, length.to_bytes(8, "little") + valid[8:])
 
 
-def test_a_later_version_says_to_upgrade_and_names_both(tmp_path: Path) -> None:
+def test_what_is_refused_is_named(tmp_path: Path) -> None:
     write_arrays(tmp_path / "file", KIND, 7, ARRAYS, METADATA)
     with pytest.raises(NewerFormatError, match=r"format_version=7 readable=2 .*upgrade streamlda"):
         read_arrays(tmp_path / "file", KIND, 2)
-
-
-def test_another_kind_is_refused(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "file", "streamlda-other", 1, ARRAYS, METADATA)
-    with pytest.raises(ModelFileError, match="format='streamlda-other' wanted='streamlda-test'"):
-        read_arrays(tmp_path / "file", KIND, 1)
-
-
-def test_a_file_of_safetensors_itself_is_refused(tmp_path: Path) -> None:
-    safetensors.numpy.save_file(ARRAYS, tmp_path / "file", metadata={"format": KIND})
+    with pytest.raises(ModelFileError, match="format='streamlda-test' wanted='streamlda-other'"):
+        read_arrays(tmp_path / "file", "streamlda-other", 7)
+    safetensors.numpy.save_file(ARRAYS, tmp_path / "plain", metadata={"format": KIND})
     with pytest.raises(ModelFileError, match=r"in its format.*KeyError.*streamlda.*size_bytes"):
-        read_arrays(tmp_path / "file", KIND, 1)
-
-
-def test_a_missing_file_is_the_usual_error(tmp_path: Path) -> None:
+        read_arrays(tmp_path / "plain", KIND, 1)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_arrays(tmp_path / "nowhere", KIND, 1)
 
@@ -463,12 +431,8 @@ except OSError as error:
 def test_without_room_the_old_file_stays_and_nothing_is_left(tmp_path: Path, valid: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(valid)
-    done = subprocess.run(
-        [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{errno.EFBIG} ")
     assert "must be written whole" in done.stdout
     assert "size_bytes=800" in done.stdout
