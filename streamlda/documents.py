@@ -222,7 +222,8 @@ class DocumentBatch:
         rule = "row pointers must rise from 0 to the number of entries"
         ends = {"first": pointers[0], "last": pointers[-1], "entries": nnz}
         _require(holds, rule, **ends, remedy=from_matrix)
-        at_least(1, n_features=self.n_features, error=InvalidDocumentsError)
+        remedy = "learn the vocabulary from documents that hold words"
+        at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         # Here, so that a program that only names the class need not wait for numba.
         from streamlda.kernels.checking import FRACTIONAL, find_faults
 
