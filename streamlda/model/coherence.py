@@ -78,7 +78,7 @@ class NpmiCounter:
     def add(self, token_ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
         """Count the windows of documents with word order, as `Vocabulary.token_ids` gives them.
 
-        A word outside the vocabulary (-1) still takes its place. Time O(tokens + top tokens * n).
+        A word outside the vocabulary (-1) still fills the window. Time O(tokens + top tokens * n).
 
         Raises
         ------

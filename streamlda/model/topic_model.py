@@ -304,7 +304,7 @@ def _from_file(file: ArraysFile) -> TopicModel:
     for name, array in arrays.items():
         rule = "an array must be float64"
         _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
-        array.flags.writeable = False  # nobody else holds it, so that it need not be copied
+        array.flags.writeable = False  # not shared, so that it need not be copied
     vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
     return TopicModel(**arrays, **metadata, vocabulary=vocabulary)
 

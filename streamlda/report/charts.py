@@ -121,7 +121,7 @@ def _log_plot(
     above: Sequence[bool],
     marks: Sequence[tuple[int, str]] = (),
 ) -> Plot:
-    """Place values, those not above 0 at the bottom, and a mark behind the first so many."""
+    """Place values, those not above 0 at the bottom, and a mark behind the first `count`."""
     n = len(values)
     levels = [v for v in [*values, *(floor or ())] if v > 0]
     high, low = max(levels, default=1.0), min(levels, default=0.1)

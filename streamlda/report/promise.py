@@ -99,8 +99,8 @@ def _no_promise(statement: Mapping[str, Any]) -> list[str]:
     secret = "Keep this page as secret as the documents."
     if claim == SEEDED:
         return [
-            "Nothing is promised: the noise was drawn from a seed, and whoever knows it can take "
-            "the noise away again. Such a run is a trial.",
+            "Nothing is promised: the noise was drawn from a seed, and anyone who knows it can "
+            "take the noise away again. Such a run is a trial.",
             secret,
         ]
     if claim == PRIVATE:

@@ -340,7 +340,7 @@ class Checkpoints:
                 parts = (body["state"], body["words"], body["rows"])
                 named |= {part["name"] for part in parts if part is not None}
             except (ValueError, LookupError, TypeError):
-                return  # Whose files these are cannot be told: nothing is removed.
+                return  # Whose files these are is not known: nothing is removed.
         for path in self.folder.iterdir():
             if OURS.match(path.name) and path.name not in named:
                 path.unlink()

@@ -16,7 +16,7 @@ variance: take it from an engine that has run for a while ::
 was read. Refused are: one folder twice; a partition of one Kafka topic (cluster, name and id) in
 two folders, read or only to be read; one list of files in two folders; and a copy of a folder
 (equal positions and sums). A topic and its mirror, two lists or followed folders that share a
-file, or two runs over one pipe cannot be told.
+file, or two runs over one pipe are not noticed.
 
 Private states are never merged: a private daemon pays for and publishes its own snapshots.
 """
@@ -148,8 +148,8 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
     Raises
     ------
     InvalidSettingError
-        If documents would count twice, as far as can be told; if settings or projections differ or
-        one is not shared (`Engine.merge`); or if a state is private.
+        If documents would count twice, as far as positions say; if settings or projections differ
+        or one is not shared (`Engine.merge`); or if a state is private.
     VocabularyError
         If vocabularies differ.
     """

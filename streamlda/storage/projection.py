@@ -1,7 +1,7 @@
 """A shared projection in a file: the W that several engines sum through, and its words.
 
 A projection file is a checked file of `streamlda.container` of kind ``streamlda-map``, version 1,
-readable and writable by its owner only: how often words occur, and together, can be told from W. It
+readable and writable by its owner only: how often words occur, and together, can be read off W. It
 has the arrays ``whitening`` (F64, (d, m): W, leading directions first) and ``vocabulary`` (U8: the
 vocabulary as JSON text), and the metadata ``fingerprint`` (of the vocabulary) and ``settings`` (of
 the engine that made W). `streamlda.storage.merge` says what it is for.

@@ -1,4 +1,4 @@
-"""The state of a running engine in a file: raw data, for nobody but the one who runs it.
+"""The state of a running engine in a file: raw data, for its owner only.
 
 A state file is a checked file of `streamlda.container` of kind ``streamlda-state``, version 1,
 readable and writable by its owner only. Its metadata has the members

@@ -74,7 +74,7 @@ def test_passes_and_sweeps_each_lower_held_out_perplexity(planted, X, spectral, 
     """Each of these rules held for all of 200 such corpora, seeds 1 to 200.
 
     So a false alarm has a probability below 1.5 % with a confidence of 95 %. What is wrong, the
-    same passes over documents with other words under each number, is told apart by the same rule.
+    same passes over documents with other words under each number, is found out by the same rule.
     """
     corpus, _, held_out = planted
     passes, sweeps = fit(X, 6), fit(X, 0, 4)

@@ -185,13 +185,13 @@ def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):
     (tmp_path / "r.html").write_text(html.replace("</main>", extra), "utf-8")
     context = browser.new_context()
     page = context.new_page()
-    told, failed = [], []
-    page.on("console", lambda message: told.append(message.text))
+    said, failed = [], []
+    page.on("console", lambda message: said.append(message.text))
     page.on("requestfailed", lambda request: failed.append(request.failure))
     page.goto((tmp_path / "r.html").as_uri())
     assert page.evaluate("window.ran") is None
-    assert all("Content Security Policy" in text for text in told)
-    assert len(told) == 2
+    assert all("Content Security Policy" in text for text in said)
+    assert len(said) == 2
     assert failed in ([], ["csp"])
     context.close()
 
@@ -245,9 +245,9 @@ def test_what_a_screen_reader_is_told(visit):
         " && e.getAttribute('aria-hidden') !== 'true').length"
     )
     assert unnamed == 0
-    told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
-    assert 'heading "Topic 4" [level=3]' in told
-    assert 'list "Most probable words"' in told
+    said = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
+    assert 'heading "Topic 4" [level=3]' in said
+    assert 'list "Most probable words"' in said
 
 
 def test_a_print_holds_all_and_no_controls(visit):

@@ -97,8 +97,8 @@ def test_the_page_tells_topics_numbers_and_origin():
     assert "not above noise" in page.text["topics"]
     assert "Topic 3" in page.text["doubts"]
     assert "Nothing is promised" in page.text["privacy"]
-    for told in ("seed 7", "note <i>", made.versions["numpy"], "1 of 4 topics <do> not"):
-        assert told in page.text["making"]
+    for said in ("seed 7", "note <i>", made.versions["numpy"], "1 of 4 topics <do> not"):
+        assert said in page.text["making"]
 
 
 def test_equal_models_give_equal_bytes(tmp_path):
@@ -284,16 +284,16 @@ def test_a_private_model_tells_what_its_noise_left():
 
 def test_plain_words_follow_the_statement():
     user = {"privacy_unit": "user", "documents_per_user": 5, "neighboring_relation": "replace-one"}
-    told = " ".join(in_plain_words({**private(), **user}))
-    assert "if one user, with at most 5 documents in a stage, were replaced by another" in told
-    assert "snapshots of windows" in told
+    said = " ".join(in_plain_words({**private(), **user}))
+    assert "if one user, with at most 5 documents in a stage, were replaced by another" in said
+    assert "snapshots of windows" in said
     large = {**private(), "epsilon": 900.0}
     assert "e^900 times" in in_plain_words(large)[0]
     assert "at most 100.0 %" in in_plain_words(large)[1]
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "said"),
     [
         ({"statement": "not private"}, "learned without noise"),
         ({}, "learned without noise"),
@@ -302,10 +302,10 @@ def test_plain_words_follow_the_statement():
         ({**private(), "epsilon": 0.01}, "does not add up"),
     ],
 )
-def test_what_does_not_bear_out_its_claim_promises_nothing(statement, told):
+def test_what_does_not_bear_out_its_claim_promises_nothing(statement, said):
     assert not is_private(statement)
     lines = in_plain_words(statement)
-    assert told in lines[0]
+    assert said in lines[0]
     assert lines[-1] == "Keep this page as secret as the documents."
     page = page_of(model(topics(), privacy=statement))
     assert "nothing is promised" in page.text["now"]

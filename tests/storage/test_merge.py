@@ -1,4 +1,4 @@
-"""Engines that share a projection: merged they equal one; what can be told does not count twice."""
+"""Engines that share a projection: merged they equal one, and what positions name counts once."""
 
 import shutil
 import stat
@@ -456,7 +456,7 @@ def test_a_projection_comes_back_with_its_words(tmp_path, documents):
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    # An engine that shares it gives it on, byte for byte, and a better one only if asked for.
+    # An engine that shares it gives it on, byte for byte, and a better one only with `renew`.
     data = path.read_bytes()
     sharing = learned(documents, shared=found.whitening)
     save_projection(path, sharing, WORDS)

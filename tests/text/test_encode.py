@@ -87,12 +87,12 @@ def test_encode_takes_texts_without_words(made, texts):
 
 
 @pytest.mark.parametrize(
-    ("texts", "told"),
+    ("texts", "said"),
     [("secret", "one string"), (["a", b"secret"], "document=1 type='bytes'"), ([None], "NoneType")],
 )
-def test_texts_must_be_strings_and_are_never_quoted(texts, told):
+def test_texts_must_be_strings_and_are_never_quoted(texts, said):
     for use in (Vocabulary.given(["cat"]).encode, Vocabulary.hashed(3).token_ids, Vocabulary.learn):
-        with pytest.raises(InvalidDocumentsError, match=told) as caught:
+        with pytest.raises(InvalidDocumentsError, match=said) as caught:
             use(texts)
         assert "secret" not in str(caught.value)
 
@@ -278,7 +278,7 @@ def test_compiled_code_works_when_new_and_when_kept(tmp_path):
         "print(batch.word_ids, batch.counts, V.hashed(9).token_ids(['topic model'])[0])"
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    told = [
+    said = [
         subprocess.run(
             [sys.executable, "-W", "error", "-c", code],
             env=environment,
@@ -289,4 +289,4 @@ def test_compiled_code_works_when_new_and_when_kept(tmp_path):
         for _ in range(2)
     ]
     topic, model = Vocabulary.hashed(9)._encoder.by_word(["topic model"])[0]
-    assert told == [f"[0 1 0] [2. 1. 1.] [{topic:3d} {model:3d}]\n"] * 2
+    assert said == [f"[0 1 0] [2. 1. 1.] [{topic:3d} {model:3d}]\n"] * 2
