@@ -32,7 +32,7 @@ COUNTS = ("documents_seen", "tokens_seen")
 OLD_PRIVACY = {"statement": "none"}
 
 
-def make_model(**changes: Any) -> TopicModel:
+def make_model(**changes):
     values: dict[str, Any] = {
         "components": np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 0.125, 0.375, 0.5]]),
         "alpha": np.array([0.75, 0.25]),
@@ -48,7 +48,7 @@ def make_model(**changes: Any) -> TopicModel:
     return TopicModel(**{**values, **changes})
 
 
-def assert_same(found: TopicModel, wanted: TopicModel) -> None:
+def assert_same(found, wanted):
     for name in ("components", "alpha", "background"):
         assert getattr(found, name).tobytes() == getattr(wanted, name).tobytes()
         assert getattr(found, name).shape == getattr(wanted, name).shape
@@ -70,7 +70,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_saved_model_comes_back_the_same(tmp_path: Path, kind: str) -> None:
+def test_a_saved_model_comes_back_the_same(tmp_path, kind):
     model = MODELS[kind]
     model.save(tmp_path / "model")
     found = load(tmp_path / "model")
@@ -79,9 +79,7 @@ def test_a_saved_model_comes_back_the_same(tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
 
 
-def test_the_committed_file_of_version_1_stays_readable_and_is_written_so_today(
-    tmp_path: Path,
-) -> None:
+def test_the_committed_file_of_version_1_stays_readable_and_is_written_so_today(tmp_path):
     model = load(GOLDEN)
     assert_same(model, make_model(privacy=OLD_PRIVACY))
     make_model(privacy=OLD_PRIVACY).save(tmp_path / "model")
@@ -93,13 +91,13 @@ def test_the_committed_file_of_version_1_stays_readable_and_is_written_so_today(
     )
 
 
-def test_sizes_and_alpha_0() -> None:
+def test_sizes_and_alpha_0():
     model = make_model()
     assert (model.n_components, model.n_features, model.alpha_0) == (2, 4, 1.0)
     assert "n_components=2, n_features=4" in repr(model)
 
 
-def test_top_words_are_the_most_probable_with_ties_by_id() -> None:
+def test_top_words_are_the_most_probable_with_ties_by_id():
     assert make_model().top_words(3) == [
         [("apple", 0.5), ("bread", 0.25), ("größe", 0.25)],
         [("日本", 0.5), ("größe", 0.375), ("bread", 0.125)],
@@ -112,7 +110,7 @@ def test_top_words_are_the_most_probable_with_ties_by_id() -> None:
     assert hashed.top_words(1) == [[("h0", 0.5)], [("h3", 0.5)]]
 
 
-def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not() -> None:
+def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not():
     components = np.array([[0.5, 0.5]])
     model = TopicModel(components=components, alpha=np.ones(1), background=np.full(2, 0.5))
     assert np.shares_memory(replace(model).components, model.components)
@@ -124,7 +122,7 @@ def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not() -> None:
         model.documents_seen = 3  # type: ignore[misc]
 
 
-def test_defaults_say_when_and_with_what() -> None:
+def test_defaults_say_when_and_with_what():
     model = TopicModel(components=np.ones((1, 1)), alpha=np.ones(1), background=np.ones(1))
     assert model.versions == current_versions()
     assert set(model.versions) >= {"python", "streamlda", "numpy", "numba"}
@@ -160,12 +158,12 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), INVALID)
-def test_what_is_no_model_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_what_is_no_model_is_refused(changes, message):
     with pytest.raises((InvalidSettingError, VocabularyError), match=message):
         make_model(**changes)
 
 
-def test_rows_may_miss_the_sum_by_rounding_only() -> None:
+def test_rows_may_miss_the_sum_by_rounding_only():
     components = make_model().components
     make_model(components=components * (1 + 9e-7))
     with pytest.raises(InvalidSettingError, match="sum 1"):
@@ -199,13 +197,13 @@ FORGED: dict[str, Change] = {
 }
 
 
-def read_golden() -> tuple[dict[str, Any], dict[str, Any]]:
+def read_golden():
     file = read_arrays(GOLDEN, FORMAT, 1)
     return file.arrays, file.metadata
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path, case):
     arrays, metadata = read_golden()
     FORGED[case](arrays, metadata)
     write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
@@ -213,7 +211,7 @@ def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path: Path, case: str
         load(tmp_path / "model")
 
 
-def test_an_unchanged_copy_is_accepted(tmp_path: Path) -> None:
+def test_an_unchanged_copy_is_accepted(tmp_path):
     write_arrays(tmp_path / "model", FORMAT, 1, *read_golden())
     assert_same(load(tmp_path / "model"), make_model(privacy=OLD_PRIVACY))
 
@@ -232,17 +230,17 @@ plain = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch") / "model"
 
 
-def same_json(left: Any, right: Any) -> bool:
+def same_json(left, right):
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 @pytest.mark.fuzz
 @given(data=st.data())
-def test_forged_metadata_never_crash_the_reader(scratch: Path, data: st.DataObject) -> None:
+def test_forged_metadata_never_crash_the_reader(scratch, data):
     arrays, metadata = read_golden()
     inside = data.draw(st.sampled_from(["", "vocabulary", "analyzer"]))
     place = metadata if not inside else metadata["vocabulary"]
@@ -260,7 +258,7 @@ def test_forged_metadata_never_crash_the_reader(scratch: Path, data: st.DataObje
     assert model.vocabulary == wanted
 
 
-def test_errors_of_files_are_told_apart(tmp_path: Path) -> None:
+def test_errors_of_files_are_told_apart(tmp_path):
     write_arrays(tmp_path / "model", FORMAT, 2, {}, {"all": "different"})
     with pytest.raises(NewerFormatError, match="format_version=2 readable=1"):
         load(tmp_path / "model")
@@ -269,7 +267,7 @@ def test_errors_of_files_are_told_apart(tmp_path: Path) -> None:
         load(tmp_path / "model")
 
 
-def test_the_layout_in_the_docstring_names_all_there_is() -> None:
+def test_the_layout_in_the_docstring_names_all_there_is():
     arrays, metadata = read_golden()
     text = streamlda.model.topic_model.__doc__ or ""
     for name in arrays:

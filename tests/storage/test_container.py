@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,18 +35,18 @@ any_array = st.sampled_from(DTYPES).flatmap(
 
 
 @pytest.fixture(scope="module")
-def valid(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def valid(tmp_path_factory):
     path = tmp_path_factory.mktemp("valid") / "file"
     write_arrays(path, KIND, 1, ARRAYS, METADATA)
     return path.read_bytes()
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch") / "file"
 
 
-def is_refused(scratch: Path, data: bytes) -> bool:
+def is_refused(scratch, data):
     scratch.write_bytes(data)
     try:
         read_arrays(scratch, KIND, 1)
@@ -56,7 +55,7 @@ def is_refused(scratch: Path, data: bytes) -> bool:
     return False
 
 
-def is_refused_or_the_same(scratch: Path, data: bytes) -> bool:
+def is_refused_or_the_same(scratch, data):
     """Return whether a damaged file gives nothing, or all that was written.
 
     A header may have other white space, or members that no reader looks at.
@@ -65,20 +64,20 @@ def is_refused_or_the_same(scratch: Path, data: bytes) -> bool:
         return True
     found = read_arrays(scratch, KIND, 1)
     same = found.metadata == METADATA and found.arrays.keys() == ARRAYS.keys()
-    return same and all(
-        found.arrays[name].dtype == array.dtype
-        and found.arrays[name].shape == array.shape
-        and found.arrays[name].tobytes() == array.tobytes()
-        for name, array in ARRAYS.items()
-    )
+    return same and all(same_array(found.arrays[name], ARRAYS[name]) for name in ARRAYS)
 
 
-def split(valid: bytes) -> tuple[dict, bytes]:
+def same_array(one, other):
+    forms = {(a.dtype, a.shape, a.tobytes()) for a in (one, other)}
+    return len(forms) == 1
+
+
+def split(valid):
     length = int.from_bytes(valid[:8], "little")
     return json.loads(valid[8 : 8 + length]), valid[8 + length :]
 
 
-def joined(header: dict | bytes, data: bytes) -> bytes:
+def joined(header, data):
     text = header
     if isinstance(header, dict):
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -86,11 +85,11 @@ def joined(header: dict | bytes, data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def compact(value: object) -> str:
+def compact(value):
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def checksum(about: dict, arrays: dict[str, np.ndarray] = ARRAYS) -> str:
+def checksum(about, arrays=ARRAYS):
     """Return the checksum as the documentation has it, by code of its own."""
     listed = [[name, str(arrays[name].dtype), arrays[name].shape] for name in sorted(arrays)]
     content = compact([about, listed]).encode() + b"\n"
@@ -98,7 +97,7 @@ def checksum(about: dict, arrays: dict[str, np.ndarray] = ARRAYS) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def forged(valid: bytes, **members: object) -> bytes:
+def forged(valid, **members):
     """Return the file with other members and the right checksum: forged, not damaged."""
     header, data = split(valid)
     about = json.loads(header["__metadata__"]["streamlda"])
@@ -108,24 +107,21 @@ def forged(valid: bytes, **members: object) -> bytes:
     return joined(header, data)
 
 
-def test_arrays_and_metadata_come_back_exactly(tmp_path: Path) -> None:
+def test_arrays_and_metadata_come_back_exactly(tmp_path):
     write_arrays(tmp_path / "file", KIND, 3, ARRAYS, METADATA)
     found = read_arrays(tmp_path / "file", KIND, 5)
     assert found.metadata == METADATA
     assert found.format_version == 3
     assert set(found.arrays) == set(ARRAYS)
-    for name, array in ARRAYS.items():
-        assert found.arrays[name].dtype == array.dtype
-        assert found.arrays[name].flags.writeable
-        assert found.arrays[name].flags.aligned
-        np.testing.assert_array_equal(found.arrays[name], array)
+    for name, array in found.arrays.items():
+        assert same_array(array, ARRAYS[name])
+        assert array.flags.writeable
+        assert array.flags.aligned
 
 
 @pytest.mark.fuzz
 @given(st.dictionaries(st.text(min_size=1).filter("__metadata__".__ne__), any_array, max_size=4))
-def test_any_arrays_come_back_and_safetensors_reads_them(
-    scratch: Path, arrays: dict[str, np.ndarray]
-) -> None:
+def test_any_arrays_come_back_and_safetensors_reads_them(scratch, arrays):
     write_arrays(scratch, KIND, 1, arrays, {})
     found = read_arrays(scratch, KIND, 1).arrays
     other = safetensors.numpy.load_file(scratch)
@@ -139,7 +135,7 @@ def test_any_arrays_come_back_and_safetensors_reads_them(
     assert scratch.read_bytes() == safetensors.numpy.save(plain, text)
 
 
-def test_equal_content_gives_equal_bytes(tmp_path: Path, valid: bytes) -> None:
+def test_equal_content_gives_equal_bytes(tmp_path, valid):
     turned = {name: ARRAYS[name] for name in reversed(ARRAYS)}
     turned["sums"] = np.asfortranarray(turned["sums"])
     turned["steps"] = turned["steps"].astype(">i4")
@@ -147,7 +143,7 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path, valid: bytes) -> None:
     assert (tmp_path / "file").read_bytes() == valid
 
 
-def test_the_documented_layout_is_the_one_on_disk(valid: bytes) -> None:
+def test_the_documented_layout_is_the_one_on_disk(valid):
     header, data = split(valid)
     assert list(header["__metadata__"]) == ["streamlda"]
     text = header["__metadata__"]["streamlda"]
@@ -160,7 +156,7 @@ def test_the_documented_layout_is_the_one_on_disk(valid: bytes) -> None:
     np.testing.assert_array_equal(values.reshape(header["sums"]["shape"]), ARRAYS["sums"])
 
 
-def test_every_small_damage_is_found(scratch: Path, valid: bytes) -> None:
+def test_every_small_damage_is_found(scratch, valid):
     assert not is_refused(scratch, valid)
     for at in range(len(valid)):
         flipped = bytearray(valid)
@@ -173,7 +169,7 @@ def test_every_small_damage_is_found(scratch: Path, valid: bytes) -> None:
 
 @pytest.mark.fuzz
 @given(data=st.data())
-def test_no_damage_gives_other_content(scratch: Path, valid: bytes, data: st.DataObject) -> None:
+def test_no_damage_gives_other_content(scratch, valid, data):
     start = data.draw(st.integers(0, len(valid)))
     stop = data.draw(st.integers(start, min(start + 20, len(valid))))
     changed = valid[:start] + data.draw(st.binary(max_size=20)) + valid[stop:]
@@ -182,7 +178,7 @@ def test_no_damage_gives_other_content(scratch: Path, valid: bytes, data: st.Dat
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_refused(scratch: Path, content: bytes) -> None:
+def test_arbitrary_bytes_are_refused(scratch, content):
     assert is_refused(scratch, content)
 
 
@@ -195,9 +191,7 @@ plain = st.recursive(
 
 @pytest.mark.fuzz
 @given(data=st.data())
-def test_no_changed_header_gives_other_arrays(
-    scratch: Path, valid: bytes, data: st.DataObject
-) -> None:
+def test_no_changed_header_gives_other_arrays(scratch, valid, data):
     header, content = split(valid)
     name = data.draw(st.sampled_from(["sums", "steps", "text"]))
     member = data.draw(st.sampled_from(["dtype", "shape", "data_offsets"]))
@@ -207,9 +201,7 @@ def test_no_changed_header_gives_other_arrays(
 
 @pytest.mark.fuzz
 @given(st.sampled_from(["format", "format_version", "metadata"]), plain)
-def test_no_forged_member_crashes_the_reader(
-    scratch: Path, valid: bytes, member: str, value: object
-) -> None:
+def test_no_forged_member_crashes_the_reader(scratch, valid, member, value):
     scratch.write_bytes(forged(valid, **{member: value}))
     try:
         found = read_arrays(scratch, KIND, 1)
@@ -218,7 +210,7 @@ def test_no_forged_member_crashes_the_reader(
     assert compact(found._asdict()[member] if member != "format" else KIND) == compact(value)
 
 
-def inside(header: dict, change: Callable[[str], str]) -> None:
+def inside(header, change):
     header["__metadata__"].update(streamlda=change(header["__metadata__"]["streamlda"]))
 
 
@@ -254,7 +246,7 @@ CHANGED: dict[str, Callable[[dict], object]] = {
 
 
 @pytest.mark.parametrize("case", CHANGED)
-def test_a_changed_header_is_refused(scratch: Path, valid: bytes, case: str) -> None:
+def test_a_changed_header_is_refused(scratch, valid, case):
     header, data = split(valid)
     CHANGED[case](header)
     assert header != split(valid)[0]
@@ -271,14 +263,14 @@ def test_a_changed_header_is_refused(scratch: Path, valid: bytes, case: str) -> 
     ],
     ids=repr,
 )
-def test_forged_members_are_refused(scratch: Path, valid: bytes, members: dict) -> None:
+def test_forged_members_are_refused(scratch, valid, members):
     assert forged(valid) == valid
     assert forged(valid, **members) != valid
     assert is_refused(scratch, forged(valid, **members))
 
 
 @pytest.mark.parametrize("twice", ["sums", "__metadata__"])
-def test_a_name_twice_in_the_header_is_refused(scratch: Path, valid: bytes, twice: str) -> None:
+def test_a_name_twice_in_the_header_is_refused(scratch, valid, twice):
     header, data = split(valid)
     again = f",{json.dumps(twice)}:{json.dumps(header[twice])}}}"
     assert not is_refused(scratch, joined(compact(header).encode(), data))
@@ -288,11 +280,11 @@ def test_a_name_twice_in_the_header_is_refused(scratch: Path, valid: bytes, twic
 @pytest.mark.parametrize(
     "length", [0, 91, MAX_HEADER_BYTES, MAX_HEADER_BYTES + 1, 2**63, 2**64 - 1]
 )
-def test_an_impossible_header_length_is_refused(scratch: Path, valid: bytes, length: int) -> None:
+def test_an_impossible_header_length_is_refused(scratch, valid, length):
     assert is_refused(scratch, length.to_bytes(8, "little") + valid[8:])
 
 
-def test_what_is_refused_is_named(tmp_path: Path) -> None:
+def test_what_is_refused_is_named(tmp_path):
     write_arrays(tmp_path / "file", KIND, 7, ARRAYS, METADATA)
     with pytest.raises(NewerFormatError, match=r"format_version=7 readable=2 .*upgrade streamlda"):
         read_arrays(tmp_path / "file", KIND, 2)
@@ -305,7 +297,7 @@ def test_what_is_refused_is_named(tmp_path: Path) -> None:
         read_arrays(tmp_path / "nowhere", KIND, 1)
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ModelFileError, match="regular file"):
@@ -337,7 +329,7 @@ print(peak() - start)
 """
 
 
-def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path: Path) -> None:
+def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path):
     for what, least, most in (("write", 0.0, 0.1), ("read", 1.5, 2.1)):
         command = [sys.executable, "-c", MEASURE, what, *(str(tmp_path / f) for f in "ab")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -345,7 +337,7 @@ def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path
     assert (tmp_path / "a").stat().st_size == pytest.approx(40_000_000, rel=1e-3)
 
 
-def test_an_array_is_held_once_after_reading(tmp_path: Path) -> None:
+def test_an_array_is_held_once_after_reading(tmp_path):
     write_arrays(tmp_path / "file", KIND, 1, {"sums": np.ones((1000, 500))}, {})
     tracemalloc.start()
     found = read_arrays(tmp_path / "file", KIND, 1)
@@ -355,7 +347,7 @@ def test_an_array_is_held_once_after_reading(tmp_path: Path) -> None:
     assert kept == pytest.approx(4_000_000, rel=0.05)
 
 
-def test_a_claimed_size_is_not_allocated(scratch: Path, valid: bytes) -> None:
+def test_a_claimed_size_is_not_allocated(scratch, valid):
     forged = (2**40).to_bytes(8, "little") + valid[8:]
     tracemalloc.start()
     refused = is_refused(scratch, forged)
@@ -365,7 +357,7 @@ def test_a_claimed_size_is_not_allocated(scratch: Path, valid: bytes) -> None:
     assert peak < 1_000_000
 
 
-def test_nested_keys_that_are_numbers_come_back_as_text(scratch: Path) -> None:
+def test_nested_keys_that_are_numbers_come_back_as_text(scratch):
     write_arrays(scratch, KIND, 1, {}, {"steps": {10: 1, 9: 2}, "pair": (1, 2)})
     assert read_arrays(scratch, KIND, 1).metadata == {"steps": {"10": 1, "9": 2}, "pair": [1, 2]}
 
@@ -383,18 +375,14 @@ def test_nested_keys_that_are_numbers_come_back_as_text(scratch: Path) -> None:
         ({}, {"a": "x" * MAX_HEADER_BYTES}, "metadata fit 16777216 bytes"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_writing(
-    tmp_path: Path, arrays: dict, metadata: dict, message: str
-) -> None:
+def test_what_cannot_be_stored_is_refused_before_writing(tmp_path, arrays, metadata, message):
     with pytest.raises(InvalidSettingError, match=message):
         write_arrays(tmp_path / "file", KIND, 1, arrays, metadata)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("mode", "mask", "wanted"), [(0o666, 0o027, 0o640), (0o600, 0, 0o600)])
-def test_permissions_are_the_mode_less_the_umask(
-    tmp_path: Path, mode: int, mask: int, wanted: int
-) -> None:
+def test_permissions_are_the_mode_less_the_umask(tmp_path, mode, mask, wanted):
     before = os.umask(mask)
     try:
         write_arrays(tmp_path / "file", KIND, 1, ARRAYS, METADATA, mode=mode)
@@ -403,7 +391,7 @@ def test_permissions_are_the_mode_less_the_umask(
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == wanted
 
 
-def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path, valid: bytes) -> None:
+def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path, valid):
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "link").symlink_to("target")
     write_arrays(tmp_path / "link", KIND, 1, ARRAYS, METADATA)
@@ -411,7 +399,7 @@ def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path, valid:
     assert (tmp_path / "target").read_bytes() == valid
 
 
-def test_a_missing_folder_is_an_error_with_its_cause(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_with_its_cause(tmp_path):
     with pytest.raises(FileNotFoundError, match="whole or not at all") as caught:
         write_arrays(tmp_path / "none" / "file", KIND, 1, ARRAYS, METADATA)
     assert caught.value.errno == errno.ENOENT
@@ -428,7 +416,7 @@ except OSError as error:
 """
 
 
-def test_without_room_the_old_file_stays_and_nothing_is_left(tmp_path: Path, valid: bytes) -> None:
+def test_without_room_the_old_file_stays_and_nothing_is_left(tmp_path, valid):
     path = tmp_path / "file"
     path.write_bytes(valid)
     command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(path)]
@@ -451,7 +439,7 @@ while True:
 """
 
 
-def test_a_reader_beside_a_writer_and_a_kill_see_whole_files_only(tmp_path: Path) -> None:
+def test_a_reader_beside_a_writer_and_a_kill_see_whole_files_only(tmp_path):
     path = tmp_path / "file"
     write_arrays(path, KIND, 1, {"a": np.zeros(200_000)}, {})
     command = [sys.executable, "-c", WRITE_FOR_EVER, str(path)]
