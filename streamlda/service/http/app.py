@@ -32,10 +32,10 @@ _PAGE = Path(__file__).parent / "page"
 #: What the page shares with the report.
 _SHARED = Path(__file__).parents[2] / "page"
 _FILES = {
-    "/": ("text/html; charset=utf-8", _PAGE / "index.html"),
-    "/page.css": ("text/css; charset=utf-8", _SHARED / "base.css", _PAGE / "page.css"),
-    "/page.js": ("text/javascript; charset=utf-8", _PAGE / "page.js"),
-    "/icon.svg": ("image/svg+xml", _SHARED / "icon.svg"),
+    "/": ("text/html; charset=utf-8", [_PAGE / "index.html"]),
+    "/page.css": ("text/css; charset=utf-8", [_SHARED / "base.css", _PAGE / "page.css"]),
+    "/page.js": ("text/javascript; charset=utf-8", [_PAGE / "page.js"]),
+    "/icon.svg": ("image/svg+xml", [_SHARED / "icon.svg"]),
 }
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -110,7 +110,7 @@ class _Api:
 
     def routes(self) -> list[Route]:
         return [
-            *(Route(path, partial(_file, parts, kind)) for path, (kind, *parts) in _FILES.items()),
+            *(Route(path, partial(_file, parts, kind)) for path, (kind, parts) in _FILES.items()),
             Route("/livez", self.livez),
             Route("/readyz", self.readyz),
             Route("/metrics", self.metrics),
