@@ -26,7 +26,7 @@ import numpy as np
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
 
 TOPIC = "documents"
 #: Documents that are made; the topic has them over and over.

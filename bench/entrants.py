@@ -14,7 +14,7 @@ from bench.data import quality, read_counts
 from bench.kinds import Json
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
 
 #: Parameters of `StreamLDA`; all that is not named is at its default.
 STREAMLDA: dict[str, Json] = {

@@ -24,7 +24,7 @@ from bench.data import planted
 from bench.kinds import Case, Figure, Json, Scenario, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
 
 #: What each kernel does a document, as its page says it. n words of a document, N tokens, m

@@ -12,11 +12,11 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
-from bench.measure import ROOT, describe_corpus, run_child
+from bench.measure import ROOT, Meter, describe_corpus, run_child
 from bench.private import PRIVATE, variant
 from bench.private_tasks import Learned
 from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
 from streamlda.model.evaluation import document_completion
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA

@@ -10,8 +10,9 @@ import pytest
 from bench import cape, cape_tasks, tables
 from bench.cape import CAPE, DIRICHLET, published
 from bench.cape_plots import plot_all
+from bench.measure import Meter
 from bench.scenarios import BY_ID
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
 
 IDS = [scenario.id for scenario in CAPE]
 

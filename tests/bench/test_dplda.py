@@ -22,6 +22,7 @@ from bench.dplda import (
     figures_4,
 )
 from bench.dplda_tasks import spaced
+from bench.measure import Meter
 from bench.private import mark
 from bench.private_contenders import (
     CONTENDERS,
@@ -33,7 +34,7 @@ from bench.private_contenders import (
     halved,
 )
 from bench.scenarios import BY_ID
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
 from tests.papers.corpora import planted
