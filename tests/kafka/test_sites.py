@@ -9,10 +9,10 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from tests.cli.sites import SITES, aggregate_command, made_at, make_roster, share_command
+from tests.cli.sites import SITES, aggregate_command, made_at, make_config, share_command
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 
@@ -33,11 +33,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(folder, tmp_path_factory):
     """Return where the shares of the first round lie with their ledgers, and the round."""
-    make_roster(folder, clipping="worst-case")
+    make_config(folder, clipping="worst-case")
     to = tmp_path_factory.mktemp("first")
     for site in SITES:
         run(*share_command(folder, to, site))
-    return to, Round.first(Roster.load(folder / "roster"))
+    return to, Round.first(FederationConfig.load(folder / "config"))
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def aggregated(folder, to, topics, topic, code=0, **options):
 
 
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
-    make_roster(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
+    make_config(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
     by_topic, by_file = tmp_path / "topic", tmp_path / "file"
     by_topic.mkdir()
     by_file.mkdir()
-    round_file, options = None, {"roster": "generous"}
+    round_file, options = None, {"config": "generous"}
     for number in (1, 2):
         for site in SITES:
             command = share_command(folder, by_file, site, round_file, **options)
@@ -74,7 +74,7 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
         run(*command[:-2], *to_topic(topics.bootstrap, topic))
         given = {"round_file": round_file, "following": f"round{number + 1}", **options}
         told = aggregated(folder, by_topic, topics, topic, **given)
-        passed_over = "4 records of other rounds passed over in topic"
+        skipped = "4 records of other rounds passed over in topic"
         assert (f"{passed_over} {topic}: south 2, east 1, north 1" in told) == (number == 2)
         shares = [by_file / f"{site}.share" for site in SITES]
         run(*aggregate_command(folder, by_file, shares, **given))
@@ -138,7 +138,7 @@ def test_a_stranger_is_refused_by_name(folder, topics, filled, first, tmp_path):
     to, this = first
     topics.send(filled, [(to / "north.share").read_bytes()], key=key_of("west", this))
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "on the roster, got site='west'" in told
+    assert "in the federation config, got site='west'" in told
 
 
 def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(

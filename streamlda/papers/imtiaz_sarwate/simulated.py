@@ -48,11 +48,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidSettingError
+from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.privacy.events import number
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.sites.scheme import NoisePlan
 
 T = TypeVar("T")
 
@@ -168,9 +168,9 @@ class SimulatedSites:
         """Return whether the sums of a site count: under `local`, those of one alone."""
         return self.scheme != "local" or site == self._site
 
-    def plan(self, part: float = 1.0) -> NoisePlan:
+    def plan(self, part: float = 1.0) -> CapePlan:
         """Return the noise of a stage, in units of the sensitivity of a sum over N."""
-        return NoisePlan.for_means(
+        return CapePlan.for_means(
             self.sizes,
             [promise.noise_multiplier(part) for promise in self.promises],
             weights=self._weights,
@@ -283,7 +283,7 @@ class SimulatedSites:
         return self._shares(summed, mechanism, plan), mechanism
 
     def _shares(
-        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: NoisePlan
+        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
     ) -> list[Share]:
         S = plan.n_sites
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
@@ -302,7 +302,7 @@ class SimulatedSites:
             shares.append(Share(sent, known))
         return shares
 
-    def _multiplier(self, plan: NoisePlan) -> float:
+    def _multiplier(self, plan: CapePlan) -> float:
         """Return that of the pooled noise, for sums that are weighted as `_weighted` does.
 
         A factor c below 1 makes the sums of a site smaller, but not the error of the grid, 2^-9
@@ -321,7 +321,7 @@ class SimulatedSites:
             blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
         )
 
-    def _weighted(self, sums: Mapping[str, Array], site: int, plan: NoisePlan) -> dict[str, Array]:
+    def _weighted(self, sums: Mapping[str, Array], site: int, plan: CapePlan) -> dict[str, Array]:
         """Return N mu_s times the mean of a site."""
         if self._weights is None:
             return dict(sums)

@@ -19,7 +19,7 @@ from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.contributions import pack_triples, unpack_triples
-from tests.sites.neighbours import Recorder, distinguishability, shift
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
 
 D, K, VARIANCE, RADIUS = 8, 3, 0.05, 1.4
 SIZES = (2000, 3000, 4000)

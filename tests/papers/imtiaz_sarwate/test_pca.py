@@ -10,7 +10,7 @@ from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 from streamlda.privacy.noise import SeededNoise
-from tests.sites.neighbours import Recorder, distinguishability
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability
 
 D, K, RADIUS = 12, 3, 4.0
 STDDEVS = np.sqrt(np.concatenate([[3.0, 2.0, 1.5], np.full(D - K, 0.1)]))

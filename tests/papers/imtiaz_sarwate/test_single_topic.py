@@ -24,7 +24,7 @@ from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.whitening import random_projection
 from tests.corpora import batch_of
-from tests.sites.neighbours import Recorder, distinguishability, shift
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
 
 D, K = 12, 3
 SIZES = (3000, 4000, 5000)

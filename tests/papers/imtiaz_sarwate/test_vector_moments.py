@@ -24,7 +24,7 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
     second_sum,
     third_sum,
 )
-from tests.sites.neighbours import shift
+from tests.papers.imtiaz_sarwate.neighbours import shift
 
 RADIUS = 1.5
 VECTORS = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
