@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import one_of, require
 from streamlda.papers.dplda import sensitivity
 from streamlda.papers.dplda.sensitivity import ClaimedBounds, Facts
 
@@ -22,15 +22,7 @@ DOCUMENTS, OUTPUT = "documents", "output"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of the flow.
-
-    Parameters
-    ----------
-    name : str
-    symbol : str
-        As in [DP-LDA].
-    shape : str
-    """
+    """A value of the flow; `symbol` as in [DP-LDA]."""
 
     name: str
     symbol: str
@@ -41,18 +33,9 @@ class Node:
 class Sensitivity:
     """How far a document moves the value that an edge carries.
 
-    Parameters
-    ----------
-    scope : {"global", "local"}
-        Whether it holds for all documents, or for these only, by bounds on their sigma_k and
-        gamma_s.
-    bound : callable
-        (facts, claimed bounds) -> l2 (Frobenius) sensitivity.
-    l1_bound : callable or None
-        The same in l1, where pure epsilon is possible.
-    proven : bool
-    reason : str
-        Why not; empty if it is.
+    `scope` is ``"global"`` or ``"local"``: whether it holds for all documents, or for these only,
+    by bounds on their sigma_k and gamma_s. `bound` is the l2 (Frobenius) sensitivity, `l1_bound`
+    the same in l1, where pure epsilon is possible. `reason`: why it is not proven.
     """
 
     scope: str
@@ -64,16 +47,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A step of the algorithm.
-
-    Parameters
-    ----------
-    name, source, target : str
-    operation : str
-        What is done to the source.
-    sensitivity : Sensitivity or None
-        None where no configuration puts noise.
-    """
+    """A step of the algorithm; no `sensitivity` where no configuration puts noise."""
 
     name: str
     source: str
@@ -86,14 +60,8 @@ class Edge:
 class Configuration:
     """A set of edges that noise is put on.
 
-    Parameters
-    ----------
-    name : str
-    edges : tuple of str
-    bounds : tuple of {"sigma_k", "gamma_s"}
-        Which lower bounds Procedure 1 releases first.
-    reasons : tuple of str
-        What keeps it from being proven private, beside the sensitivities of its edges.
+    `bounds`: which lower bounds Procedure 1 releases first, ``"sigma_k"`` and ``"gamma_s"``.
+    `reasons`: what keeps it from being proven private, beside the sensitivities of its edges.
     """
 
     name: str
@@ -185,19 +153,10 @@ CONFIGURATIONS = {
 
 
 def is_cut(edges: Iterable[str]) -> bool:
-    """Return whether every path from the documents to the output goes over one of the edges.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no edge of that name.
-    """
+    """Return whether every path from the documents to the output goes over one of the edges."""
     noised = set(edges)
-    if not noised <= set(EDGES):
-        raise InvalidSettingError(
-            f"edges must be among {', '.join(EDGES)}, got unknown={sorted(noised - set(EDGES))}; "
-            "see streamlda.papers.dplda.flow"
-        )
+    unknown = sorted(noised - set(EDGES))
+    require(not unknown, f"edges must be among {', '.join(EDGES)}", unknown=unknown)
     reached, waiting = set(), [DOCUMENTS]
     while waiting:
         node = waiting.pop()
@@ -211,16 +170,7 @@ def is_cut(edges: Iterable[str]) -> bool:
 
 
 def configuration(name: str | int) -> Configuration:
-    """Return a configuration by its number.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is none.
-    """
-    if str(name) not in CONFIGURATIONS:
-        raise InvalidSettingError(
-            f"a configuration must be one of {', '.join(CONFIGURATIONS)}, got "
-            f"configuration={name!r}; take 1, the only one that is proven private"
-        )
+    """Return a configuration by its number."""
+    remedy = "take 1, the only one that is proven private"
+    one_of(CONFIGURATIONS, configuration=str(name), remedy=remedy)
     return CONFIGURATIONS[str(name)]
