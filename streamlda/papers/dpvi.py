@@ -84,11 +84,6 @@ class DPVISettings:
         Prior of a topic's words; None takes 1/K, as the authors do.
     seed : int, default 0
         Of the topics to start from. It seeds no noise and draws no documents.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
     """
 
     n_components: int
@@ -123,17 +118,9 @@ class DPVISettings:
 class DPVITopics:
     """What private variational Bayes publishes.
 
-    Attributes
-    ----------
-    components : ndarray of shape (K, V)
-        Means of the topics' Dirichlet distributions.
-    alpha : ndarray of shape (K,)
-        As in the settings.
-    settings : DPVISettings
-    noise_multiplier : float
-        z of each step; 0 without privacy.
-    secure : bool
-        Whether noise and coins came from `SecureNoise`.
+    `components`, of shape (K, V), are the means of the topics' Dirichlet distributions, `alpha`
+    that of the settings. `noise_multiplier`: z of each step; 0 without privacy. `secure`: whether
+    noise and coins came from `SecureNoise`.
     """
 
     components: Array

@@ -94,11 +94,6 @@ def release_laplace(
         Public bound on the l1 norm of all absolute terms behind the values.
     roundings : int
         Public bound on the roundings behind one term.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or rounding would cost more than 1 % of the sensitivity.
     """
     event = LaplaceRelease(epsilon)
     between(1e-100, 1e100, l1_sensitivity=l1_sensitivity)

@@ -3,6 +3,10 @@
 Edges have the numbers of the ICML version. Versions 1 and 2 on arXiv number them otherwise: their
 (e3, e4, e8), (e6, e8), (e7, e8) and (e9) are (e2, e3, e5), (e5, e6), (e5, e7) and (e9) here.
 
+Nodes: the documents' counts c_n (N x d), ``pairs`` M2, ``triples`` M3, ``whitening``
+W = U Sigma^(-1/2) (d x k), ``unwhitening`` W^+ = Sigma^(1/2) U', ``whitened`` T = M3(W, W, W),
+``factors`` mu_bar_i (k x k), ``topics`` mu_i (k x d), and the output, mu_i on the simplex.
+
 Noise on an edge is noise on the value of its source, as this edge carries it on: M2 has two edges
 that are noised, so it is released twice. If no path from the documents to the output is without
 noise, the edges are a cut, and what is released is all that the output depends on.
@@ -18,15 +22,6 @@ from streamlda.papers.dplda import sensitivity
 from streamlda.papers.dplda.sensitivity import ClaimedBounds, Facts
 
 DOCUMENTS, OUTPUT = "documents", "output"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A value of the flow; `symbol` as in [DP-LDA]."""
-
-    name: str
-    symbol: str
-    shape: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +90,6 @@ CONVERGENCE = (
 SCALE = "Theorem 7 reads the largest singular value of M2, which Procedure 1 does not protect"
 GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
 ONE_FOR_ALL = "k vectors are released with the noise of one"
-
-NODES = {
-    node.name: node
-    for node in (
-        Node(DOCUMENTS, "c_n", "N x d"),
-        Node("pairs", "M2", "d x d"),
-        Node("triples", "M3", "d x d x d"),
-        Node("whitening", "W = U Sigma^(-1/2)", "d x k"),
-        Node("unwhitening", "W^+ = Sigma^(1/2) U'", "k x d"),
-        Node("whitened", "T = M3(W, W, W)", "k x k x k"),
-        Node("factors", "mu_bar_i", "k x k"),
-        Node("topics", "mu_i", "k x d"),
-        Node(OUTPUT, "mu_i, on the simplex", "k x d"),
-    )
-}
 
 PAIRS = Sensitivity(
     "global", lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1, True

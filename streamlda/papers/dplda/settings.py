@@ -41,11 +41,6 @@ class DPLDASettings:
         Of the claimed sensitivities of configurations 2 to 4: a key of `sensitivity.CLAIMED`.
     n_iterations, n_restarts, seed : int
         Of the power method. The seed seeds no noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no such configuration, or no such constants.
     """
 
     n_components: int

@@ -196,11 +196,6 @@ def learn_mixture(
     route : {"projected", "paper"}
     rng : numpy.random.Generator
         Starts of power iterations; it hides nothing.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the sites do not fit each other, the network or `n_components`.
     """
     spaces = {(site.dimension, site.radius) for site in sites}
     require(

@@ -25,11 +25,6 @@ def captured_energy(subspace: Array, second_moment: Array) -> float:
         V, orthonormal columns.
     second_moment : ndarray of shape (d, d)
         A, symmetric: the true one, or that of all samples without noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shapes do not fit, or the columns are not orthonormal.
     """
     fits = np.ndim(subspace) == 2 and np.shape(second_moment) == (len(subspace),) * 2
     require(

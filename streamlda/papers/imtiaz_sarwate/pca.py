@@ -68,11 +68,6 @@ def principal_subspace(
     radius : float
         That the samples were clipped to; public.
     route : {"packed", "paper"}
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes, K or the route are wrong.
     """
     shapes = {np.shape(total) for total in second_sums}
     d = next(iter(shapes))[0] if shapes else 0

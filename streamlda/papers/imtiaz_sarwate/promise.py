@@ -32,11 +32,6 @@ class Promise:
         - "paper": such a stage has p epsilon and p delta for itself, and the textbook multiplier
           sqrt(2 ln(1.25 / (p delta))) / (p epsilon). Basic composition adds the stages up. The
           textbook formula is proven for p epsilon < 1 only.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
     """
 
     epsilon: float

@@ -107,11 +107,6 @@ class SimulatedSites:
         The one that is left under `local`.
     noise : Noise, optional
         `SecureNoise` by default; `SeededNoise` in tests.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or lists differ in length.
     """
 
     def __init__(

@@ -48,26 +48,13 @@ class WangAnandkumar(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A schedule of [WA16] beside exact accounting.
+    """A schedule of [WA16] beside exact accounting, at `delta` and K = `releases` of one tensor.
 
-    Attributes
-    ----------
-    delta : float
-        Asked for, as is `epsilon` of the table.
-    releases : int
-        K, of the same documents.
-    formula_noise_multiplier : float
-        What the paper's formula uses for each release.
-    advanced_epsilon : float
-        What the paper's argument, advanced composition, gives for it at `delta`.
-    exact_epsilon : float
-        What it is at `delta`.
-    zcdp_epsilon : float
-        What concentrated differential privacy gives for it.
-    needed_noise_multiplier : float
-        What is enough for the epsilon asked for.
-    ratio : float
-        How many times more noise the formula uses than is needed.
+    `formula_noise_multiplier` is what the paper's formula uses for each release, and
+    `advanced_epsilon` what the paper's argument, advanced composition, gives for it;
+    `exact_epsilon` is what it really is, `zcdp_epsilon` what concentrated differential privacy
+    gives. `needed_noise_multiplier` is enough for the wanted epsilon; the formula's noise is
+    `ratio` times that.
     """
 
     delta: float

@@ -63,11 +63,6 @@ def z_eigenpairs(
     n_iterations : int
         At most, steps not taken included.
 
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
-
     References
     ----------
     .. [1] Kolda, Mayo (2011), "Shifted power method for computing tensor eigenpairs", SIMAX 32.

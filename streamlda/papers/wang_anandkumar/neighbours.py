@@ -90,11 +90,6 @@ class Neighbours:
         Public bound on the roundings behind one term of an answer, and of any array it came from;
         by default 2^20 + 2 d^2 + n, which holds for arrays and documents. A sum of k powers of
         vectors needs no more than 2 d + k + 4.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a value is out of range, or does not belong to the notion.
     """
 
     notion: str
@@ -185,11 +180,6 @@ class DocumentTensor:
         n, at least the documents in the batch; see `Neighbours`.
     whitening : ndarray of shape (n_features, d), optional
         W.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number or shape does not fit.
     """
 
     def __init__(

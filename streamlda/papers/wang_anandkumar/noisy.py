@@ -66,11 +66,6 @@ class Schedule:
         `streamlda.papers.wang_anandkumar.compositions.advanced_noise_multiplier`. ``"paper"``: the
         paper's formula, `streamlda.papers.wang_anandkumar.compositions.wang_anandkumar`; only for
         comparison.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a value is out of range.
     """
 
     epsilon: float
@@ -124,11 +119,6 @@ class NoisyPower:
     schedule : Schedule
     noise : Noise
         `SecureNoise`; `SeededNoise` in tests and simulations.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the method is not of order 3, or the noise is out of range.
     """
 
     def __init__(
