@@ -8,12 +8,11 @@ import pytest
 
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.papers.dplda import configurations
 from streamlda.papers.dplda.calibration import make_plan
 from streamlda.papers.dplda.configurations import fit, release
 from streamlda.papers.dplda.flow import CONFIGURATIONS, configuration
 from streamlda.papers.dplda.moments import LDAMoments
-from streamlda.papers.dplda.release import Edges, pack, pair_cells, triple_cells, unpack
+from streamlda.papers.dplda.release import Edges
 from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from streamlda.papers.dplda.settings import NOT_PROVEN, DPLDASettings
 from streamlda.papers.dplda.spectral import (
@@ -25,6 +24,7 @@ from streamlda.papers.dplda.spectral import (
     symmetrised,
     unwhitened,
 )
+from streamlda.papers.symmetric import pack, pair_cells, triple_cells, unpack
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from tests.papers.corpora import planted
 
@@ -260,20 +260,3 @@ def test_topics_turned_around_by_noise_are_turned_back():
     basis = np.array([[0.5, 0.1], [0.3, 0.2], [0.2, 0.7]])
     for signs in ((1, 1), (-1, 1), (-1, -1)):
         np.testing.assert_allclose(unwhitened(basis, np.diag(signs)), basis.T, atol=1e-15)
-
-
-def test_bad_settings_are_refused(corpus):
-    _, steps = corpus
-    with pytest.raises(InvalidSettingError, match="must be one of 1, 2, 3, 4, got"):
-        DPLDASettings(n_components=2, epsilon=1.0, delta=1e-5, configuration="0")
-    with pytest.raises(InvalidSettingError, match="constants='tight'; leave them at 'const"):
-        DPLDASettings(n_components=2, epsilon=1.0, delta=1e-5, constants="tight")
-    other = DPLDASettings(n_components=2, epsilon=1.0, delta=1e-5, alpha_0=1.0)
-    with pytest.raises(InvalidSettingError, match=r"alpha_0=1.0 expected=2 and 0.5; make"):
-        release(steps, other)
-    for k in (0, 12):
-        with pytest.raises(InvalidSettingError, match=f"n_components={k} n_features=12; ask for"):
-            SpectralSteps(steps.moments, k)
-    with pytest.raises(InvalidSettingError, match="n_iterations=0 n_restarts=10"):
-        factors_of(np.eye(1)[None], n_iterations=0)
-    assert set(configurations.ROUTES) == set(CONFIGURATIONS)

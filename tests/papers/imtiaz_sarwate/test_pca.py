@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
 from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
 from streamlda.papers.imtiaz_sarwate.promise import Promise
@@ -69,19 +68,3 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme: str) -> None:
     assert mu <= 1 / promise.noise_multiplier()
     if scheme in ("cape", "pooled-private", "local"):
         assert mu >= 0.98 / promise.noise_multiplier()
-
-
-@pytest.mark.parametrize(
-    ("totals", "n", "route", "message"),
-    [
-        ([np.eye(3), np.eye(4)], 2, "packed", "shapes="),
-        ([np.eye(3), np.eye(3)], 4, "packed", "n_components=4"),
-        ([np.eye(3), np.eye(3)], 0, "packed", "n_components=0"),
-        ([np.eye(3), np.eye(3)], 2, "other", "route='other'"),
-        ([np.ones((3, 2))] * 2, 2, "packed", "shapes="),
-    ],
-)
-def test_what_does_not_fit_is_refused(totals: list, n: int, route: str, message: str) -> None:
-    network = SimulatedSites([5, 5], Promise(1.0, 0.1))
-    with pytest.raises(InvalidSettingError, match=message):
-        principal_subspace(totals, n, network, 1.0, route=route)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.privacy import accounting
@@ -212,33 +211,3 @@ def test_the_papers_calibration_is_its_formula_and_costs_less_than_it_says() -> 
         for e in (0.01, 0.1, 1.0)
     ]
     assert all(a > b > 1 for a, b in pairwise(multipliers))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Promise(0, 0.1), "epsilon=0"),
-        (lambda: Promise(1, 1.5), "delta=1.5"),
-        (lambda: Promise(1, 0.1, "loose"), "calibration='loose'"),
-        (lambda: Promise(1, 0.1).noise_multiplier(2.0), "part=2.0"),
-        (lambda: network([5, 5], "best"), "scheme='best'"),
-        (lambda: network([5, 5], promises=[PROMISE]), "promises=1"),
-        (lambda: network([5, 5], site=2), "site=2"),
-        (lambda: network([5]), "two sites"),
-        (lambda: network([5, 0]), "sizes"),
-        (lambda: network([5, 5], weights=[0.5, 0.6]), "sum to 1"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(3)}], [SMALL]), "site_sums=1"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(2)}] * 2, [SMALL]), "shapes"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(3)}] * 2, [SMALL], ratio=3), "ratio=3"),
-    ],
-)
-def test_what_cannot_be_is_refused(call: object, message: str) -> None:
-    with pytest.raises(InvalidSettingError, match=message):
-        call()
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_sums_that_were_not_clipped_are_refused(scheme: str) -> None:
-    sums = {"x": np.full(3, 100.0)}
-    with pytest.raises(InvalidDocumentsError, match="clip"):
-        network([5, 5], scheme).release([sums, sums], [SMALL])

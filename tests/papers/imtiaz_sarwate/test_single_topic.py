@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate import single_topic
-from streamlda.papers.imtiaz_sarwate.maps import chosen_map
+from streamlda.papers.imtiaz_sarwate.maps import chosen_projection
 from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
@@ -148,7 +147,7 @@ def test_the_map_keeps_all_topics_and_its_longest_row_is_short_where_noise_is() 
     frequencies = np.array([0.9, 0.08, 0.02]) @ TOPICS
 
     def longest_whitened(noise):
-        W = chosen_map(moment, K, frequencies, 1e-4, noise)
+        W = chosen_projection(moment, K, frequencies, 1e-4, noise)
         values, vectors = np.linalg.eigh(W.T @ moment @ W)
         # Whitening can be finished: no topic is lost.
         assert values.min() > 0
@@ -205,21 +204,3 @@ def test_topics_that_noise_hides_repeat_the_word_frequencies() -> None:
     )
     assert not found.weights[found.found :].any()
     assert found.weights.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ({"n_components": D + 1}, f"n_components={D + 1}"),
-        ({"n_components": 0}, "n_components=0"),
-        ({"route": "other"}, "route='other'"),
-        ({"sizes": (5, 6)}, r"network=\(5, 6\)"),
-        ({"words": (D, D + 1)}, "words="),
-    ],
-)
-def test_what_does_not_fit_is_refused(call: dict, message: str) -> None:
-    call = {"n_components": 2, "sizes": (2, 2), "words": (D, D), **call}
-    sites = [SingleTopicSite(batch_of([[0, 1, 2]] * 2, d)) for d in call.pop("words")]
-    network = SimulatedSites(call.pop("sizes"), Promise(1.0, 0.1))
-    with pytest.raises(InvalidSettingError, match=message):
-        learn_topics(sites, call.pop("n_components"), network, rng=np.random.default_rng(0), **call)

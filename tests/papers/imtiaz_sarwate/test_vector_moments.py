@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
     paper_components,
     plain_pairs,
@@ -93,14 +92,3 @@ def test_the_papers_decomposition_is_exact_without_noise() -> None:
     assert values == pytest.approx(w[::-1] ** -0.5)
     assert vectors == pytest.approx(a[::-1])
     assert math.isclose(float((values**-2).sum()), 1)
-
-
-@pytest.mark.parametrize("radius", [0.0, -1.0, math.inf, math.nan])
-def test_a_radius_must_be_a_bound(radius: float) -> None:
-    with pytest.raises(InvalidSettingError, match="radius="):
-        clipped(np.ones((2, 2)), radius)
-
-
-def test_samples_must_be_a_matrix() -> None:
-    with pytest.raises(InvalidDocumentsError, match=r"shape=\(3,\)"):
-        clipped(np.ones(3), 1.0)
