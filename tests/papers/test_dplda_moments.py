@@ -7,12 +7,8 @@ import pytest
 
 from streamlda.papers.dplda.moments import LDAMoments, coefficients
 from tests import oracle
-from tests.papers.corpora import batch, random_documents
-
-
-def sym3(pairs, vector):
-    placed = np.multiply.outer(pairs, vector)
-    return placed + placed.transpose(0, 2, 1) + placed.transpose(2, 0, 1)
+from tests.corpora import batch_of
+from tests.papers.corpora import random_documents, sym3
 
 
 def by_definition(documents, d, alpha_0):
@@ -39,7 +35,7 @@ def test_moments_equal_their_definition_dense_and_through_a_projection(alpha_0):
     d = 5
     documents = random_documents(9, d, rng)
     assert any(len(tokens) < 3 for tokens in documents)
-    moments, W = LDAMoments(batch(documents, d), alpha_0), rng.standard_normal((d, 3))
+    moments, W = LDAMoments(batch_of(documents, d), alpha_0), rng.standard_normal((d, 3))
     M1, M2, M3 = by_definition(documents, d, alpha_0)
     np.testing.assert_allclose(moments.first(), M1, atol=1e-15)
     np.testing.assert_allclose(moments.pairs(), M2, atol=1e-15)
@@ -53,7 +49,7 @@ def test_moments_equal_their_definition_dense_and_through_a_projection(alpha_0):
 def test_pairs_of_many_words_are_symmetric_to_the_last_bit():
     rng = np.random.default_rng(2)
     documents = random_documents(300, 2500, rng, longest=40)
-    moments = LDAMoments(batch(documents, 2500), 1.0)
+    moments = LDAMoments(batch_of(documents, 2500), 1.0)
     M2 = moments.pairs()
     np.testing.assert_array_equal(M2, M2.T)
     columns = rng.standard_normal((2500, 2))
@@ -78,7 +74,7 @@ def test_moments_are_unbiased_and_products_of_means_are_not():
     expected = [np.zeros((2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2))]
     for corpus in itertools.product(by_count, repeat=3):
         probability = np.prod([p for _, p in corpus])
-        documents = batch([document for document, _ in corpus], 2)
+        documents = batch_of([document for document, _ in corpus], 2)
         moments = LDAMoments(documents, alpha.sum())
         raw = sum(oracle.statistic(document, 2, 2) for document, _ in corpus) / 3
         naive = raw - squared * np.outer(moments.first(), moments.first())

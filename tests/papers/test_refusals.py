@@ -27,8 +27,6 @@ from streamlda.papers.wang_anandkumar.compositions import (
     advanced_composition,
     basic_composition,
     wang_anandkumar,
-    wang_anandkumar_table,
-    zcdp_epsilon,
 )
 from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule, planned
@@ -38,7 +36,6 @@ from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.power import DeflatedPower
 from streamlda.spectral.tensors import FactoredTensor
 from tests.corpora import batch_of
-from tests.papers.corpora import batch
 
 NOISE = SeededNoise(0)
 ENTRY = Neighbours("entry", magnitude=2.0)
@@ -46,9 +43,9 @@ TENSOR = FactoredTensor([1.0], np.eye(2)[:, :1])
 LOPSIDED = np.zeros((3, 3, 3))
 LOPSIDED[0, 1, 2] = 1.0
 TINY = batch_of([[0, 1, 2], [1]], 6)
-ROWS = batch([[0, 1, 1], [2, 2, 2], [0, 0, 1]], 3)
+ROWS = batch_of([[0, 1, 1], [2, 2, 2], [0, 0, 1]], 3)
 HALVES = DocumentBatch(ROWS.counts / 2, ROWS.word_ids, ROWS.row_pointers, 3, integral=False)
-MANY = batch([[0, 1, DENSE_WORDS]] * 3, DENSE_WORDS + 1)
+MANY = batch_of([[0, 1, DENSE_WORDS]] * 3, DENSE_WORDS + 1)
 X, LONG = {"x": np.zeros(3)}, [{"x": np.full(3, 99.0)}] * 2
 BLOCK = Block("x", (3,), 1.0)
 
@@ -109,124 +106,76 @@ def directions(totals=None, n=2, route="packed"):
     return principal_subspace(totals, n, network(), 1.0, route=route)
 
 
-REFUSED = {
-    "wang_anandkumar": [
-        (lambda: schedule(epsilon=0.0), "epsilon=0.0"),
-        (lambda: schedule(delta=0.0), "delta=0.0"),
-        (lambda: schedule(calibration="loose"), "one of exact, advanced, paper, got"),
-        (lambda: schedule(epsilon=8.0, calibration="paper").noise_multiplier(1), "up to 1 a rel"),
-        (lambda: schedule().noise_multiplier(0), "queries=0"),
-        (lambda: noisy(TENSOR, order=4), "order=4"),
-        (lambda: noisy(TENSOR, TENSOR), "must have one tensor"),
-        (lambda: noisy(None), "must have one tensor"),
-        (lambda: planned(object()), "type='object'"),
-        (lambda: Neighbours("token"), "notion='token'"),
-        (lambda: Neighbours("entry"), "need a magnitude"),
-        (lambda: Neighbours("entry", magnitude=1.0, n_documents=3), "n_documents=3"),
-        (lambda: Neighbours("entry", magnitude=0.0), "magnitude=0.0"),
-        (lambda: Neighbours("add-remove", n_documents=0), "n_documents=0"),
-        (lambda: Neighbours("add-remove", whitening=np.zeros((3, 2))), "other than 0"),
-        (lambda: DocumentTensor(TINY, 1), "n_documents=1 held=2"),
-        (lambda: DocumentTensor(TINY, 2, np.ones((7, 2))), "a row for each word"),
-        (lambda: perturb_tensor(LOPSIDED, 1.0, 1e-6, ENTRY, NOISE), "must be symmetric"),
-        (lambda: perturb_tensor(0 * LOPSIDED, -1, 1e-6, ENTRY, NOISE), "epsilon=-1"),
-        (lambda: perturb_tensor(0 * LOPSIDED, 1.0, 2, ENTRY, NOISE), "delta=2"),
-        (lambda: marginals(FactoredTensor([1.0], np.eye(2)[:, :1], 4)), "order=4"),
-        (lambda: marginals(n_components=3), "n_components=3"),
-        (lambda: marginals(n_marginals=0), "n_marginals=0"),
-        (lambda: marginals(np.arange(8.0).reshape(2, 2, 2)), "symmetric"),
-        (lambda: basic_composition(-1, 0.1, 2), "epsilon=-1"),
-        (lambda: basic_composition(1, 0.1, 0), "releases=0"),
-        (lambda: advanced_composition(1, 0.1, 2, 0), "slack=0"),
-        (lambda: advanced_composition(800, 0.1, 2, 0.1), "epsilon=800"),
-        (lambda: zcdp_epsilon(-1, 0.1), "mu_squared=-1"),
-        (lambda: wang_anandkumar(1, 0, 2), "delta=0"),
-        (lambda: wang_anandkumar(0.0, 1e-5, 1), "above 0 and up to 1 a release"),
-        (lambda: wang_anandkumar_table(1, [1e-5], [0]), "releases=0"),
-    ],
-    "dplda": [
-        (lambda: dplda(configuration="0"), "must be one of 1, 2, 3, 4, got"),
-        (lambda: dplda(constants="tight"), "constants='tight'"),
-        (lambda: configuration("5"), "configuration='5'; take 1, the only one"),
-        (lambda: is_cut(("e9", "e10")), r"unknown=\['e10'\]"),
-        (lambda: release(steps(), dplda(alpha_0=0.5)), "make new steps: these have 1 and 0.5"),
-        (lambda: steps(0), "n_components=0 n_features=3"),
-        (lambda: steps(3), "n_components=3 n_features=3"),
-        (lambda: factors_of(np.eye(1)[None], n_iterations=0), "n_iterations=0"),
-        (lambda: Facts(2, 1, 1.0), "n_documents=2"),
-        (lambda: Facts(3, 1, -1.0), "alpha_0=-1.0"),
-        (lambda: LDAMoments(ROWS, 0.0), "alpha_0=0.0"),
-        (lambda: LDAMoments(MANY, 1.0).triples(), f"n_features={DENSE_WORDS + 1}"),
-        (lambda: plan(epsilon=0.0), "epsilon=0.0"),
-        (lambda: plan(delta=0.0), "delta=0.0"),
-        (lambda: plan(delta=1e-12, cells=10**9), "10 times what the samplers take"),
-        (lambda: plan("2", mechanism="laplace"), "only configuration 1 has, got configuration='2'"),
-        (lambda: plan(mechanism="uniform"), "mechanism='uniform'"),
-        (lambda: plan(accounted="advanced"), "accounting='advanced'"),
-        (lambda: plan(epsilon=8.0, accounted="paper"), "epsilon <= 1 a release only"),
-        (lambda: laplace(sensitivity=0.0), "l1_sensitivity=0.0"),
-        (lambda: laplace(epsilon=-1.0), "epsilon"),
-        (lambda: laplace(sensitivity=1e-9, roundings=2**40), "rounding must cost at most 1 %"),
-        (lambda: laplace(sensitivity=1e-12), r"fewer than 2\^61 steps"),
-        (lambda: discrete_laplace(NOISE, 0), r"from 1 to 2\^40 steps, got scale=0"),
-        (lambda: discrete_laplace(NOISE, 1.0), "scale=1.0"),
-    ],
-    "dpvi": [
-        (lambda: dpvi(n_components=0), "n_components=0"),
-        (lambda: dpvi(steps=0), "steps=0"),
-        (lambda: dpvi(clip_norm=0.0), "clip_norm=0.0"),
-        (lambda: dpvi(sampling_rate=0.0), "sampling_rate=0.0"),
-        (lambda: dpvi(sampling_rate=1.5), "sampling_rate=1.5"),
-        (lambda: dpvi(epsilon=-1.0), "epsilon=-1.0"),
-        (lambda: dpvi(epsilon=None), "epsilon=None"),
-        (lambda: dpvi(delta=1.0), "delta=1.0"),
-        (lambda: fit(ROWS, dpvi(), n_max=2), "n_max=2 documents=3"),
-        (lambda: subsampled_multiplier(1.0, -1e-9, 0.1, 10), "delta must leave something"),
-        (lambda: fit(ROWS, dpvi(sampling_rate=0.5), n_max=10**15), "delta must leave something"),
-    ],
-    "imtiaz_sarwate": [
-        (lambda: CapePlan.for_means([3, 0], 1.0), "every site must have a document"),
-        (lambda: CapePlan.for_means([3, 3], 1.0).gaussian_losses(2), "colluders=2"),
-        (lambda: CapePlan.for_means([3, 3], 1.0).after_drop_out([0, 0]), "sites that are left"),
-        (lambda: Promise(0, 0.1), "epsilon=0"),
-        (lambda: Promise(1, 1.5), "delta=1.5"),
-        (lambda: Promise(1, 0.1, "loose"), "calibration='loose'"),
-        (lambda: Promise(1, 0.1).noise_multiplier(2.0), "part=2.0"),
-        (lambda: network(scheme="best"), "scheme='best'"),
-        (lambda: network(promises=[Promise(1, 0.1)]), "promises=1"),
-        (lambda: network(site=2), "site=2"),
-        (lambda: network([5]), "two sites"),
-        (lambda: network([5, 0]), "sizes"),
-        (lambda: network(weights=[0.5, 0.6]), "sum to 1"),
-        (lambda: network().release([X], [BLOCK]), "site_sums=1"),
-        (lambda: network().release([{"x": np.zeros(2)}] * 2, [BLOCK]), "shapes"),
-        (lambda: network().release([X] * 2, [BLOCK], ratio=3), "ratio=3"),
-        (lambda: topics(13), "topics=13"),
-        (lambda: topics(route="other"), "route='other'"),
-        (lambda: topics(sizes=(5, 6)), r"network=\(5, 6\)"),
-        (lambda: topics(words=(12, 13)), "words="),
-        (lambda: mixture(8), "n_components=8"),
-        (lambda: mixture(route="other"), "route='other'"),
-        (lambda: mixture(variance=-1.0), "variance=-1.0"),
-        (lambda: mixture(sizes=(5, 6)), r"network=\(5, 6\)"),
-        (lambda: mixture(radii=(1.0, 2.0)), "one dimension and radius"),
-        (lambda: directions((np.eye(3), np.eye(4))), "shapes="),
-        (lambda: directions((np.ones((3, 2)),) * 2), "shapes="),
-        (lambda: directions(n=4), "n_components=4"),
-        (lambda: directions(route="other"), "route='other'"),
-        (lambda: clipped(np.ones((2, 2)), 0.0), "radius=0.0"),
-        (lambda: captured_energy(np.ones((3, 1)), np.eye(3)), "orthonormal"),
-        (lambda: captured_energy(np.eye(3), np.eye(4)), r"subspace=\(3, 3\)"),
-        (lambda: component_error(np.ones((2, 3)), np.ones((1, 3))), r"estimated=\(1, 3\)"),
-    ],
-}
-CASES = [(name, *case) for name, cases in REFUSED.items() for case in cases]
+REFUSED = [
+    (lambda: schedule(epsilon=0.0), "epsilon=0.0"),
+    (lambda: schedule(calibration="loose"), "one of exact, advanced, paper, got"),
+    (lambda: schedule(epsilon=8.0, calibration="paper").noise_multiplier(1), "up to 1 a rel"),
+    (lambda: noisy(TENSOR, order=4), "order=4"),
+    (lambda: noisy(None), "must have one tensor"),
+    (lambda: planned(object()), "type='object'"),
+    (lambda: Neighbours("token"), "notion='token'"),
+    (lambda: Neighbours("entry"), "need a magnitude"),
+    (lambda: Neighbours("entry", magnitude=1.0, n_documents=3), "n_documents=3"),
+    (lambda: Neighbours("add-remove", whitening=np.zeros((3, 2))), "other than 0"),
+    (lambda: DocumentTensor(TINY, 1), "n_documents=1 held=2"),
+    (lambda: DocumentTensor(TINY, 2, np.ones((7, 2))), "a row for each word"),
+    (lambda: perturb_tensor(LOPSIDED, 1.0, 1e-6, ENTRY, NOISE), "must be symmetric"),
+    (lambda: marginals(FactoredTensor([1.0], np.eye(2)[:, :1], 4)), "order=4"),
+    (lambda: marginals(n_components=3), "n_components=3"),
+    (lambda: basic_composition(-1, 0.1, 2), "epsilon=-1"),
+    (lambda: advanced_composition(1, 0.1, 2, 0), "slack=0"),
+    (lambda: wang_anandkumar(0.0, 1e-5, 1), "above 0 and up to 1 a release"),
+    (lambda: dplda(configuration="0"), "must be one of 1, 2, 3, 4, got"),
+    (lambda: dplda(constants="tight"), "constants='tight'"),
+    (lambda: configuration("5"), "configuration='5'; take 1, the only one"),
+    (lambda: is_cut(("e9", "e10")), r"unknown=\['e10'\]"),
+    (lambda: release(steps(), dplda(alpha_0=0.5)), "make new steps: these have 1 and 0.5"),
+    (lambda: steps(3), "n_components=3 n_features=3"),
+    (lambda: factors_of(np.eye(1)[None], n_iterations=0), "n_iterations=0"),
+    (lambda: Facts(2, 1, 1.0), "n_documents=2"),
+    (lambda: LDAMoments(ROWS, 0.0), "alpha_0=0.0"),
+    (lambda: LDAMoments(MANY, 1.0).triples(), f"n_features={DENSE_WORDS + 1}"),
+    (lambda: plan(delta=0.0), "delta=0.0"),
+    (lambda: plan(delta=1e-12, cells=10**9), "10 times what the samplers take"),
+    (lambda: plan("2", mechanism="laplace"), "only configuration 1 has, got configuration='2'"),
+    (lambda: plan(accounted="advanced"), "accounting='advanced'"),
+    (lambda: plan(epsilon=8.0, accounted="paper"), "epsilon <= 1 a release only"),
+    (lambda: laplace(sensitivity=1e-9, roundings=2**40), "rounding must cost at most 1 %"),
+    (lambda: laplace(sensitivity=1e-12), r"fewer than 2\^61 steps"),
+    (lambda: discrete_laplace(NOISE, 0), r"from 1 to 2\^40 steps, got scale=0"),
+    (lambda: dpvi(clip_norm=0.0), "clip_norm=0.0"),
+    (lambda: dpvi(sampling_rate=1.5), "sampling_rate=1.5"),
+    (lambda: dpvi(epsilon=None), "epsilon=None"),
+    (lambda: fit(ROWS, dpvi(), n_max=2), "n_max=2 documents=3"),
+    (lambda: subsampled_multiplier(1.0, -1e-9, 0.1, 10), "delta must leave something"),
+    (lambda: fit(ROWS, dpvi(sampling_rate=0.5), n_max=10**15), "delta must leave something"),
+    (lambda: CapePlan.for_means([3, 0], 1.0), "every site must have a document"),
+    (lambda: CapePlan.for_means([3, 3], 1.0).gaussian_losses(2), "colluders=2"),
+    (lambda: CapePlan.for_means([3, 3], 1.0).after_drop_out([0, 0]), "sites that are left"),
+    (lambda: Promise(0, 0.1), "epsilon=0"),
+    (lambda: Promise(1, 0.1, "loose"), "calibration='loose'"),
+    (lambda: Promise(1, 0.1).noise_multiplier(2.0), "part=2.0"),
+    (lambda: network(scheme="best"), "scheme='best'"),
+    (lambda: network(promises=[Promise(1, 0.1)]), "promises=1"),
+    (lambda: network(site=2), "site=2"),
+    (lambda: network().release([X], [BLOCK]), "site_sums=1"),
+    (lambda: network().release([X] * 2, [BLOCK], ratio=3), "ratio=3"),
+    (lambda: topics(13), "topics=13"),
+    (lambda: topics(route="other"), "route='other'"),
+    (lambda: topics(words=(12, 13)), "words="),
+    (lambda: mixture(8), "n_components=8"),
+    (lambda: mixture(variance=-1.0), "variance=-1.0"),
+    (lambda: mixture(radii=(1.0, 2.0)), "one dimension and radius"),
+    (lambda: directions((np.eye(3), np.eye(4))), "shapes="),
+    (lambda: directions(n=4), "n_components=4"),
+    (lambda: clipped(np.ones((2, 2)), 0.0), "radius=0.0"),
+    (lambda: captured_energy(np.ones((3, 1)), np.eye(3)), "orthonormal"),
+    (lambda: component_error(np.ones((2, 3)), np.ones((1, 3))), r"estimated=\(1, 3\)"),
+]
 
 
-@pytest.mark.parametrize(
-    ("system", "call", "message"), CASES, ids=[f"{case[0]}-{case[2]}" for case in CASES]
-)
-def test_settings_out_of_range_are_refused_by_name(system, call, message):
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_settings_out_of_range_are_refused_by_name(call, message):
     with pytest.raises(InvalidSettingError, match=message):
         call()
 

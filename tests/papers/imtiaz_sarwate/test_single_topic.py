@@ -176,24 +176,17 @@ def test_topics_and_weights_are_found(scheme: str, route: str) -> None:
     assert found.components.min() >= 0
 
 
+def mean_error(scheme, route="whitened"):
+    found = (learned(scheme, 0.3, route, seed).components for seed in range(10))
+    return np.mean([component_error(TOPICS, components) for components in found])
+
+
 @pytest.mark.statistical
 def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
     # Means over 10 fixed seeds; gaps are over three standard errors.
-    means = {
-        scheme: np.mean(
-            [
-                component_error(TOPICS, learned(scheme, 0.3, seed=seed).components)
-                for seed in range(10)
-            ]
-        )
-        for scheme in ("cape", "conventional", "local", "pooled")
-    }
-    assert means["pooled"] < means["cape"] < means["conventional"] < means["local"]
-    paper = [
-        component_error(TOPICS, learned("cape", 0.3, "paper", seed=seed).components)
-        for seed in range(10)
-    ]
-    assert means["cape"] < 0.7 * np.mean(paper)
+    pooled, cape, conventional, local = map(mean_error, ("pooled", "cape", "conventional", "local"))
+    assert pooled < cape < conventional < local
+    assert cape < 0.7 * mean_error("cape", "paper")
 
 
 def test_topics_that_noise_hides_repeat_the_word_frequencies() -> None:

@@ -133,24 +133,19 @@ def test_a_document_tensor_equals_the_oracle(mapped):
 # Input perturbation
 
 
-def norms_of_differences():
-    """Return Frobenius norms of the largest differences, by notion."""
-    three = symmetrised(0, 0, 0) / 6
-    return {
-        "entry": max(
-            np.linalg.norm(symmetrised(*t))
-            for t in itertools.combinations_with_replacement(range(D), 3)
-        ),
-        "add-remove": np.linalg.norm(three),
-        "replace-one": np.linalg.norm(three - symmetrised(1, 1, 1) / 6),
-    }
+#: Frobenius norm of the largest difference, by notion.
+NORMS = {"entry": 6.0, "add-remove": 1.0, "replace-one": math.sqrt(2)}
 
 
 def test_norms_of_differences_are_those_of_the_table():
-    assert np.linalg.norm(symmetrised(0, 1, 2)) == pytest.approx(math.sqrt(6))
-    assert np.linalg.norm(symmetrised(0, 0, 2)) == pytest.approx(math.sqrt(12))
-    wanted = {"entry": 6.0, "add-remove": 1.0, "replace-one": math.sqrt(2)}
-    assert norms_of_differences() == pytest.approx(wanted)
+    triples = itertools.combinations_with_replacement(range(D), 3)
+    norms = {triple: np.linalg.norm(symmetrised(*triple)) for triple in triples}
+    assert norms[0, 1, 2] == pytest.approx(math.sqrt(6))
+    assert norms[0, 0, 2] == pytest.approx(math.sqrt(12))
+    assert max(norms.values()) == pytest.approx(NORMS["entry"])
+    three, other = symmetrised(0, 0, 0) / 6, symmetrised(1, 1, 1) / 6
+    assert np.linalg.norm(three) == pytest.approx(NORMS["add-remove"])
+    assert np.linalg.norm(three - other) == pytest.approx(NORMS["replace-one"])
 
 
 @pytest.mark.statistical
@@ -168,9 +163,7 @@ def test_every_entry_gets_the_stated_noise_once(notion):
     kinds = {6: (i < j) & (j < k), 3: (i <= j) & (j <= k) & ((i < j) ^ (j < k))}
     kinds[1] = (i == j) & (j == k)
     for orders, chosen in kinds.items():
-        moves = norms_of_differences()[notion] / (
-            orders if notion == "entry" else math.sqrt(orders)
-        )
+        moves = NORMS[notion] / (orders if notion == "entry" else math.sqrt(orders))
         values = noise.reshape(-1)[chosen] / (z * moves / n)
         assert scale_p_value(values, 1.0) > ALARM
         if orders > 1:
