@@ -93,7 +93,7 @@ def merged(stored: Json | None, header: Json, named: Sequence[Case], fresh: bool
         label for label, case in wanted.items() if fresh or stored["cases"].get(label, case) != case
     }
     for label in sorted(dropped & set(stored["cases"])):
-        print(f"  {label}: stored runs are measured anew", file=sys.stderr)
+        print(f"  {label}: stored runs are measured again", file=sys.stderr)
     kept = [run for run in stored["runs"] if run["case"] not in dropped]
     found = {"cases": {**stored["cases"], **wanted}, "runs": kept}
     return {**header, **found, "missing": stored["missing"]}

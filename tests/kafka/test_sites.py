@@ -74,8 +74,8 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
         run(*command[:-2], *to_topic(topics.bootstrap, topic))
         given = {"round_file": round_file, "following": f"round{number + 1}", **options}
         told = aggregated(folder, by_topic, topics, topic, **given)
-        skipped = "4 records of other rounds passed over in topic"
-        assert (f"{passed_over} {topic}: south 2, east 1, north 1" in told) == (number == 2)
+        skipped = "4 records of other rounds skipped in topic"
+        assert (f"{skipped} {topic}: south 2, east 1, north 1" in told) == (number == 2)
         shares = [by_file / f"{site}.share" for site in SITES]
         run(*aggregate_command(folder, by_file, shares, **given))
         if number == 1:
@@ -96,15 +96,15 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
 def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, first, tmp_path):
     topics.remove_before(filled, 1)
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "got none of site=east round=1" in told
+    assert "some are missing, got sites='east' round=1" in told
 
 
-def test_rounds_that_are_not_this_one_are_passed_over(folder, topics, filled, first, tmp_path):
+def test_rounds_that_are_not_this_one_are_skipped(folder, topics, filled, first, tmp_path):
     first[1].again().save(tmp_path / "again")
     options = {"round_file": tmp_path / "again"}
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2, **options)
-    assert "3 records of other rounds passed over" in told
-    assert "got none of site=east, north, south round=1" in told
+    assert "3 records of other rounds skipped" in told
+    assert "some are missing, got sites='east, north, south' round=1" in told
 
 
 def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, filled, first, tmp_path):
@@ -115,7 +115,7 @@ def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, fille
     share.save(tmp_path / "altered")
     altered = (tmp_path / "altered").read_bytes()
     for value, wanted in (
-        (altered, "as its site has signed it, got another: site='north' round=1"),
+        (altered, "and this one is another, got site='north' round=1"),
         (altered[:-1] + b"\x00", "whole and unaltered"),
     ):
         topics.send(filled, [value], key=key)
@@ -131,7 +131,7 @@ def test_two_shares_of_one_site_are_refused_by_name(folder, topics, filled, firs
     command = share_command(folder, tmp_path, "north")
     run(*command[:-2], *to_topic(topics.bootstrap, filled))
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "one share in a round, got two of site='north' round=1 that differ" in told
+    assert "two that differ were sent, got site='north' round=1" in told
 
 
 def test_a_stranger_is_refused_by_name(folder, topics, filled, first, tmp_path):

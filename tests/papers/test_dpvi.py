@@ -2,11 +2,9 @@
 
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 import scipy.stats
-from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
@@ -137,6 +135,9 @@ def test_without_sampling_the_price_is_the_exact_one(epsilon):
 
 
 def test_with_sampling_the_moments_accountant_agrees_from_above():
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
     z = subsampled_multiplier(1.0, DELTA, 0.1, 50)
     accountant = RdpAccountant()
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(z))

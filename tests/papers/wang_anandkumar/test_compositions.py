@@ -4,8 +4,6 @@ import math
 from pathlib import Path
 
 import pytest
-from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
-from dp_accounting.rdp import RdpAccountant
 
 import streamlda.privacy
 from streamlda.papers.wang_anandkumar.compositions import (
@@ -32,6 +30,9 @@ GOLDEN = """
 
 
 def renyi_epsilon(row: Comparison) -> float:
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
     event = SelfComposedDpEvent(GaussianDpEvent(row.formula_noise_multiplier), row.releases)
     return float(RdpAccountant().compose(event).get_epsilon(row.delta))
 
