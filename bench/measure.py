@@ -113,7 +113,7 @@ class Harness:
     quick : bool
         Cut sizes.
     held_out_every : int
-        Which documents of the corpus are held out: the last of each so many.
+        Which documents of the corpus are held out: the last of each N.
     """
 
     def __init__(

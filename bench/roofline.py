@@ -126,7 +126,7 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def fastest(call: Callable[[], Any], seconds: float) -> float:
-    """Return the least seconds of a call, of at least 3 calls over so many seconds."""
+    """Return the least seconds of a call, of at least 3 calls over N seconds."""
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - began < seconds:

@@ -43,9 +43,9 @@ def add_measurements(
     missing : mapping of str to str
         Contenders that cannot be measured here, and why; stored with the result.
     fresh : bool
-        Measure the contenders named anew, and forget their stored runs.
+        Measure the named contenders again, and forget their stored runs.
     minutes : float or None
-        Begin no measurement after so many minutes.
+        Begin no measurement after this number of minutes.
     """
     began = time.monotonic()
     named = scenario.cases(harness.quick, tuple(labels))

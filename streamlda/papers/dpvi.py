@@ -175,7 +175,7 @@ def fit(
     Raises
     ------
     InvalidSettingError
-        If there are more rows than `n_max`, or so many that rounding would cost too much.
+        If there are more rows than `n_max`, or a number for which rounding would cost too much.
     MissingExtraError
         With an epsilon, if dp-accounting is not installed.
     """

@@ -2,8 +2,8 @@
 
 `streamlda.privacy.noise` draws discrete Gaussians only. Papers use Laplace noise too, for pure
 epsilon. It is made here by exact integer sampling [1]_ from uniform bits, and those are the low 32
-bits of discrete Gaussians with sigma = 2^40: over so many residues a discrete Gaussian is uniform
-up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
+bits of discrete Gaussians with sigma = 2^40: over that number of residues a discrete Gaussian is
+uniform up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
 
 References
 ----------

@@ -81,7 +81,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
 def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share]) -> None:
     """Refuse shares that cannot be added up; see `aggregate`."""
     expected: dict[str, Any] = {
-        # The first that differs explains the others.
+        # In this order the first that differs explains the others.
         "vocabulary": config.vocabulary.fingerprint,
         "settings": config.settings_digest,
         "config": config.digest,

@@ -17,16 +17,13 @@ from streamlda.checks import require
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger.file import sync_folder
 
-#: What stands behind the name of a key file.
-SUFFIX = ".used"
-
 
 class AnsweredRounds:
     """The record of one key file, beside it; the first `record` makes it."""
 
     def __init__(self, key: str | os.PathLike[str]) -> None:
         found = Path(key).resolve()
-        self.path = found.with_name(found.name + SUFFIX)
+        self.path = found.with_name(found.name + ".used")
 
     def check(self, digest: str) -> None:
         """Refuse a round that is in the record (`LedgerError`). Time O(rounds)."""

@@ -38,23 +38,15 @@ _KEY = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,62})/([0-9a-f]{64})")
 
 
 class Entry(Protocol):
-    """A record of a topic."""
+    """A record of a topic: its key (`key_of`), the file of a share, and where it stands.
 
-    @property
-    def key(self) -> bytes | None:
-        """As `key_of` gives it, in a record of ours."""
+    A value of None withdraws what was under the key before.
+    """
 
-    @property
-    def value(self) -> bytes | None:
-        """The file of a share; None takes back what was under the key before."""
-
-    @property
-    def partition(self) -> int:
-        """Where it stands."""
-
-    @property
-    def offset(self) -> int:
-        """And where in there."""
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    offset: int
 
 
 class ShareTopic(Protocol):

@@ -34,7 +34,7 @@ from streamlda.text.vocabulary import Vocabulary
 CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 1
 
 #: Part of delta for Gaussian noise; it moves the noise by less than a thousandth.
-GAUSSIAN_SHARE = 0.99
+GAUSSIAN_FRACTION = 0.99
 
 #: What a site can sum by itself, whatever an aggregator says.
 AGREED = {
@@ -163,7 +163,7 @@ class FederationConfig:
 
     @property
     def delta_left(self) -> float:
-        """The part of delta that is left to Gaussian noise, `GAUSSIAN_SHARE` of it.
+        """The part of delta that is left to Gaussian noise, `GAUSSIAN_FRACTION` of it.
 
         The rest is for the exactness of the draws: what one draw of a release takes off delta
         (`PrivateSettings.delta_left`) counts once for each site. It is a fixed part, so that a
@@ -173,14 +173,13 @@ class FederationConfig:
         settings = self.settings
         lost = len(self.members) * (settings.delta - settings.delta_left)
         require(
-            lost <= (1 - GAUSSIAN_SHARE) * settings.delta,
-            "delta must be at least a hundred times what the exactness of all sites' noise leaves "
-            "open",
+            lost <= (1 - GAUSSIAN_FRACTION) * settings.delta,
+            "delta must be at least 100 times what the exactness of all sites' noise takes",
             delta=settings.delta,
-            open=f"{lost:.2g}",
+            taken=lost,
             remedy="take a larger delta or a smaller epsilon",
         )
-        return GAUSSIAN_SHARE * settings.delta
+        return GAUSSIAN_FRACTION * settings.delta
 
     @property
     def event(self) -> GaussianRelease:
@@ -221,7 +220,7 @@ class FederationConfig:
             epsilon, less = epsilon * (1 - less), 2 * less
 
     @property
-    def local_share(self) -> float:
+    def local_fraction(self) -> float:
         """Each site's part of the variance of the aggregate."""
         return 1.0 / len(self.members)
 

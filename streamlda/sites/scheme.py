@@ -96,19 +96,19 @@ class NoisePlan:
         return max(self.needed)
 
     @property
-    def local_share(self) -> float:
+    def local_fraction(self) -> float:
         """1 / (S - t): variance of a site's local noise over the pooled variance."""
         return 1.0 / (self.n_sites - self.colluders)
 
     @property
     def local_variance(self) -> float:
         """u, variance of a site's local noise in units of the aggregate."""
-        return self.pooled**2 * self.local_share
+        return self.pooled**2 * self.local_fraction
 
     @property
     def local(self) -> tuple[float, ...]:
         """tau_gs, standard deviation of g_s at each site."""
-        weighted = self.pooled * math.sqrt(self.local_share)
+        weighted = self.pooled * math.sqrt(self.local_fraction)
         return tuple(weighted / m for m in self.weights)
 
     @property

@@ -60,8 +60,7 @@ class Share:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`; `aggregate` checks by the signature whose it is."""
-        file = read_arrays(path, SHARE_FORMAT, SHARE_VERSION)
-        return cls._of(file, path)
+        return cls._of(read_arrays(path, SHARE_FORMAT, SHARE_VERSION), path)
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:

@@ -243,7 +243,7 @@ class Site:
     def _masked(
         self, this: Round, stage: str, mechanism: JointGaussian, sums: dict[str, Counts]
     ) -> Share:
-        noise = local_noise(mechanism, self._noise, self.config.local_share)
+        noise = local_noise(mechanism, self._noise, self.config.local_fraction)
         members = [member.keys for member in self.config.members]
         shapes = {name: counts.shape for name, counts in sums.items()}
         arrays = self._keys.mask(members, this.context, shapes)
@@ -272,10 +272,10 @@ class Site:
 
 
 def local_noise(
-    mechanism: JointGaussian, noise: Noise, variance_share: float
+    mechanism: JointGaussian, noise: Noise, variance_fraction: float
 ) -> dict[str, NDArray[np.int64]]:
     """Draw the noise of a release at this fraction of its variance, in whole steps of the grid."""
-    scale = math.sqrt(variance_share)
+    scale = math.sqrt(variance_fraction)
     return {
         block.name: noise.discrete_gaussian(
             scale * mechanism.stddevs[block.name] / mechanism.steps[block.name], block.shape

@@ -168,7 +168,7 @@ def test_statements():
 
 
 def test_coins_are_paid_for_as_noise_is(monkeypatch):
-    """So many that their distance from exact ones takes a part of delta, or all of it."""
+    """A number for which their distance from exact ones takes a part of delta, or all of it."""
     left = []
     original = dpvi.subsampled_multiplier
 

@@ -54,7 +54,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
         stage._parts, stage.open_places, config.settings, config.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
-        local = config.local_share * stddev**2
+        local = config.local_fraction * stddev**2
         assert S * local == pytest.approx(S / (S - t) * pooled.stddevs[name] ** 2, rel=0.01)
         assert (S - t) * local >= pooled.stddevs[name] ** 2 * (1 - 1e-9)
 
@@ -121,8 +121,8 @@ def test_a_config_is_read_as_written(tmp_path):
         config_of(KEYS[:3], colluders=1, weights=[0.2, 0.3, 0.5]),
         config_of(KEYS[:2], hashed, vocabulary=Vocabulary.hashed(6)),
     ):
-        config.save(tmp_path / "roster")
-        found = FederationConfig.load(tmp_path / "roster")
+        config.save(tmp_path / "config")
+        found = FederationConfig.load(tmp_path / "config")
         assert found == config
         assert found.digest == config.digest
         assert found.run_settings == config.run_settings
@@ -169,7 +169,7 @@ def test_whatever_is_changed_shows_in_the_digest():
         (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),
         (lambda: config_of(KEYS[:2], weights=[0.999, 0.001]), "one has none, got site='site1'"),
         (lambda: config_of(KEYS[:2]).member("west"), "got site='west' .* sites='site0, site1'"),
-        (lambda: config_of(KEYS, settings_of(epsilon=23.0, delta=1e-4)), "a hundred times"),
+        (lambda: config_of(KEYS, settings_of(epsilon=23.0, delta=1e-4)), "100 times"),
     ],
 )
 def test_bad_configs_are_refused(change, message):
@@ -202,7 +202,7 @@ def twins():
     ],
 )
 def test_damaged_config_files_are_refused(tmp_path, damage):
-    path = tmp_path / "roster"
+    path = tmp_path / "config"
     config_of(KEYS[:2]).save(path)
     values = json.loads(path.read_text())
     damage(values)

@@ -47,8 +47,8 @@ def test_masks_of_all_sites_sum_to_zero_and_of_fewer_do_not(n):
 def test_masks_do_not_depend_on_the_order_of_members_or_blocks():
     keys = keys_of(3)
     public = [k.public for k in keys]
-    turned = dict(reversed(SHAPES.items()))
-    one, other = keys[1].mask(public, b"x", SHAPES), keys[1].mask(public[::-1], b"x", turned)
+    other_order = dict(reversed(SHAPES.items()))
+    one, other = keys[1].mask(public, b"x", SHAPES), keys[1].mask(public[::-1], b"x", other_order)
     assert all(np.array_equal(one[name], other[name]) for name in SHAPES)
 
 

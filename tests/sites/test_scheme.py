@@ -31,7 +31,7 @@ def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
     # The next one would break the promise of the site that needs most.
     if plan.colluders < S - 1:
         assert losses[plan.colluders + 1].max() > 1
-    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S * plan.local_share)
+    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S * plan.local_fraction)
 
 
 @pytest.mark.parametrize("colluders", range(5))

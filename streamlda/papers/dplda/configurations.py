@@ -15,7 +15,7 @@ Gaussian or Laplace noise, and the rest is post-processing.
 so does every statement. Nothing in the engine uses them.
 
 Where the paper is silent: signs of singular vectors are fixed by their largest entry; W^+ of
-configuration 1 is turned to fit W, which is free because both are released; topics are scaled to
+configuration 1 is rotated to fit W, which is free because both are released; topics are scaled to
 sum to 1; nothing is published where noise would be infinite, because a lower bound of Procedure 1
 came out as 0; alpha comes from released eigenvalues (1 and 2), or is uniform (3 and 4).
 """

@@ -159,9 +159,9 @@ def _topics_proof(facts: Facts) -> float:
     a, moved, pairs = facts.alpha_0, _factors_proof(facts), pairs_l1(facts)
     scale = (a + 2) / (2 * math.sqrt((a + 1) * a))
     root = math.sqrt(facts.sigma_1)
-    turned = facts.lambda_1 * root * moved
+    rotated = facts.lambda_1 * root * moved
     unwhitened = _ratio(facts.lambda_1 * root * pairs, facts.sigma_k)
-    return scale * (turned + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
+    return scale * (rotated + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
 
 
 #: The leading terms with constant one: the noise that section 6 of version 2 prints, and the least

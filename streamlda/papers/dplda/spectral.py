@@ -131,8 +131,8 @@ def factors_of(
 def unwhitened(unwhitening: Array, vectors: Array) -> Array:
     """Return mu_i as rows, each scaled to sum to 1; shape (k, d).
 
-    mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has turned it
-    around, and its sign is changed.
+    mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has changed
+    its sign, which is changed back.
     """
     topics = (unwhitening @ vectors).T
     sums = topics.sum(axis=1)
