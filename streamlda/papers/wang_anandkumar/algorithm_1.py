@@ -85,11 +85,31 @@ def robust_tensor_power(
 ) -> PowerResult:
     """Decompose a symmetric tensor by WA16 Algorithm 1, and say what was not found.
 
-    L and R are `suggest_restarts` and `suggest_iterations` if left out. An eigenvalue that is not
-    larger than the noise floor (in its units) is not called found: the operator norm of the noise
-    is a sound choice, for no noise alone has a larger eigenvalue.
-
     Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor.
+
+    Parameters
+    ----------
+    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
+    n_components : int
+        k, at most d.
+    n_restarts, n_iterations : int, optional
+        L and R; `suggest_restarts` and `suggest_iterations` if left out.
+    seed : int
+        Of the random starts.
+    noise_floor : float, optional
+        At least 0, in units of the eigenvalues: one that is not larger is not called found. The
+        operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
+
+    Returns
+    -------
+    PowerResult
+
+    Raises
+    ------
+    InvalidSettingError
+        If a number is out of range, or an array is not symmetric and finite.
+    InvalidDocumentsError
+        If a tensor answers with NaN or infinity.
     """
     source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
     require(
