@@ -28,7 +28,7 @@ def planted():
     return documents, engine.snapshot()
 
 
-PASSES = {0: 20, 1: 20, 1000: 12, 3000: 4, 9999: 4, 10_000: 8, 49_999: 8, 50_000: 4, 149_999: 4}
+PASSES = {0: 20, 1: 20, 1000: 12, 3000: 4, 9999: 4, 10_000: 8, 49_999: 8, 50_000: 4, 100_000: 4}
 
 
 @pytest.mark.parametrize("documents", [*PASSES, 150_000, 195_000, 10**9])
