@@ -9,10 +9,10 @@ import tempfile
 import pytest
 from click.testing import CliRunner
 
-from connectors.files import FileSource
 from streamlda.cli import commands
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import load
+from streamlda_connectors.files import FileSource
 
 
 def run(*arguments, code=0, stdin=None):

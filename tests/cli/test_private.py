@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from connectors.files import FileSource
 from streamlda.cli.private_fit import stream_name
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.evaluation import matched_l1_error
@@ -26,6 +25,7 @@ from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import Poll
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 from streamlda.text.analysis import TextAnalyzer
+from streamlda_connectors.files import FileSource
 from tests.cli.test_cli import run
 
 EVERY = 4000

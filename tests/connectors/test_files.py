@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors import compressed, records
-from connectors.files import FileSource
-from connectors.listing import StoredFile
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
 from streamlda.stream.source import Reject
+from streamlda_connectors import compressed, records
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.listing import StoredFile
 from tests.connectors.test_resume import COMPRESS
 
 

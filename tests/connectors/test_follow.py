@@ -10,10 +10,10 @@ from time import monotonic
 
 import pytest
 
-from connectors.follow import FollowSource
-from connectors.follow.descriptors import MAX_OPEN
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
+from streamlda_connectors.follow import FollowSource
+from streamlda_connectors.follow.descriptors import MAX_OPEN
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 NOBODY = 65534

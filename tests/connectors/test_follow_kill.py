@@ -13,7 +13,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from connectors.follow import FollowSource
+from streamlda_connectors.follow import FollowSource
 
 KILLS = 6
 PATIENCE_SECONDS = 60.0
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 READER = """
 import json, sys
 from pathlib import Path
-from connectors.follow import FollowSource
+from streamlda_connectors.follow import FollowSource
 
 path, stored = sys.argv[1], Path(sys.argv[2])
 source = FollowSource(path)

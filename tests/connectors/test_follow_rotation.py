@@ -8,9 +8,9 @@ from time import sleep
 
 import pytest
 
-from connectors.follow.look import bases
-from connectors.follow.watch import SETTLE_SECONDS
 from streamlda.errors import SourceError
+from streamlda_connectors.follow.look import bases
+from streamlda_connectors.follow.watch import SETTLE_SECONDS
 from tests.connectors.test_follow import LINES, Log, sources, texts
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors import compressed
-from connectors.files import FileSource
-from connectors.stdin import StdinSource
 from streamlda.stream import ingest
 from streamlda.stream.ingest import Ingestion
 from streamlda.text.vocabulary import Vocabulary
+from streamlda_connectors import compressed
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.stdin import StdinSource
 
 #: Document i is its own word, three times.
 WORDS = [a + b for a in "abcd" for b in "efgh"]

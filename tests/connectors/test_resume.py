@@ -18,10 +18,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors import compressed, parquet
-from connectors.files import FileSource
-from connectors.lines import CsvSplitter, LineSplitter
-from connectors.records import Batch, RecordStream, Skipped
+from streamlda_connectors import compressed, parquet
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.lines import CsvSplitter, LineSplitter
+from streamlda_connectors.records import Batch, RecordStream, Skipped
 
 COMPRESS = {
     "": lambda data: data,

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors import docstrings
-from connectors.files import FileSource
-from connectors.stdin import StdinSource
 from streamlda.errors import SourceError
 from streamlda.stream.source import Reject, open_source
+from streamlda_connectors import docstrings
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -216,7 +216,7 @@ def test_docstrings_needs_an_installed_folder(package):
 
 def test_docstrings_imports_nothing():
     code = (
-        "import sys; from connectors.docstrings import DocstringSource; "
+        "import sys; from streamlda_connectors.docstrings import DocstringSource; "
         "DocstringSource().poll(10); print('scipy' in sys.modules, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)

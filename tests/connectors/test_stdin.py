@@ -8,9 +8,9 @@ from time import monotonic, sleep
 
 import pytest
 
-from connectors.stdin import StdinSource
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Progress, Reject
+from streamlda_connectors.stdin import StdinSource
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource
 
 
 def main(bootstrap: str, topic: str, path: Path, n_records: int) -> None:

@@ -23,8 +23,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from connectors.docstrings import DocstringSource
 from streamlda.cli.demo import COMMON
+from streamlda_connectors.docstrings import DocstringSource
 from tests.kafka.broker import Apache, Kfake, free_ports
 from tests.kafka.choice import Choice, choose
 from tests.kafka.jars import BrokerUnavailable

@@ -11,9 +11,9 @@ from collections import Counter
 
 import pytest
 
-from connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
-from connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
+from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
@@ -195,7 +195,7 @@ def test_text_is_in_no_log_at_any_level(topics, topic, caplog):
 
 LEFT = """
 import sys, threading, time
-from connectors.kafka import DeadLetters, Record
+from streamlda_connectors.kafka import DeadLetters, Record
 from tests.kafka.topics import Topics
 letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=2.0)
 letters.put(Record("source", 0, 0, 0, None, b"x", ()), "not-json")

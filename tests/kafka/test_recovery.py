@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.kafka import KafkaSource
-from connectors.kafka.client import Bounds, Truncated
-from connectors.kafka.kafka_python import KafkaPythonClient
-from connectors.kafka.share import after_gap
 from streamlda.errors import SourceError
+from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.kafka.client import Bounds, Truncated
+from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.share import after_gap
 from tests.kafka.topics import read
 
 ROOT = Path(__file__).parents[2]

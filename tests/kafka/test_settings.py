@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka import KafkaSource, Security, SnapshotTopic
-from connectors.kafka.share import Share
 from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.kafka import KafkaSource, Security, SnapshotTopic
+from streamlda_connectors.kafka.share import Share
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.jars import BrokerUnavailable, kafka_jars, pinned, wrong_files
 from tests.kafka.topics import read

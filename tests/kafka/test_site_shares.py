@@ -6,8 +6,8 @@ import time
 import pytest
 from kafka import KafkaProducer
 
-from connectors.kafka import ShareTopic
 from streamlda.errors import SourceError
+from streamlda_connectors.kafka import ShareTopic
 from tests.kafka.broker import free_ports
 
 

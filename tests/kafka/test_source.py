@@ -10,10 +10,10 @@ import uuid
 import pytest
 from kafka import KafkaProducer
 
-from connectors.kafka import DeadLetters, KafkaSource, Record
-from connectors.records import Rejected
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record
+from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
 
@@ -303,7 +303,7 @@ def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic):
 
 REFUSED = """
 import gc, psutil
-from connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource
 process, seen = psutil.Process(), []
 for _ in range(4):
     try:

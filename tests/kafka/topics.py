@@ -5,7 +5,7 @@ import time
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource
 
 #: Above the largest message of the tests; the broker has a limit of its own.
 MAX_REQUEST_BYTES = 80 * 2**20

@@ -17,9 +17,6 @@ import schemathesis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka.client import Record, Run
-from connectors.kafka.decoding import Decoding
-from connectors.records import REASONS, Batch
 from streamlda.errors import InvalidSettingError, StreamLDAError
 from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
@@ -28,6 +25,9 @@ from streamlda.stream.batch import batch_of
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+from streamlda_connectors.kafka.client import Record, Run
+from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.records import REASONS, Batch
 from tests.service.daemon_process import Daemon, settings_of
 from tests.service.planted import model, private, topics
 from tests.service.web import PLENTY, TOKEN, Snapshots, busy_status

@@ -1,0 +1,126 @@
+"""Which partitions of a topic are ours, and what an old position says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.stream.source import Position
+from streamlda_connectors.kafka.client import Bounds, Identity
+
+
+class Share:
+    """A choice of partitions that holds for partitions still to come.
+
+    Parameters
+    ----------
+    partitions : "all", "i/n" or sequence of int
+        All, those whose number leaves the rest i when divided by n (so that n processes with
+        i = 0 ... n - 1 have each partition once), or these.
+
+    Raises
+    ------
+    InvalidSettingError
+        If it is none of these.
+    """
+
+    def __init__(self, partitions: str | Sequence[int]) -> None:
+        self.listed: set[int] | None = None
+        self._rest, self._of = 0, 1
+        #: The choice as a JSON value, the same for the same choice.
+        self.name: str | list[int] = "all"
+        if isinstance(partitions, str):
+            if partitions == "all":
+                return
+            parts = partitions.split("/")
+            if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
+                self._rest, self._of = int(parts[0]), int(parts[1])
+                if self._rest < self._of:
+                    self.name = f"{self._rest}/{self._of}"
+                    return
+        elif partitions and all(type(number) is int and number >= 0 for number in partitions):
+            self.listed = set(partitions)
+            self.name = sorted(self.listed)
+            return
+        raise InvalidSettingError(
+            "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n, got "
+            f"partitions={partitions!r}; write '0/2' and '1/2' for the halves of a topic"
+        )
+
+    def of(self, known: set[int]) -> set[int]:
+        """Return those of the `known` partitions that are ours."""
+        if self.listed is not None:
+            return self.listed & known
+        return {number for number in known if number % self._of == self._rest}
+
+    def first(self, known: set[int], topic: str) -> set[int]:
+        """Return what is ours when starting, or raise `SourceError` if a partition is missing."""
+        ours = self.of(known)
+        if not ours or (self.listed is not None and ours != self.listed):
+            raise SourceError(
+                "the partitions asked for must exist, got "
+                f"partitions={self.name!r} topic={topic!r} n_partitions={len(known)}; "
+                "name others, or add partitions to the topic"
+            )
+        return ours
+
+
+def read_position(
+    position: Position, identity: Identity, share: Share, ours: set[int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the next offset and the number of lost records of each partition of a position.
+
+    A partition that has come since starts at 0.
+
+    Raises
+    ------
+    SourceError
+        If it is no position, or one of another topic, cluster or choice of partitions.
+    """
+    if set(position) != {*identity._fields, "partitions", "offsets", "lost"}:
+        raise not_a_position("keys")
+    for key, here in [*identity._asdict().items(), ("partitions", share.name)]:
+        if position[key] != here:
+            raise SourceError(
+                "a position holds only for the topic and the partitions it was made with, got "
+                f"{key}={here!r} and a position of {key}={position[key]!r}; "
+                "connect to the same topic with the same partitions, or start anew"
+            )
+    offsets = _numbers(position, "offsets")
+    lost = _numbers(position, "lost")
+    if not set(offsets) <= ours or not set(lost) <= ours:
+        raise not_a_position("offsets")
+    return dict.fromkeys(ours, 0) | offsets, lost
+
+
+def _numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
+    value = position[key]
+    if not isinstance(value, Mapping) or not all(
+        isinstance(number, str)
+        and number.isascii()
+        and number.isdigit()
+        and type(count) is int
+        and count >= 0
+        for number, count in value.items()
+    ):
+        raise not_a_position(key)
+    return {int(number): count for number, count in value.items()}
+
+
+def not_a_position(key: str) -> SourceError:
+    """Return the error for what `position` of this connector never returned."""
+    return SourceError(
+        f"a position must be one that position() of this connector returned, got a bad {key!r}; "
+        "start anew"
+    )
+
+
+def after_gap(offset: int, bounds: Bounds) -> tuple[int, int]:
+    """Return where to go on if `offset` is not in the log, and how many records are lost.
+
+    Behind the log, that is its first record. Beyond it, the log was truncated; it goes on at the
+    end, so that nothing is counted twice, and how much was lost cannot be known (0).
+    """
+    at = min(max(offset, bounds.first), bounds.end)
+    return at, max(0, at - offset)

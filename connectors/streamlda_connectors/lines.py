@@ -1,0 +1,302 @@
+"""The formats that are made of lines: where a record ends, and what its text is."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import orjson
+
+from streamlda.errors import InvalidSettingError
+from streamlda_connectors.records import Document, Parser, Record, Rejected, Skipped, user_name
+
+
+class LineSplitter:
+    r"""Cut at ``\n``. Holds at most one line of `max_bytes`; a longer one only has its length.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Longest line that is kept, without its line end.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._tail = bytearray()
+        self._size = 0
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the lines that `block` completes."""
+        lines: list[Any] = block.split(b"\n")
+        tail = lines.pop()
+        if lines:
+            self._extend(lines[0])
+            lines[0] = self._complete()
+            if len(block) > self._max_bytes:
+                limit = self._max_bytes
+                lines[1:] = [
+                    line if len(line) <= limit else Skipped(len(line), "too-long")
+                    for line in lines[1:]
+                ]
+        self._extend(tail)
+        return lines
+
+    def finish(self) -> Sequence[Record]:
+        """Return the unfinished last line, if there is one."""
+        return [self._complete()] if self._size else []
+
+    def _extend(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            self._tail.clear()
+        else:
+            self._tail += part
+
+    def _complete(self) -> Record:
+        size, self._size = self._size, 0
+        if size > self._max_bytes:
+            return Skipped(size, "too-long")
+        line = bytes(self._tail)
+        self._tail.clear()
+        return line
+
+
+class CsvSplitter(LineSplitter):
+    r"""Cut at ``\n`` outside of quotes.
+
+    A quote opens only at the start of a field, as in the standard library's reader, so that a
+    stray one inside a field (an inch sign) does not swallow the lines after it. The state lives
+    on between blocks and through records too long to keep.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Longest record that is kept.
+    delimiter : str
+        One ASCII character.
+    """
+
+    _FIELD_START, _BARE, _QUOTED, _AFTER_QUOTE = range(4)
+
+    def __init__(self, max_bytes: int, delimiter: str) -> None:
+        super().__init__(max_bytes)
+        self._delimiter = delimiter.encode()
+        self._field_end = re.compile(b"[" + re.escape(self._delimiter) + b"\n]")
+        self._state = self._FIELD_START
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the records that `block` completes."""
+        records: list[Record] = []
+        start = 0
+        while (end := self._record_end(block, start)) >= 0:
+            self._extend(block[start:end])
+            records.append(self._complete())
+            start = end + 1
+        self._extend(block[start:])
+        return records
+
+    def _record_end(self, block: bytes, at: int) -> int:
+        """Return where the record ends that goes on at `at`, or -1 if not in this block."""
+        if self._state == self._FIELD_START:
+            end = block.find(b"\n", at)
+            if end >= 0 and block.find(b'"', at, end) < 0:
+                return end
+        while at < len(block):
+            if self._state == self._FIELD_START:
+                quoted = block[at] == 0x22
+                self._state = self._QUOTED if quoted else self._BARE
+                at += quoted
+            elif self._state == self._QUOTED:
+                quote = block.find(b'"', at)
+                if quote < 0:
+                    return -1
+                self._state = self._AFTER_QUOTE
+                at = quote + 1
+            elif self._state == self._AFTER_QUOTE:
+                doubled = block[at] == 0x22
+                self._state = self._QUOTED if doubled else self._BARE
+                at += doubled
+            else:
+                found = self._field_end.search(block, at)
+                if found is None:
+                    return -1
+                self._state = self._FIELD_START
+                if found[0] == b"\n":
+                    return found.start()
+                at = found.end()
+        return -1
+
+
+def decoder(encoding: str) -> Callable[[bytes], str]:
+    """Return a function that decodes bytes or raises `Rejected`.
+
+    Parameters
+    ----------
+    encoding : str
+        Any codec of Python in which ASCII bytes mean ASCII characters: lines are cut before they
+        are decoded.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there is no such codec, or it does not extend ASCII (UTF-16).
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        plain = '\n\r\t,"'.encode(name) == b'\n\r\t,"'
+    except (LookupError, ValueError):
+        plain = False
+    if not plain:
+        raise InvalidSettingError(
+            f"encoding must be a text codec that extends ASCII, got encoding={encoding!r}; "
+            "convert the data to UTF-8"
+        )
+    reason = "not-utf8" if name == "utf-8" else "bad-encoding"
+
+    def decode(data: bytes) -> str:
+        try:
+            return data.decode(name)
+        except UnicodeDecodeError as error:
+            raise Rejected(reason) from error
+
+    return decode
+
+
+def value_parser() -> Parser:
+    """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
+    decode = decoder("utf-8")
+
+    def parse(value: bytes) -> Document | None:
+        return decode(value), None
+
+    return parse
+
+
+def text_parser(encoding: str = "utf-8") -> Parser:
+    """Return the parser of plain text, one document a line."""
+    decode = decoder(encoding)
+
+    def parse(line: bytes) -> Document | None:
+        text = decode(line[:-1] if line.endswith(b"\r") else line)
+        return None if not text or text.isspace() else (text, None)
+
+    return parse
+
+
+def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None = None) -> Parser:
+    """Return the parser of JSON Lines.
+
+    Parameters
+    ----------
+    text_field : str
+        Key of the text. A dot goes down into an object unless the whole name is a key.
+    encoding : str
+        As in `decoder`.
+    user_field : str or None
+        Key of the user, as `text_field`.
+    """
+    decode = decoder(encoding)
+    path = text_field.split(".")
+    user_path = None if user_field is None else user_field.split(".")
+    utf8 = codecs.lookup(encoding).name == "utf-8"
+
+    def parse(line: bytes) -> Document | None:
+        try:
+            record = orjson.loads(line if utf8 else decode(line))
+        except orjson.JSONDecodeError as error:
+            if not decode(line).strip():
+                return None
+            raise Rejected("not-json") from error
+        if type(record) is not dict:
+            raise Rejected("not-an-object")
+        text = _value(record, text_field, path)
+        if type(text) is not str:
+            raise Rejected("missing-field" if text is None else "not-text")
+        if user_field is None or user_path is None:
+            return text, None
+        return text, user_name(_value(record, user_field, user_path))
+
+    return parse
+
+
+def _value(record: Any, name: str, path: Sequence[str]) -> Any:
+    value = record.get(name)
+    if value is not None or len(path) == 1:
+        return value
+    for key in path:
+        record = record.get(key) if type(record) is dict else None
+    return record
+
+
+def csv_fields(record: str, delimiter: str) -> list[str]:
+    """Return the fields of one CSV record.
+
+    The standard library's reader is not used: its limit on the length of a field is one for the
+    whole process and far below `MAX_DOCUMENT_BYTES`.
+
+    Raises
+    ------
+    Rejected
+        If a quote does not close.
+    """
+    if '"' not in record:
+        return record.split(delimiter)
+    pattern = _csv_pattern(delimiter)
+    fields: list[str] = []
+    at = 0
+    while True:
+        field = pattern.match(record, at)
+        if field is None:
+            raise Rejected("broken-csv")
+        quoted, rest, bare, end = field.groups()
+        fields.append(bare if quoted is None else quoted.replace('""', '"') + rest)
+        if not end:
+            return fields
+        at = field.end()
+
+
+@cache
+def _csv_pattern(delimiter: str) -> re.Pattern[str]:
+    other = f"[^{re.escape(delimiter)}]*+"
+    return re.compile(
+        rf'(?:"([^"]*+(?:""[^"]*+)*+)"({other})|((?!"){other}))({re.escape(delimiter)}|\Z)'
+    )
+
+
+def csv_parser(
+    column: int,
+    n_columns: int,
+    delimiter: str,
+    encoding: str = "utf-8",
+    user_column: int | None = None,
+) -> Parser:
+    """Return the parser of CSV records.
+
+    Parameters
+    ----------
+    column : int
+        Which field holds the text, from 0.
+    n_columns : int
+        Fields of the header; a record with another number is broken.
+    delimiter : str
+        One ASCII character.
+    encoding : str
+        As in `decoder`.
+    user_column : int or None
+        Which field holds the user, from 0.
+    """
+    decode = decoder(encoding)
+
+    def parse(record: bytes) -> Document | None:
+        line = decode(record[:-1] if record.endswith(b"\r") else record)
+        if not line.strip(" "):
+            return None
+        fields = csv_fields(line, delimiter)
+        if len(fields) != n_columns:
+            raise Rejected("broken-csv")
+        return fields[column], None if user_column is None else user_name(fields[user_column])
+
+    return parse
