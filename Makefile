@@ -23,7 +23,6 @@ help:
 	@echo 'make clean       remove .venv and everything else that was made here'
 
 # The second call does nothing, until the lock, pyproject.toml or the place of the clone changes.
-# The folder .egg-info of earlier versions would announce modules that are gone.
 setup:
 	@set -eu; \
 	wanted=$$(cksum requirements.lock pyproject.toml; pwd); \
@@ -44,7 +43,6 @@ setup:
 	    "install them (on Debian and Ubuntu the package python3-venv)" >&2; exit 1; \
 	fi; \
 	echo "Installing into .venv with $$found ..."; \
-	rm -rf streamlda.egg-info; \
 	"$$found" -m venv --clear .venv; \
 	$(RUN) -m pip install --quiet --disable-pip-version-check --only-binary :all: \
 	  --require-hashes -r requirements.lock; \
