@@ -12,7 +12,6 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import IO, Protocol
 
 from streamlda.errors import MissingExtraError
@@ -25,19 +24,6 @@ BLOCK_BYTES = 256 * 1024
 
 #: A zstd block of 128 KiB may be stored in 4 bytes: input in small slices bounds the output.
 ZSTD_SLICE_BYTES = 512
-
-#: File name endings and what they stand for.
-SUFFIXES = {
-    ".gz": "gzip",
-    ".gzip": "gzip",
-    ".bz2": "bz2",
-    ".xz": "xz",
-    ".lzma": "xz",
-    ".zst": "zstd",
-    ".zstd": "zstd",
-}
-
-COMPRESSIONS = ("gzip", "bz2", "xz", "zstd")
 
 
 class BrokenCompression(Exception):
@@ -169,14 +155,7 @@ def _blocks(raw: IO[bytes], compression: str | None) -> Iterator[bytes]:
 class BlockReader:
     """The decompressed blocks of one open file.
 
-    Memory O(`READ_BYTES` + `BLOCK_BYTES`) and the window of the compression.
-
-    Parameters
-    ----------
-    raw : binary file
-        Owned, closed by `close`.
-    compression : str or None
-        One of `COMPRESSIONS`.
+    Memory O(`READ_BYTES` + `BLOCK_BYTES`) and the window of the compression. `raw` is owned.
     """
 
     def __init__(self, raw: IO[bytes], compression: str | None) -> None:
@@ -185,7 +164,7 @@ class BlockReader:
         self._blocks = _blocks(raw, compression)
 
     def skip(self, n_bytes: int) -> int:
-        """Pass over `n_bytes` at the start if that needs no reading; return how many are left."""
+        """Skip `n_bytes` at the start if that needs no reading; return how many are left."""
         if self._compression is not None or n_bytes == 0:
             return n_bytes
         stored = self._raw.seek(0, io.SEEK_END)
@@ -195,13 +174,8 @@ class BlockReader:
     def read(self) -> bytes:
         """Return the next block, empty at the end.
 
-        Raises
-        ------
-        BrokenCompression
-            Once everything before the damage was returned (for damage within a block: everything
-            but the block).
-        OSError
-            If the file cannot be read.
+        `BrokenCompression` is raised once everything before the damage was returned (for damage
+        within a block: everything but the block).
         """
         return next(self._blocks, b"")
 
@@ -212,14 +186,3 @@ class BlockReader:
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
-
-    def __enter__(self) -> BlockReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

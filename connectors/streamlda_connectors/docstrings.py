@@ -11,10 +11,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.lines import value_parser
-from streamlda_connectors.records import Batch, RecordQueue, Skipped
+from streamlda_connectors.records import (
+    BatchBuilder,
+    RecordQueue,
+    Skipped,
+    check_open,
+    count_at,
+    not_a_position,
+    other_list,
+    unreadable,
+)
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
 MIN_WORDS = 20
@@ -77,19 +87,10 @@ class DocstringSource:
     def _n_groups(self) -> int:
         return -(-len(self._files) // FILES_PER_GROUP)
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the next paragraphs; a file that is not UTF-8 is a reject.
-
-        Raises
-        ------
-        SourceError
-            If the source is closed or a file has become unreadable.
-        InvalidSettingError
-            If `max_documents` is below 1 or `timeout_seconds` below 0.
-        """
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; make a new one")
-        batch = Batch(max_documents, timeout_seconds)
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the next paragraphs; a file that is not UTF-8 is a reject."""
+        check_open(self._closed)
+        batch = BatchBuilder(max_records, timeout_seconds)
         while self._group < self._n_groups and not batch.full:
             if self._paragraphs is None:
                 if batch.late and batch.blocks:
@@ -99,7 +100,7 @@ class DocstringSource:
             self._paragraphs.take(batch)
             if self._paragraphs.empty:
                 self._go_to(self._group + 1, 0)
-        return batch.poll(exhausted=self._group == self._n_groups)
+        return batch.build(exhausted=self._group == self._n_groups)
 
     def _read_group(self) -> RecordQueue:
         first = self._group * FILES_PER_GROUP
@@ -108,10 +109,7 @@ class DocstringSource:
             try:
                 source = file.path.read_bytes()
             except OSError as error:
-                raise SourceError(
-                    f"a file must be readable, got name={str(file.path)!r} ({error.strerror}); "
-                    "check that the package is still installed"
-                ) from error
+                raise unreadable(str(file.path), error) from error
             try:
                 found = [text.encode() for text in paragraphs(source.decode())]
             except UnicodeDecodeError:
@@ -135,28 +133,18 @@ class DocstringSource:
     def seek(self, position: Position) -> None:
         """Go on from a position that `position` returned.
 
-        Raises
-        ------
-        SourceError
-            If it is no such position, or the installed files have changed since.
+        Raises `SourceError` if it is no such position, or the installed files have changed since.
         """
-        group, record = position.get("group"), position.get("record")
         if position.get("list") != self._digest:
-            raise SourceError(
-                "a position holds only for the installed versions it was made with, got "
-                f"list={self._digest!r} and a position of list={position.get('list')!r}; "
-                "install the same versions, or start anew"
+            raise other_list(
+                "installed versions",
+                "install the same versions",
+                list=self._digest,
+                list_of_position=position.get("list"),
             )
-        if (
-            type(group) is not int
-            or type(record) is not int
-            or not 0 <= group <= self._n_groups
-            or record < 0
-        ):
-            raise SourceError(
-                "a position must be one that position() of this connector returned, got "
-                "a bad 'group' or 'record'; start anew"
-            )
+        group, record = count_at(position, "group"), count_at(position, "record")
+        if group > self._n_groups:
+            raise not_a_position("group")
         self._go_to(group, record)
 
     def progress(self) -> Progress:
@@ -166,7 +154,7 @@ class DocstringSource:
         return Progress(done, sum(file.size for file in self._files), "B")
 
     def close(self) -> None:
-        """Let go of what was read ahead. Closing twice is allowed."""
+        """Drop what was read ahead. Closing twice is allowed."""
         at = self.position()
         self._go_to(at["group"], at["record"])
         self._closed = True
@@ -194,17 +182,14 @@ def _hash(text: str) -> bytes:
 def _package_folder(name: str) -> Path:
     # Only top-level names: looking for a submodule would import its parent.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    if spec is None:
-        raise SourceError(
-            f"a package must be installed to be read, got package={name!r}; "
-            f"install it, or leave it out of packages"
-        )
-    folders = list(spec.submodule_search_locations or [])
-    if not folders:
-        raise SourceError(
-            f"a package must be a folder of Python files, got package={name!r}; "
-            "leave it out of packages"
-        )
+    folders = list(spec.submodule_search_locations or []) if spec is not None else []
+    require(
+        folders,
+        "a package must be installed, as a folder of Python files, to be read",
+        package=name,
+        remedy="install it, or leave it out of packages",
+        error=SourceError,
+    )
     return Path(folders[0])
 
 

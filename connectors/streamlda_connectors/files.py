@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
 
-from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.checks import at_least, failure
+from streamlda.errors import SourceError
+from streamlda.stream.listing import Paths, find_files
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.compressed import check_installed
 from streamlda_connectors.lines import decoder
-from streamlda_connectors.listing import Paths, find_files
 from streamlda_connectors.readers import Reader, check_header, open_reader
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
-    Batch,
+    BatchBuilder,
     MissingColumn,
     ReadOptions,
     Rejected,
     check_has_fields,
+    check_open,
+    count_at,
+    not_a_position,
+    other_list,
+    unreadable,
 )
 
 
@@ -33,7 +37,7 @@ class FileSource:
     Parameters
     ----------
     paths : str, path or iterable of them
-        Files, directories (all files below, sorted, hidden ones left out), globs, or fsspec URLs
+        Files, directories (all files below, sorted), globs, or fsspec URLs
         such as ``s3://bucket/*.jsonl.gz``.
     format : {"auto", "text", "jsonl", "csv", "parquet"}, default "auto"
         ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
@@ -50,7 +54,7 @@ class FileSource:
     encoding : str, default "utf-8"
         Of text, JSON Lines and CSV; a codec that extends ASCII.
     max_document_bytes : int, default 16 MiB
-        A longer record (a line, or a Parquet value) is passed over as it streams by.
+        A longer record (a line, or a Parquet value) is skipped as it streams by.
 
     Raises
     ------
@@ -65,8 +69,8 @@ class FileSource:
 
     Notes
     -----
-    Blank lines are no records in any format: they are passed over uncounted, but lines are
-    numbered with them, and they leave a gap in a poll. An empty field is an empty document.
+    Blank lines are no records in any format: they are skipped uncounted, but lines are
+    numbered with them, and they are blanks of a batch. An empty field is an empty document.
 
     Before compressed data breaks off, everything whole is delivered; then there is one reject,
     and the next file is read. Resuming in a compressed file decompresses it up to the position.
@@ -84,11 +88,7 @@ class FileSource:
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        if max_document_bytes < 1:
-            raise InvalidSettingError(
-                "max_document_bytes must be at least 1, "
-                f"got max_document_bytes={max_document_bytes}"
-            )
+        at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
         self._options = ReadOptions(text_field, encoding, max_document_bytes, user_field)
         self._files = find_files(paths, format, compression)
@@ -118,43 +118,34 @@ class FileSource:
                     "missing-column": "a file must have the text column",
                     "not-text": "the text column must hold strings",
                 }[missing.reason]
-                raise SourceError(
-                    f"{rule}, got text_field={self._options.text_field!r} name={file.name!r} "
-                    f"columns={_shown(missing.columns)}; set text_field to one that holds text"
+                raise failure(
+                    rule,
+                    text_field=self._options.text_field,
+                    name=file.name,
+                    columns=_shown(missing.columns),
+                    remedy="set text_field to one that holds text",
+                    error=SourceError,
                 ) from missing
             except OSError as error:
-                raise _unreadable(file.name, error) from error
+                raise unreadable(file.name, error) from error
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the next documents.
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
 
-        Parameters
-        ----------
-        max_documents : int
-            Most records to take: documents, rejects and blank lines together. A poll also ends
-            after ``streamlda_connectors.records.MAX_POLL_BYTES`` of documents.
-        timeout_seconds : float, default 1.0
-            Time after which no further block is read. One block is read in any case.
-
-        Raises
-        ------
-        SourceError
-            If the source is closed, or a file cannot be read any more. The position stays after
-            the last document returned, and polling again tries again.
-        InvalidSettingError
-            If `max_documents` is below 1 or `timeout_seconds` below 0.
+        After the timeout no further block is read; one block is read in any case. After a
+        `SourceError` the position stays behind the last record returned, and polling again tries
+        again.
         """
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; make a new one")
-        batch = Batch(max_documents, timeout_seconds)
+        check_open(self._closed)
+        batch = BatchBuilder(max_records, timeout_seconds)
         while self._index < len(self._files) and self._read_file(batch):
             self._leave_file(self._index + 1)
             if batch.full or batch.late:
                 break
         ended = self._index == len(self._files)
-        return batch.poll(exhausted=ended, users=self._options.user_field is not None)
+        return batch.build(exhausted=ended, users=self._options.user_field is not None)
 
-    def _read_file(self, batch: Batch) -> bool:
+    def _read_file(self, batch: BatchBuilder) -> bool:
         """Add documents of the current file; return whether it has ended."""
         file = self._files[self._index]
         try:
@@ -172,7 +163,7 @@ class FileSource:
                 return False
             if isinstance(error, SourceError):
                 raise
-            raise _unreadable(file.name, error) from error
+            raise unreadable(file.name, error) from error
 
     def _leave_file(self, index: int, record: int = 0, offset: int = 0) -> None:
         reader, self._reader = self._reader, None
@@ -201,24 +192,23 @@ class FileSource:
     def seek(self, position: Position) -> None:
         """Go on from a position that `position` returned, in this process or an earlier one.
 
-        Raises
-        ------
-        SourceError
-            If it is no such position, or one of another list of files.
+        Raises `SourceError` if it is no such position, or one of another list of files.
         """
-        index, record, offset = (_whole(position, key) for key in ("file", "record", "offset"))
+        index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
         if position.get("list") != self._digest or position.get("files") != len(self._files):
-            raise SourceError(
-                "a position holds only for the list of files it was made with, got "
-                f"files={len(self._files)} list={self._digest!r} and a position of "
-                f"files={position.get('files')} list={position.get('list')!r}; "
-                "name the same files in the same order, or start anew"
+            raise other_list(
+                "list of files",
+                "name the same files in the same order",
+                files=len(self._files),
+                list=self._digest,
+                files_of_position=position.get("files"),
+                list_of_position=position.get("list"),
             )
         names = [*(file.name for file in self._files), None]
         if index >= len(names):
-            raise _not_a_position("file")
+            raise not_a_position("file")
         if position.get("name") != names[index]:
-            raise _not_a_position("name")
+            raise not_a_position("name")
         self._leave_file(index, record, offset)
 
     def progress(self) -> Progress:
@@ -242,24 +232,3 @@ def _shown(columns: list[str]) -> list[str]:
     # Without a header, the first row is a document, and that must not show in a message.
     shown = [name if len(name) <= 40 else f"<{len(name)} characters>" for name in columns[:20]]
     return [*shown, "..."] if len(columns) > 20 else shown
-
-
-def _whole(position: Mapping[str, Any], key: str) -> int:
-    value = position.get(key)
-    if type(value) is not int or value < 0:
-        raise _not_a_position(key)
-    return value
-
-
-def _not_a_position(key: str) -> SourceError:
-    return SourceError(
-        f"a position must be one that position() of this connector returned, got a bad {key!r}; "
-        "start anew"
-    )
-
-
-def _unreadable(name: str, error: OSError) -> SourceError:
-    return SourceError(
-        f"a file must be readable, got name={name!r} ({error.strerror or type(error).__name__}); "
-        "check that it exists and its permissions"
-    )

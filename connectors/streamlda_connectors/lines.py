@@ -10,18 +10,12 @@ from typing import Any
 
 import orjson
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import require
 from streamlda_connectors.records import Document, Parser, Record, Rejected, Skipped, user_name
 
 
 class LineSplitter:
-    r"""Cut at ``\n``. Holds at most one line of `max_bytes`; a longer one only has its length.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Longest line that is kept, without its line end.
-    """
+    r"""Cut at ``\n``. Holds at most one line of `max_bytes`; of a longer one only its length."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -69,14 +63,7 @@ class CsvSplitter(LineSplitter):
 
     A quote opens only at the start of a field, as in the standard library's reader, so that a
     stray one inside a field (an inch sign) does not swallow the lines after it. The state lives
-    on between blocks and through records too long to keep.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Longest record that is kept.
-    delimiter : str
-        One ASCII character.
+    on between blocks and through records too long to keep. The delimiter is one ASCII character.
     """
 
     _FIELD_START, _BARE, _QUOTED, _AFTER_QUOTE = range(4)
@@ -133,27 +120,19 @@ class CsvSplitter(LineSplitter):
 def decoder(encoding: str) -> Callable[[bytes], str]:
     """Return a function that decodes bytes or raises `Rejected`.
 
-    Parameters
-    ----------
-    encoding : str
-        Any codec of Python in which ASCII bytes mean ASCII characters: lines are cut before they
-        are decoded.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no such codec, or it does not extend ASCII (UTF-16).
+    Lines are cut before they are decoded, so ASCII bytes must mean ASCII characters.
     """
     try:
         name = codecs.lookup(encoding).name
         plain = '\n\r\t,"'.encode(name) == b'\n\r\t,"'
     except (LookupError, ValueError):
         plain = False
-    if not plain:
-        raise InvalidSettingError(
-            f"encoding must be a text codec that extends ASCII, got encoding={encoding!r}; "
-            "convert the data to UTF-8"
-        )
+    require(
+        plain,
+        "encoding must be a text codec that extends ASCII",
+        encoding=encoding,
+        remedy="convert the data to UTF-8",
+    )
     reason = "not-utf8" if name == "utf-8" else "bad-encoding"
 
     def decode(data: bytes) -> str:
@@ -189,14 +168,7 @@ def text_parser(encoding: str = "utf-8") -> Parser:
 def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None = None) -> Parser:
     """Return the parser of JSON Lines.
 
-    Parameters
-    ----------
-    text_field : str
-        Key of the text. A dot goes down into an object unless the whole name is a key.
-    encoding : str
-        As in `decoder`.
-    user_field : str or None
-        Key of the user, as `text_field`.
+    A dot in a field goes down into an object, unless the whole name is a key.
     """
     decode = decoder(encoding)
     path = text_field.split(".")
@@ -232,15 +204,10 @@ def _value(record: Any, name: str, path: Sequence[str]) -> Any:
 
 
 def csv_fields(record: str, delimiter: str) -> list[str]:
-    """Return the fields of one CSV record.
+    """Return the fields of one CSV record, or raise `Rejected` if a quote does not close.
 
     The standard library's reader is not used: its limit on the length of a field is one for the
     whole process and far below `MAX_DOCUMENT_BYTES`.
-
-    Raises
-    ------
-    Rejected
-        If a quote does not close.
     """
     if '"' not in record:
         return record.split(delimiter)
@@ -273,21 +240,7 @@ def csv_parser(
     encoding: str = "utf-8",
     user_column: int | None = None,
 ) -> Parser:
-    """Return the parser of CSV records.
-
-    Parameters
-    ----------
-    column : int
-        Which field holds the text, from 0.
-    n_columns : int
-        Fields of the header; a record with another number is broken.
-    delimiter : str
-        One ASCII character.
-    encoding : str
-        As in `decoder`.
-    user_column : int or None
-        Which field holds the user, from 0.
-    """
+    """Return the parser of CSV records of `n_columns` fields; columns count from 0."""
     decode = decoder(encoding)
 
     def parse(record: bytes) -> Document | None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
+from contextlib import contextmanager
 from typing import Any
 
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.errors import MissingExtraError
+from streamlda.stream.listing import StoredFile
 from streamlda_connectors.lines import value_parser
-from streamlda_connectors.listing import StoredFile
 from streamlda_connectors.records import (
-    Batch,
+    BatchBuilder,
     MissingColumn,
     ReadOptions,
     Record,
     RecordQueue,
     Rejected,
     Skipped,
+    shortened,
     user_name,
 )
 
@@ -33,20 +34,6 @@ class ParquetReader:
     """Reads the column of the text, and that of the user, a bounded run of rows at a time.
 
     Memory: a run of rows and the buffers of one chunk's pages for each column.
-
-    Parameters
-    ----------
-    file, options, record
-        As in `open_reader`.
-
-    Raises
-    ------
-    MissingExtraError
-        If pyarrow is not installed.
-    Rejected
-        If the footer is broken or does not name a column of text.
-    SourceError
-        If the file has fewer rows than were read of it.
     """
 
     offset = 0
@@ -57,7 +44,7 @@ class ParquetReader:
         self._max_bytes = options.max_document_bytes
         self._raw = file.open()
         try:
-            with _DamageRejected(self._arrow):
+            with _damage_rejected(self._arrow):
                 self._table = self._arrow.parquet.ParquetFile(
                     self._raw, pre_buffer=False, buffer_size=2**20
                 )
@@ -65,11 +52,7 @@ class ParquetReader:
             self._path = self._text_column(options.text_field)
             self._user_path = self._user_column(options.user_field)
             if record > self._n_rows:
-                raise SourceError(
-                    f"a file must still hold what was read of it, got name={file.name!r} with "
-                    f"rows={self._n_rows} and a position after row={record}; restore it or "
-                    "start anew"
-                )
+                raise shortened(file.name, rows=self._n_rows, rows_read=record)
         except BaseException:
             self._raw.close()
             raise
@@ -162,7 +145,7 @@ class ParquetReader:
         """Rows handed out."""
         return self._records.record
 
-    def take(self, batch: Batch) -> bool:
+    def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended."""
         while True:
             self._records.take(batch)
@@ -172,7 +155,7 @@ class ParquetReader:
                 return False
             batch.blocks += 1
             try:
-                with _DamageRejected(self._arrow):
+                with _damage_rejected(self._arrow):
                     run = next(self._runs, None)
             except Rejected as rejected:
                 batch.reject(self._file.name, self.record + 1, rejected.reason)
@@ -202,24 +185,13 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-class _DamageRejected:
-    """Turns pyarrow's complaints about a file's content into `Rejected`."""
-
-    def __init__(self, arrow: Any) -> None:
-        self._damage = arrow.ArrowException
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+@contextmanager
+def _damage_rejected(arrow: Any) -> Iterator[None]:
+    """Turn pyarrow's complaints about a file's content into `Rejected`."""
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
         # Damaged pages raise a bare OSError; one that has a number comes from the system.
-        damaged = isinstance(error, self._damage) or (
-            isinstance(error, OSError) and error.errno is None
-        )
-        if damaged:
-            raise Rejected("broken-parquet") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise Rejected("broken-parquet") from error

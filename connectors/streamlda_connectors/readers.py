@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
-from streamlda.errors import SourceError
+from streamlda.stream.listing import StoredFile
 from streamlda_connectors.compressed import BlockReader, BrokenCompression
 from streamlda_connectors.lines import (
     CsvSplitter,
@@ -15,11 +16,10 @@ from streamlda_connectors.lines import (
     json_parser,
     text_parser,
 )
-from streamlda_connectors.listing import StoredFile
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
     BYTE_ORDER_MARK,
-    Batch,
+    BatchBuilder,
     MissingColumn,
     Parser,
     ReadOptions,
@@ -27,6 +27,7 @@ from streamlda_connectors.records import (
     Rejected,
     Skipped,
     Splitter,
+    shortened,
 )
 
 
@@ -41,7 +42,7 @@ class Reader(Protocol):
     def offset(self) -> int:
         """Decompressed bytes up to there, 0 where that means nothing."""
 
-    def take(self, batch: Batch) -> bool:
+    def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended."""
 
     def stored_bytes(self) -> int:
@@ -55,14 +56,8 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """Open `file` after `record` records that end at byte `offset`.
 
     Time O(offset) for compressed files, which can only be read from their start: the work is
-    done in the calls of `take`. O(1) otherwise.
-
-    Raises
-    ------
-    Rejected
-        If no record of the file can be read; `record` is 0 then.
-    OSError
-        If the file cannot be opened.
+    done in the calls of `take`. O(1) otherwise. Raises `Rejected` if no record of the file can be
+    read; `record` is 0 then.
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
@@ -86,19 +81,7 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
 
 
 class CsvHeader(NamedTuple):
-    """Where the text is in a CSV file.
-
-    Attributes
-    ----------
-    column : int
-        Field of the text, from 0.
-    n_columns : int
-        Fields in all.
-    end : int
-        Where the records start, in bytes.
-    user_column : int or None
-        Field of the user, if there is one.
-    """
+    """Columns of a CSV file, from 0, how many there are, and the byte where records start."""
 
     column: int
     n_columns: int
@@ -107,16 +90,10 @@ class CsvHeader(NamedTuple):
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
-    """Return what the first record of a CSV file says, or None for a file without any.
-
-    Raises
-    ------
-    Rejected
-        If it cannot be read or does not name the column.
-    """
+    """Return what the first record of a CSV file says, or None for a file without any."""
     splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
     decode = decoder(options.encoding)
-    with BlockReader(file.open(), file.compression) as reader:
+    with closing(BlockReader(file.open(), file.compression)) as reader:
         try:
             block = reader.read()
             # The mark is no part of the first field, which may start with a quote.
@@ -150,13 +127,7 @@ def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) ->
 
 
 class LineReader:
-    """Reads text, JSON Lines or CSV.
-
-    Parameters
-    ----------
-    file, options, record, offset
-        As in `open_reader`.
-    """
+    """Reads text, JSON Lines or CSV."""
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
         self._file = file
@@ -193,7 +164,7 @@ class LineReader:
         """Decompressed bytes up to the end of the last of them."""
         return self._records.offset
 
-    def take(self, batch: Batch) -> bool:
+    def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended."""
         while True:
             self._records.take(batch)
@@ -227,10 +198,7 @@ class LineReader:
 
     def _check_reached(self, behind: int) -> None:
         if behind:
-            raise SourceError(
-                f"a file must still hold what was read of it, got name={self._file.name!r} that "
-                f"ends {behind} bytes before the stored position; restore it or start anew"
-            )
+            raise shortened(self._file.name, bytes_missing=behind)
 
     def stored_bytes(self) -> int:
         """Return how many bytes of the file were read."""

@@ -1,4 +1,4 @@
-"""From blocks of bytes to polls: which records were handed out, and which were passed over why.
+"""From blocks of bytes to batches: which records were handed out, and which were skipped why.
 
 Shared by every connector, so that a file and standard input give the same documents and the same
 rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`` has the formats.
@@ -9,19 +9,20 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from streamlda.errors import InvalidSettingError
-from streamlda.stream.source import Place, Poll, Reject
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import SourceError, StreamLDAError
+from streamlda.stream.source import Position, RecordBatch, RecordLocation, Reject
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
-    "bad-encoding": "bytes that the encoding asked for (other than UTF-8) cannot decode",
-    "broken-compression": "damaged or cut-off compressed data; the rest of the file is passed over",
+    "bad-encoding": "bytes that the chosen encoding (other than UTF-8) cannot decode",
+    "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
-    "broken-parquet": "damaged Parquet data; the rest of the file is passed over",
+    "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
     "decoder-failed": "a record that the decoder of the caller could not take",
-    "missing-column": "a file without the text column; the whole file is passed over",
+    "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field, or a null in its place",
     "not-an-object": "a JSON line that is no object",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
@@ -30,7 +31,7 @@ REASONS = {
     "too-long": "a record of more than max_document_bytes",
 }
 
-#: A poll stops after records of this many bytes in all, however many documents it may hold.
+#: A poll stops after records of this many bytes in all, however many records it may hold.
 MAX_POLL_BYTES = 32 * 2**20
 
 #: Default limit of one record: far above any document, far below what memory holds.
@@ -40,7 +41,13 @@ BYTE_ORDER_MARK = codecs.BOM_UTF8
 
 
 class Rejected(Exception):
-    """Raised by a parser for a record that is to be passed over; never leaves a connector."""
+    """Raised by a parser for a record that is to be skipped; never leaves a connector.
+
+    Parameters
+    ----------
+    reason : str
+        A short fixed word: one of `REASONS`, or one of the caller's own.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -48,13 +55,7 @@ class Rejected(Exception):
 
 
 class MissingColumn(Rejected):
-    """A file whose header does not name the text column, or names it for something else.
-
-    Attributes
-    ----------
-    columns : list of str
-        The columns there are.
-    """
+    """A file whose header (`columns`) does not name the text column, or gives it another type."""
 
     def __init__(self, reason: str, columns: list[str]) -> None:
         super().__init__(reason)
@@ -62,15 +63,7 @@ class MissingColumn(Rejected):
 
 
 class Skipped(NamedTuple):
-    """A record that was passed over before it was whole.
-
-    Attributes
-    ----------
-    size : int
-        Its length, in bytes.
-    reason : str
-        One of `REASONS`.
-    """
+    """A record of `size` bytes that was skipped before it was whole, for one of `REASONS`."""
 
     size: int
     reason: str
@@ -97,19 +90,7 @@ class Splitter(Protocol):
 
 
 class ReadOptions(NamedTuple):
-    """What the user chose about records.
-
-    Attributes
-    ----------
-    text_field : str
-        Key or column of the text.
-    encoding : str
-        Of text, JSON Lines and CSV.
-    max_document_bytes : int
-        Longest record.
-    user_field : str or None
-        Key or column of the user.
-    """
+    """Keys or columns of text and user, the encoding, and the longest record, in bytes."""
 
     text_field: str
     encoding: str
@@ -118,7 +99,7 @@ class ReadOptions(NamedTuple):
 
 
 def user_name(value: object) -> str | None:
-    """Return the name of a user: text or a whole number, so that 7 and "7" are the same user.
+    """Return the name of a user: text or an int, so that 7 and "7" are the same user.
 
     None for an empty name and for anything else, bytes that are not UTF-8 among it.
     """
@@ -133,65 +114,125 @@ def user_name(value: object) -> str | None:
 
 
 def check_has_fields(format: str, user_field: str | None) -> None:
-    """Raise `InvalidSettingError` if users are asked for in a format without fields."""
-    if format == "text" and user_field is not None:
-        raise InvalidSettingError(
-            "users can only be read from a format with fields, got format='text' "
-            f"user_field={user_field!r}; name another format, or leave user_field out"
+    """Raise `InvalidSettingError` if users are to be read from a format without fields."""
+    require(
+        format != "text" or user_field is None,
+        "users can only be read from a format with fields",
+        format=format,
+        user_field=user_field,
+        remedy="name another format, or leave user_field out",
+    )
+
+
+def check_open(closed: bool) -> None:
+    """Raise `SourceError` if a source is closed."""
+    require(
+        not closed,
+        "a source must be open to be polled",
+        closed=closed,
+        remedy="make a new one",
+        error=SourceError,
+    )
+
+
+def count_at(position: Position, key: str) -> int:
+    """Return the count >= 0 that stands under `key`, or raise `SourceError`."""
+    value = position.get(key)
+    if type(value) is not int or value < 0:
+        raise not_a_position(key)
+    return value
+
+
+def not_a_position(key: str) -> StreamLDAError:
+    """Return the error for what `position` of a connector never returned."""
+    return failure(
+        "a position must be one that position() of this connector returned",
+        bad_key=key,
+        remedy="start from the beginning",
+        error=SourceError,
+    )
+
+
+def other_list(what: str, remedy: str, **values: Any) -> StreamLDAError:
+    """Return the error for a position that was made with other files, paths or topics."""
+    return failure(
+        f"a position holds only for the {what} it was made with",
+        **values,
+        remedy=f"{remedy}, or start from the beginning",
+        error=SourceError,
+    )
+
+
+def shortened(name: str, **missing: int) -> StreamLDAError:
+    """Return the error for a file that ends before what was read of it."""
+    return failure(
+        "a file must still hold what was read of it",
+        name=name,
+        **missing,
+        remedy="restore it, or start from the beginning",
+        error=SourceError,
+    )
+
+
+def unreadable(name: str, error: OSError) -> StreamLDAError:
+    """Return the error for a file or directory that the system does not let us read."""
+    why = error.strerror or type(error).__name__
+    return failure(
+        "files and directories must be readable",
+        name=name,
+        remedy=f"check that it exists and its permissions ({why})",
+        error=SourceError,
+    )
+
+
+class BatchBuilder:
+    """What one poll of at most `max_records` and `timeout_seconds` gathers, and when it is full."""
+
+    def __init__(self, max_records: int, timeout_seconds: float) -> None:
+        at_least(1, max_records=max_records)
+        require(
+            timeout_seconds >= 0,
+            "a poll must be given 0 seconds or more",
+            timeout_seconds=timeout_seconds,
         )
-
-
-class Batch:
-    """What one poll has gathered, and when it has enough.
-
-    Parameters
-    ----------
-    max_documents : int
-        Most records of the poll: documents, rejects and blank lines together.
-    timeout_seconds : float
-        Time from now on that the poll may take.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `max_documents` is below 1 or `timeout_seconds` below 0.
-    """
-
-    def __init__(self, max_documents: int, timeout_seconds: float) -> None:
-        if max_documents < 1:
-            raise InvalidSettingError(
-                f"a poll must ask for at least 1 document, got max_documents={max_documents}"
-            )
-        if not timeout_seconds >= 0:
-            raise InvalidSettingError(
-                f"a poll must be given 0 seconds or more, got timeout_seconds={timeout_seconds}"
-            )
-        self.max_documents = max_documents
+        self.max_records = max_records
         self.deadline = monotonic() + timeout_seconds
-        self.texts: list[str] = []
-        self.places: list[Place] = []
+        self.texts: list[str | None] = []
+        self.locations: list[RecordLocation] = []
         self.users: list[str | None] = []
         self.rejects: list[Reject] = []
-        self.gaps: list[int] = []
-        self.bytes = 0
+        self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
 
-    def reject(self, location: str, record: int, reason: str) -> None:
-        """Add a record that is passed over."""
-        self.rejects.append(Reject(location, record, reason))
-        self.gaps.append(len(self.texts))
+    def add(self, location: str, record: int, text: str, user: str | None, size: int) -> None:
+        """Add a document whose record has `size` bytes."""
+        self.texts.append(text)
+        self.locations.append(RecordLocation(location, record))
+        self.users.append(user)
+        self.n_documents += 1
+        self.bytes += size
 
-    def blank(self) -> None:
-        """Add a blank line."""
-        self.gaps.append(len(self.texts))
+    def blank(self, location: str, record: int) -> None:
+        """Add a record that is no document, such as a blank line."""
+        self.texts.append(None)
+        self.locations.append(RecordLocation(location, record))
+        self.users.append(None)
+
+    def reject(self, location: str, record: int, reason: str) -> None:
+        """Add a record that is skipped for a fault."""
+        self.blank(location, record)
+        self.rejects.append(Reject(location, record, reason))
+
+    @property
+    def room(self) -> int:
+        """How many more records may come."""
+        return self.max_records - len(self.texts)
 
     @property
     def full(self) -> bool:
         """Whether nothing more fits."""
-        return (
-            len(self.texts) + len(self.gaps) >= self.max_documents or self.bytes >= MAX_POLL_BYTES
-        )
+        return len(self.texts) >= self.max_records or self.bytes >= MAX_POLL_BYTES
 
     @property
     def late(self) -> bool:
@@ -201,25 +242,18 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Whether nothing at all was gathered."""
-        return not self.texts and not self.gaps
+        return not self.texts
 
-    def poll(self, *, exhausted: bool, users: bool = False) -> Poll:
+    def build(self, *, exhausted: bool, users: bool = False) -> RecordBatch:
         """Return what was gathered, with `users` if the source knows about them."""
         named = self.users if users else []
-        return Poll(self.texts, self.rejects, exhausted, self.places, named, self.gaps)
+        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named)
 
 
 class RecordQueue:
-    """Records that were read but not handed out: position counts only those handed out.
+    """Records of one container that were read but not all handed out.
 
-    Parameters
-    ----------
-    location : str
-        Named in rejects.
-    parse : callable
-        Turns a record into its text and user.
-    record : int
-        Records handed out earlier.
+    `record` and `consumed` count the records and bytes that were handed out, and no others.
     """
 
     def __init__(self, location: str, parse: Parser, record: int = 0) -> None:
@@ -232,17 +266,11 @@ class RecordQueue:
         self._next = 0
 
     def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
-        """Queue `records`; the ones queued before must have been taken.
-
-        Their users stand in the records themselves, or in `users`, one for each record.
-        """
+        """Queue `records`, once those before are taken; users from `users`, else the records."""
         self._pending, self._users, self._next = records, users, 0
 
-    def take(self, batch: Batch) -> None:
-        """Move documents into `batch` until it is full or nothing is queued.
-
-        Time O(bytes of the records).
-        """
+    def take(self, batch: BatchBuilder) -> None:
+        """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
         pending, i, end = self._pending, self._next, len(self._pending)
         while i < end and not batch.full:
             record = pending[i]
@@ -259,19 +287,17 @@ class RecordQueue:
                 batch.reject(self.location, self.record, rejected.reason)
                 continue
             if document is None:
-                batch.blank()
+                batch.blank(self.location, self.record)
                 continue
             text, user = document
-            batch.texts.append(text)
-            batch.places.append(Place(self.location, self.record))
-            batch.users.append(user if self._users is None else self._users[i - 1])
-            batch.bytes += len(record)
+            user = user if self._users is None else self._users[i - 1]
+            batch.add(self.location, self.record, text, user, len(record))
         self._next = i
         if i == end:
             self._pending, self._users, self._next = (), None, 0
 
     def skip(self, n_records: int) -> None:
-        """Pass over up to `n_records` of the queued records, unread; none if it is negative."""
+        """Skip up to `n_records` of the queued records, unread; none if it is negative."""
         i = min(self._next + max(0, n_records), len(self._pending))
         self.record += i - self._next
         self._next = i
@@ -283,17 +309,7 @@ class RecordQueue:
 
 
 class RecordStream(RecordQueue):
-    """A queue filled from blocks of bytes, with the byte offset of what was handed out.
-
-    Parameters
-    ----------
-    location, parse, record
-        As in `RecordQueue`.
-    splitter : Splitter
-        Finds the ends of the records.
-    offset : int
-        Where the first block starts in the decompressed stream, in bytes.
-    """
+    """A queue filled from blocks of bytes, the first of which starts at byte `offset`."""
 
     def __init__(
         self, location: str, splitter: Splitter, parse: Parser, record: int = 0, offset: int = 0

@@ -8,15 +8,17 @@ import stat
 from time import monotonic
 from typing import IO
 
-from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.checks import at_least, failure, one_of
+from streamlda.errors import SourceError
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.lines import LineSplitter, json_parser, text_parser
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
-    Batch,
-    Parser,
+    BatchBuilder,
     RecordStream,
     check_has_fields,
+    check_open,
+    count_at,
 )
 
 #: Most bytes taken from the descriptor at once.
@@ -49,7 +51,7 @@ class StdinSource:
     Notes
     -----
     A stream cannot go back: to resume, replay it from its start, and the documents up to the
-    position are passed over.
+    position are skipped.
     """
 
     def __init__(
@@ -62,30 +64,25 @@ class StdinSource:
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        parse: Parser
-        if format == "text":
-            check_has_fields(format, user_field)
-            parse = text_parser(encoding)
-        elif format == "jsonl":
-            parse = json_parser(text_field, encoding, user_field)
-        else:
-            raise InvalidSettingError(
-                f"format must be one of text, jsonl, got format={format!r}; "
-                "read other formats with the connector files"
-            )
-        if max_document_bytes < 1:
-            raise InvalidSettingError(
-                "max_document_bytes must be at least 1, "
-                f"got max_document_bytes={max_document_bytes}"
-            )
+        one_of(
+            ("text", "jsonl"), format=format, remedy="read other formats with the connector files"
+        )
+        check_has_fields(format, user_field)
+        at_least(1, max_document_bytes=max_document_bytes)
+        parse = (
+            text_parser(encoding)
+            if format == "text"
+            else json_parser(text_field, encoding, user_field)
+        )
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
             status = os.fstat(self._descriptor)
         except OSError as error:
-            raise SourceError(
-                "a stream must be open and have a file descriptor, got "
-                f"stream={'stdin' if stream is None else type(stream).__name__}; "
-                "redirect a file or pipe to it"
+            raise failure(
+                "a stream must be open and have a file descriptor",
+                stream="stdin" if stream is None else type(stream).__name__,
+                remedy="redirect a file or pipe to it",
+                error=SourceError,
             ) from error
         # The stream object keeps the descriptor open.
         self._stream = stream
@@ -97,20 +94,10 @@ class StdinSource:
         self._ended = False
         self._closed = False
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the documents that have come, waiting at most `timeout_seconds` for one.
-
-        Raises
-        ------
-        SourceError
-            If the source is closed, the descriptor cannot be read, or the stream ends before the
-            position that was sought.
-        InvalidSettingError
-            If `max_documents` is below 1 or `timeout_seconds` below 0.
-        """
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; make a new one")
-        batch = Batch(max_documents, timeout_seconds)
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the records that have come, waiting at most `timeout_seconds` for a document."""
+        check_open(self._closed)
+        batch = BatchBuilder(max_records, timeout_seconds)
         while True:
             self._records.skip(self._target - self._records.record)
             self._records.take(batch)
@@ -119,17 +106,19 @@ class StdinSource:
             if batch.blocks and batch.late:
                 break
             batch.blocks += 1
-            if not self._ready(0.0 if batch.texts else batch.deadline - monotonic()):
+            if not self._ready(0.0 if batch.n_documents else batch.deadline - monotonic()):
                 break
             self._fill()
         ended = self._ended and self._records.empty
         if ended and self._records.record < self._target:
-            raise SourceError(
-                "a stream must be replayed from its start to resume, got "
-                f"records={self._records.record} and a position after record={self._target}; "
-                "send the same input again, or start anew"
+            raise failure(
+                "a stream must be replayed from its start to resume",
+                records=self._records.record,
+                records_of_position=self._target,
+                remedy="send the same input again, or start from the beginning",
+                error=SourceError,
             )
-        return batch.poll(exhausted=ended, users=self._has_users)
+        return batch.build(exhausted=ended, users=self._has_users)
 
     def _ready(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""
@@ -146,9 +135,11 @@ class StdinSource:
             # Another reader of the same pipe was faster.
             return
         except OSError as error:
-            raise SourceError(
-                f"a stream must be readable, got descriptor={self._descriptor} "
-                f"({error.strerror}); redirect a file or pipe to it"
+            raise failure(
+                "a stream must be readable",
+                descriptor=self._descriptor,
+                remedy=f"redirect a file or pipe to it ({error.strerror})",
+                error=SourceError,
             ) from error
         self._read += len(block)
         if block:
@@ -162,23 +153,18 @@ class StdinSource:
         return {"record": max(self._records.record, self._target)}
 
     def seek(self, position: Position) -> None:
-        """Pass over the records up to `position` of a stream that is replayed from its start.
+        """Skip the records up to `position` of a stream that is replayed from its start.
 
-        Raises
-        ------
-        SourceError
-            If `position` is none of this connector, or lies before what was read already.
+        Raises `SourceError` if it lies before what was read already.
         """
-        record = position.get("record")
-        if type(record) is not int or record < 0:
-            raise SourceError(
-                "a position must be one that position() of this connector returned, got a bad "
-                "'record'; start anew"
-            )
+        record = count_at(position, "record")
         if record < self._records.record:
-            raise SourceError(
-                "a stream must be replayed from its start to go back, got "
-                f"record={record} after record={self._records.record}; open it anew"
+            raise failure(
+                "a stream must be replayed from its start to go back",
+                record=record,
+                records_read=self._records.record,
+                remedy="open it again",
+                error=SourceError,
             )
         self._target = record
 

@@ -97,11 +97,11 @@ def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
 def test_fit_saves_what_was_read_when_a_source_fails(folder, tmp_path, monkeypatch):
     polls = []
 
-    def poll_once(self, max_documents, timeout_seconds=1.0, poll=FileSource.poll):
-        polls.append(max_documents)
+    def poll_once(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
+        polls.append(max_records)
         if len(polls) > 1:
             raise SourceError("a source must go on answering; try again later")
-        return poll(self, max_documents, timeout_seconds)
+        return poll(self, max_records, timeout_seconds)
 
     monkeypatch.setattr(FileSource, "poll", poll_once)
     failed = run("fit", folder / "all.txt", "-k", 2, "-o", tmp_path / "model", code=1)

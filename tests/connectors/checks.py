@@ -10,15 +10,14 @@ A test module of a connector makes a `Case` and runs all of `SOURCE_CHECKS` on i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
 from time import monotonic
 
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Position, Progress, Reject, Source
+from streamlda.stream.source import Position, Progress, RecordBatch, Reject, Source
 
 #: Longest time a check polls a source that brings nothing.
 PATIENCE_SECONDS = 10.0
@@ -31,7 +30,7 @@ class Case:
     Attributes
     ----------
     make : callable
-        Opens the source anew, at its start, over the same records.
+        Opens the source at its start, over the same records.
     texts : list of str
         Its documents.
     rejects : list of Reject
@@ -60,25 +59,37 @@ class Reading:
     progress: list[Progress]
 
 
-def read(case: Case, source: Source, max_documents: int, timeout_seconds: float = 1.0) -> Reading:
+def read(case: Case, source: Source, max_records: int, timeout_seconds: float = 1.0) -> Reading:
     """Poll to the end (of a source without one: until everything expected has come)."""
     seen = Reading([], [], [source.position()], [source.progress()])
     n_texts, n_rejects = len(case.texts), len(case.rejects)
     quiet_since = monotonic()
     while True:
-        poll = source.poll(max_documents, timeout_seconds)
-        assert len(poll.texts) + len(poll.gaps) <= max_documents
-        seen.texts += poll.texts
-        seen.rejects += poll.rejects
+        batch = source.poll(max_records, timeout_seconds)
+        assert batch.n_records <= max_records
+        seen.texts += batch.documents
+        seen.rejects += batch.rejects
         seen.positions.append(source.position())
         seen.progress.append(source.progress())
-        if poll.exhausted:
+        if batch.exhausted:
             return seen
         if not case.ends and len(seen.texts) >= n_texts and len(seen.rejects) >= n_rejects:
             return seen
-        if poll.texts or poll.rejects:
+        if batch.texts:
             quiet_since = monotonic()
         assert monotonic() - quiet_since < PATIENCE_SECONDS, "the source brings nothing more"
+
+
+def records(case: Case, max_records: int) -> Iterator[RecordBatch]:
+    """Yield polls, to the end or until all documents have come."""
+    source, n_texts, ended = case.make(), 0, False
+    while not ended and (case.ends or n_texts < len(case.texts)):
+        batch = source.poll(max_records)
+        batch.check(max_records)
+        n_texts += batch.n_documents
+        ended = batch.exhausted
+        yield batch
+    source.close()
 
 
 def check_is_a_source(case: Case) -> None:
@@ -95,65 +106,51 @@ def check_brings_every_document_and_reject(case: Case) -> None:
     assert seen.rejects == case.rejects
 
 
-def check_places_number_the_documents(case: Case) -> None:
-    """Batch by batch or all at once, a document has one place of its own, or none at all."""
-    placed = []
-    for max_documents in (1, 1000):
-        source, places, taken, texts, ended = case.make(), [], set(), 0, False
-        while texts < len(case.texts) and not ended:
-            poll = source.poll(max_documents)
-            ended = poll.exhausted
-            assert len(poll.places) in (0, len(poll.texts))
-            texts += len(poll.texts)
-            places += poll.places
-            taken |= {(reject.location, reject.record) for reject in poll.rejects}
-        source.close()
-        assert len({*places, *taken}) == len(places) + len(taken)
-        assert all(place.record >= 1 for place in places)
-        placed.append(places)
-    assert placed[0] == placed[1]
+def check_locations_are_those_of_the_records(case: Case) -> None:
+    """Batch by batch or all at once, a record has one location of its own, or none at all."""
+    located = []
+    for max_records in (1, 1000):
+        locations, rejects, n_records = [], [], 0
+        for batch in records(case, max_records):
+            locations += batch.locations
+            n_records += batch.n_records
+            rejects += [(reject.location, reject.record) for reject in batch.rejects]
+        assert len(locations) in (0, n_records)
+        assert len(set(locations)) == len(locations)
+        assert len(set(rejects)) == len(rejects)
+        assert all(location.record >= 1 for location in locations)
+        assert not locations or set(rejects) <= set(locations)
+        located.append(locations if case.ends else locations[: len(case.texts)])
+    assert located[0] == located[1]
 
 
-def check_gaps_number_every_record(case: Case) -> None:
-    """One record a poll shows the order of all; larger polls must tell the same by their gaps."""
+def check_every_record_has_an_entry(case: Case) -> None:
+    """One record a poll shows the order of all; larger polls must show the same."""
     streams = []
-    for max_documents in (1, 2, 5, 1000):
-        source, rows, ended = case.make(), [], False
-        n_texts = n_gaps = 0
-        while not ended and (case.ends or n_texts < len(case.texts)):
-            poll = source.poll(max_documents)
-            ended = poll.exhausted
-            poll.check(max_documents)
-            texts = iter(poll.texts)
-            for before, gap in pairwise([0, *poll.gaps]):
-                rows += [*islice(texts, gap - before), None]
-            rows += texts
-            n_texts += len(poll.texts)
-            n_gaps += len(poll.gaps)
-        source.close()
+    for max_records in (1, 2, 5, 1000):
+        batches = list(records(case, max_records))
+        texts = [text for batch in batches for text in batch.texts]
         if case.ends:
-            assert n_gaps == len(case.rejects) + case.blank_lines
-        streams.append(rows[: len(rows) if case.ends else len(case.texts)])
+            assert texts.count(None) == len(case.rejects) + case.blank_lines
+            assert sum(batch.n_blanks for batch in batches) == case.blank_lines
+        streams.append(texts if case.ends else texts[: len(case.texts)])
     assert all(stream == streams[0] for stream in streams)
 
 
 def check_users_are_those_of_the_documents(case: Case) -> None:
-    for max_documents in (1, 2, 1000):
-        source, users, texts, ended = case.make(), [], 0, False
-        while texts < len(case.texts) and not ended:
-            poll = source.poll(max_documents)
-            ended = poll.exhausted
-            assert len(poll.users) == (len(poll.texts) if case.users else 0)
-            texts += len(poll.texts)
-            users += poll.users
-        source.close()
+    for max_records in (1, 2, 1000):
+        users = []
+        for batch in records(case, max_records):
+            assert len(batch.users) == (batch.n_records if case.users else 0)
+            named = zip(batch.texts, batch.users, strict=bool(case.users))
+            users += [user for text, user in named if text is not None]
         assert users[: len(case.users)] == case.users
 
 
 def check_batch_size_changes_nothing(case: Case) -> None:
-    for max_documents in (1, 2, 3, 7):
+    for max_records in (1, 2, 3, 7):
         source = case.make()
-        seen = read(case, source, max_documents)
+        seen = read(case, source, max_records)
         source.close()
         assert seen.texts == case.texts
         assert seen.rejects == case.rejects
@@ -170,9 +167,9 @@ def check_resumes_after_every_poll(case: Case) -> None:
     first = case.make()
     n_texts = n_rejects = 0
     while True:
-        poll = first.poll(1)
-        n_texts += len(poll.texts)
-        n_rejects += len(poll.rejects)
+        batch = first.poll(1)
+        n_texts += batch.n_documents
+        n_rejects += len(batch.rejects)
         second = case.make()
         second.seek(first.position())
         rest = Case(case.make, case.texts[n_texts:], case.rejects[n_rejects:], case.ends)
@@ -180,14 +177,14 @@ def check_resumes_after_every_poll(case: Case) -> None:
         second.close()
         assert seen.texts == rest.texts
         assert seen.rejects == rest.rejects or not case.ends
-        if poll.exhausted or (not case.ends and n_texts == len(case.texts)):
+        if batch.exhausted or (not case.ends and n_texts == len(case.texts)):
             break
     first.close()
 
 
 def check_position_survives_json(case: Case) -> None:
     first = case.make()
-    while not (texts := first.poll(1).texts):
+    while not (texts := first.poll(1).documents):
         pass
     position = first.position()
     stored = json.dumps(dict(position))
@@ -221,7 +218,7 @@ def check_seek_rejects_what_is_no_position(case: Case) -> None:
 
 def check_poll_checks_its_arguments(case: Case) -> None:
     source = case.make()
-    with pytest.raises(InvalidSettingError, match="max_documents=0"):
+    with pytest.raises(InvalidSettingError, match="max_records=0"):
         source.poll(0)
     with pytest.raises(InvalidSettingError, match="timeout_seconds"):
         source.poll(1, -1.0)
@@ -241,10 +238,9 @@ def check_exhausted_stays_exhausted(case: Case) -> None:
     source = case.make()
     end = read(case, source, 1000).positions[-1]
     for _ in range(3):
-        poll = source.poll(5, 0.01)
-        assert poll.texts == []
-        assert poll.rejects == []
-        assert poll.exhausted == case.ends
+        batch = source.poll(5, 0.01)
+        assert batch.texts == []
+        assert batch.exhausted == case.ends
         assert source.position() == end
     source.close()
 
@@ -276,8 +272,8 @@ def check_close_twice_then_poll_is_an_error(case: Case) -> None:
 SOURCE_CHECKS: list[Callable[[Case], None]] = [
     check_is_a_source,
     check_brings_every_document_and_reject,
-    check_places_number_the_documents,
-    check_gaps_number_every_record,
+    check_locations_are_those_of_the_records,
+    check_every_record_has_an_entry,
     check_users_are_those_of_the_documents,
     check_batch_size_changes_nothing,
     check_short_timeout_loses_nothing,

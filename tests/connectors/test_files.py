@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
+from streamlda.stream.listing import StoredFile
 from streamlda.stream.source import Reject
 from streamlda_connectors import compressed, records
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.listing import StoredFile
 from tests.connectors.test_resume import COMPRESS
 
 
@@ -26,7 +26,7 @@ def drain(source, max_documents=100):
     texts, rejects = [], []
     while True:
         poll = source.poll(max_documents, 10.0)
-        texts += poll.texts
+        texts += poll.documents
         rejects += poll.rejects
         if poll.exhausted:
             source.close()
@@ -59,7 +59,7 @@ def test_urls_of_other_file_systems_are_read():
     assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
     again = FileSource("memory://streamlda-test")
     again.seek(source.position())
-    assert poll.texts == ["one", "two"]
+    assert poll.documents == ["one", "two"]
     assert drain(again) == (["three"], [])
     source.close()
 
@@ -119,7 +119,7 @@ def test_file_without_the_column_is_an_error_that_names_columns(ending, tmp_path
     with pytest.raises(SourceError, match=r"columns=\['id', 'body'\]") as caught:
         FileSource(tmp_path)
     assert "secret" not in str(caught.value)
-    assert len(FileSource(tmp_path, text_field="body").poll(5).texts) == 1
+    assert len(FileSource(tmp_path, text_field="body").poll(5).documents) == 1
 
 
 def test_first_row_of_a_file_without_header_does_not_show(tmp_path):
@@ -190,7 +190,7 @@ def test_parquet_users_are_text_or_whole_numbers(kind, values, users, tmp_path):
         first = source.poll(3)
         again = FileSource(tmp_path, text_field=text_field, user_field=user_field)
         again.seek(source.position())
-        assert first.texts == ["a", "b", "c"]
+        assert first.documents == ["a", "b", "c"]
         assert first.users + again.poll(3).users == users
         source.close()
         again.close()
@@ -316,7 +316,7 @@ def test_poll_stops_at_a_bound_of_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_POLL_BYTES", 1000)
     (tmp_path / "a.txt").write_text(("x" * 300 + "\n") * 10)
     source = FileSource(tmp_path)
-    assert [len(source.poll(100).texts) for _ in range(3)] == [4, 4, 2]
+    assert [len(source.poll(100).documents) for _ in range(3)] == [4, 4, 2]
 
 
 def test_poll_stops_at_many_rejects(tmp_path):
@@ -355,13 +355,13 @@ def test_file_that_disappears_is_an_error_after_what_was_read(tmp_path):
     (tmp_path / "b.txt").write_text("two\n")
     source = FileSource(tmp_path)
     (tmp_path / "b.txt").rename(tmp_path / "away")
-    assert source.poll(10).texts == ["one"]
+    assert source.poll(10).documents == ["one"]
     position = source.position()
     with pytest.raises(SourceError, match=r"must be readable, got name=.*b\.txt"):
         source.poll(10)
     assert source.position() == position
     (tmp_path / "away").rename(tmp_path / "b.txt")
-    assert source.poll(10).texts == ["two"]
+    assert source.poll(10).documents == ["two"]
     source.close()
 
 
@@ -380,7 +380,7 @@ def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
     monkeypatch.setattr(StoredFile, "open", lambda file: WornDisk(file.path))
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
     source = FileSource(tmp_path)
-    assert source.poll(10).texts == ["one", "two", "three"]
+    assert source.poll(10).documents == ["one", "two", "three"]
     for _ in range(2):
         with pytest.raises(SourceError, match=r"a\.txt' \(Input/output error\)"):
             source.poll(10)

@@ -130,8 +130,8 @@ def texts(source, wanted):
     """Poll until as many texts as wanted have come, and once more."""
     seen, end = [], monotonic() + 20.0
     while len(seen) < len(wanted) and monotonic() < end:
-        seen += source.poll(3, 0.05).texts
-    seen += source.poll(100, 0.3).texts
+        seen += source.poll(3, 0.05).documents
+    seen += source.poll(100, 0.3).documents
     assert seen == wanted
 
 
@@ -152,10 +152,10 @@ def test_poll_ends_as_soon_as_a_line_is_there_and_never_late(log, follow):
     log.write("one")
     source = follow(log.path)
     begun = monotonic()
-    assert source.poll(9, 60.0).texts == ["one"]
+    assert source.poll(9, 60.0).documents == ["one"]
     assert monotonic() - begun < 30.0
     begun = monotonic()
-    assert source.poll(9, 0.5).texts == []
+    assert source.poll(9, 0.5).documents == []
     assert 0.5 <= monotonic() - begun < 5.0
 
 
@@ -184,7 +184,7 @@ def test_directory_that_appears_later(tmp_path, follow):
     (tmp_path / "later" / "deep" / "a").write_text("one\n")
     (tmp_path / "more" / "a.log").write_text("two\n")
     (tmp_path / "more" / "a.txt").write_text("not asked for\n")
-    assert sorted(source.poll(9, 5.0).texts + source.poll(9, 1.0).texts) == ["one", "two"]
+    assert sorted(source.poll(9, 5.0).documents + source.poll(9, 1.0).documents) == ["one", "two"]
 
 
 def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
@@ -214,7 +214,7 @@ def test_file_replaced_by_a_directory(tmp_path, follow):
     path = tmp_path / "a"
     path.write_text("one\ntwo\n")
     source = follow(path)
-    assert source.poll(1).texts == ["one"]
+    assert source.poll(1).documents == ["one"]
     path.unlink()
     path.mkdir()
     (path / "b").write_text("three\n")
@@ -227,7 +227,7 @@ def test_pipe_is_refused(tmp_path):
     with pytest.raises(SourceError, match="connector stdin"):
         FollowSource(tmp_path / "a", format="text")
     source = FollowSource(tmp_path, format="text")
-    assert source.poll(9).texts == ["one"]
+    assert source.poll(9).documents == ["one"]
     source.close()
 
 
@@ -259,7 +259,7 @@ def test_permission_lost_and_regained(follow):
         with other.open("a") as file:
             file.write("three\n")
         with without_rights():
-            assert source.poll(9, 5.0).texts == ["three"]
+            assert source.poll(9, 5.0).documents == ["three"]
             for _ in range(2):
                 with pytest.raises(SourceError, match=f"name='{secret}'.*[Pp]ermission"):
                     source.poll(9, 5.0)
@@ -284,7 +284,7 @@ def test_ten_thousand_files(tmp_path, follow):
     before = len(list(Path("/proc/self/fd").iterdir()))
     seen, half = [], None
     while len(seen) < n_files:
-        seen += source.poll(1000, 5.0).texts
+        seen += source.poll(1000, 5.0).documents
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + MAX_OPEN
@@ -295,7 +295,7 @@ def test_ten_thousand_files(tmp_path, follow):
     # The oldest file goes first.
     rest = []
     while len(rest) < n_files - half[0] + 1:
-        rest += resumed.poll(1000, 5.0).texts
+        rest += resumed.poll(1000, 5.0).documents
     assert rest == ["more", *seen[half[0] :]]
 
 
@@ -305,9 +305,9 @@ def test_line_longer_than_the_limit_is_passed_over(log, follow):
     texts(source, ["one"])
     log.write("y" * 10, "three")
     poll = source.poll(9, 5.0)
-    assert (poll.texts, poll.gaps) == (["three"], [0])
+    assert poll.texts == [None, "three"]
     assert poll.rejects == [Reject(str(log.path), 2, "too-long")]
-    assert poll.places[0].record == 3
+    assert poll.locations[1].record == 3
 
 
 def test_latest_begins_with_the_line_that_is_being_written(log, follow):
@@ -324,10 +324,10 @@ def test_pause_brings_nothing_and_loses_nothing(log, follow):
     log.write("one")
     source = follow(log.path)
     source.pause()
-    assert source.poll(9, 0.3).texts == []
+    assert source.poll(9, 0.3).documents == []
     log.rotate().unlink()
     log.write("two")
-    assert source.poll(9, 0.3).texts == []
+    assert source.poll(9, 0.3).documents == []
     assert source.lag() == {0: 8}
     source.resume()
     texts(source, ["one", "two"])

@@ -31,8 +31,8 @@ with stored.open("a") as file:
     while True:
         poll = source.poll(int(sys.argv[3]), 0.1)
         assert not poll.rejects
-        if poll.texts or poll.gaps:
-            row = {"texts": poll.texts, "position": dict(source.position())}
+        if poll.texts:
+            row = {"texts": poll.documents, "position": dict(source.position())}
             # In two writes, so that a kill can tear the line.
             row = json.dumps(row) + chr(10)
             for half in (row[:len(row) // 2], row[len(row) // 2:]):

@@ -9,7 +9,7 @@ from time import sleep
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors.follow.look import bases
+from streamlda_connectors.follow.scan import bases
 from streamlda_connectors.follow.watch import SETTLE_SECONDS
 from tests.connectors.test_follow import LINES, Log, sources, texts
 
@@ -65,7 +65,7 @@ def test_resume_after_rotations_that_nobody_saw(log, follow, way, rotations, see
     log.write(*LINES)
     read = []
     while len(read) < seen:
-        read += source.poll(1).texts
+        read += source.poll(1).documents
     position = source.position()
     written = list(LINES)
     for i in range(rotations):
@@ -129,7 +129,7 @@ def test_gone_before_it_was_read_is_refused_or_recorded(log, follow):
     log.rotate().unlink()
     log.write("new")
     unread = sum(len(line) + 1 for line in LINES[3:])
-    with pytest.raises(SourceError, match=f"unread_bytes={unread} or more.*allow_gaps"):
+    with pytest.raises(SourceError, match=f"least_unread_bytes={unread};.*allow_gaps"):
         follow(log.path, position)
     fresh = follow(log.path, start="latest")
     before = fresh.position()
@@ -148,7 +148,7 @@ def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follo
     texts(source, LINES)
     log.rotate().unlink()
     log.write("new")
-    with pytest.raises(SourceError, match="unread_bytes=0 or more"):
+    with pytest.raises(SourceError, match="least_unread_bytes=0"):
         follow(log.path, source.position())
     # Whoever was watching knows that nothing is missing.
     texts(source, ["new"])
@@ -157,7 +157,7 @@ def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follo
 def test_file_put_back_is_found_by_its_beginning(log, follow):
     log.write(*LINES)
     source = follow(log.path)
-    read = source.poll(3).texts
+    read = source.poll(3).documents
     position = source.position()
     kept = log.path.read_bytes()
     log.rotate().unlink()
@@ -177,7 +177,7 @@ def test_reused_inode_is_another_file(log, follow):
     # As if the other one had got the inode of the first.
     position["files"][0][4] = other.path.stat().st_ino
     log.path.unlink()
-    with pytest.raises(SourceError, match="unread_bytes=0 or more"):
+    with pytest.raises(SourceError, match="least_unread_bytes=0"):
         follow(log.path, position)
     position["paths"] = [str(log.path.parent)]
     texts(follow(log.path.parent, position), [f"other {line}" for line in LINES])
@@ -200,7 +200,7 @@ def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
     texts(source, LINES[:1])
     source.pause()
     log.write(*LINES[1:])
-    assert source.poll(9, 0.3).texts == []
+    assert source.poll(9, 0.3).documents == []
     os.truncate(log.path, len(LINES[0]) + 1)
     source.poll(9, 0.3)
     source.resume()
@@ -223,7 +223,7 @@ def test_unfinished_line_that_is_taken_back_is_no_gap(log, follow):
 def test_removed_while_open_is_read_to_its_end(log, follow):
     log.write(*LINES)
     source = follow(log.path)
-    read = source.poll(2).texts
+    read = source.poll(2).documents
     log.path.unlink()
     log.write("new")
     texts(source, [*LINES[len(read) :], "new"])

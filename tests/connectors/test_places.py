@@ -72,9 +72,9 @@ class InPolls:
     def __init__(self, source, sizes):
         self.source, self.sizes = source, sizes
 
-    def poll(self, max_documents, timeout_seconds=1.0):
+    def poll(self, max_records, timeout_seconds=1.0):
         self.sizes.append(self.sizes.pop(0))
-        return self.source.poll(min(max_documents, self.sizes[-1]), timeout_seconds)
+        return self.source.poll(min(max_records, self.sizes[-1]), timeout_seconds)
 
 
 def rows_of(source, sizes, blanks=True, **options):

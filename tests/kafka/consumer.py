@@ -15,17 +15,17 @@ from streamlda_connectors.kafka import KafkaSource
 
 def main(bootstrap: str, topic: str, path: Path, n_records: int) -> None:
     source = KafkaSource(topic, bootstrap_servers=bootstrap, format="text")
-    state = {"texts": 0, "gaps": 0, "sum": 0, "digest": "", "position": None}
+    state = {"texts": 0, "blanks": 0, "sum": 0, "digest": "", "position": None}
     if path.exists():
         state = json.loads(path.read_text())
         source.seek(state["position"])
-    while state["texts"] + state["gaps"] < n_records:
-        poll = source.poll(7, 1.0)
-        for text in poll.texts:
+    while state["texts"] + state["blanks"] < n_records:
+        batch = source.poll(7, 1.0)
+        for text in batch.documents:
             state["sum"] += int(text)
             state["digest"] = hashlib.sha256((state["digest"] + text).encode()).hexdigest()
-        state["texts"] += len(poll.texts)
-        state["gaps"] += len(poll.gaps)
+        state["texts"] += batch.n_documents
+        state["blanks"] += batch.n_records - batch.n_documents
         state["position"] = dict(source.position())
         new = path.with_suffix(".new")
         new.write_text(json.dumps(state))

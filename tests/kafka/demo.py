@@ -77,7 +77,7 @@ def documents() -> Iterator[str]:
         while not exhausted:
             poll = source.poll(1000)
             exhausted = poll.exhausted
-            for text in poll.texts:
+            for text in poll.documents:
                 words = re.findall(r"[^\W\d_]+", text)
                 yield " ".join(word for word in words if word.lower() not in common)
         source.close()

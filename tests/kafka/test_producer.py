@@ -258,7 +258,7 @@ def test_every_poison_is_referenced_before_the_position_passes_it(broker, own_to
                 broker.start()
                 break
             letters.flush(10)
-            seen = [*seen, *poll.texts]
+            seen = [*seen, *poll.documents]
             stored = {"position": json.loads(json.dumps(dict(source.position())))}
             passed = {
                 (int(number), at)

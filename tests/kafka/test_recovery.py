@@ -73,7 +73,7 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
     digest = ""
     for i in wanted:
         digest = hashlib.sha256((digest + str(i)).encode()).hexdigest()
-    assert (state["texts"], state["gaps"]) == (len(wanted), n_records - len(wanted))
+    assert (state["texts"], state["blanks"]) == (len(wanted), n_records - len(wanted))
     assert (state["sum"], state["digest"]) == (sum(wanted), digest)
 
 
@@ -84,7 +84,7 @@ def test_broker_crash_and_restart_is_lived_through(broker, own_topics, topic):
     assert read(source, 5)[0] == texts_from(0, 5)
     broker.kill()
     start = time.monotonic()
-    assert source.poll(5, 0.5).texts == []
+    assert source.poll(5, 0.5).documents == []
     assert time.monotonic() - start < 2.0
     broker.start()
     own_topics.send(topic, numbers(5, 9))
@@ -99,12 +99,12 @@ def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic):
     for number in (0, 1):
         own_topics.send(topic, numbers(1000 * number, 1000 * number + 400), number)
     source = opened(own_topics, topic)
-    texts, _, _ = read(source, 300, max_documents=100)
+    texts, _, _ = read(source, 300, max_records=100)
     broker.kill()
     deadline, longest = time.monotonic() + seconds, 0.0
     while time.monotonic() < deadline:
         start = time.monotonic()
-        texts += source.poll(100, 0.5).texts
+        texts += source.poll(100, 0.5).documents
         longest = max(longest, time.monotonic() - start)
     assert longest < 2.0
     position = dict(source.position())
@@ -125,7 +125,7 @@ def test_a_topic_emptied_by_its_owner_is_refused_or_recorded(allow_gaps, topics,
     topics.make(topic)
     topics.send(topic, numbers(0, 20))
     source = opened(topics, topic)
-    read(source, 5, max_documents=5)
+    read(source, 5, max_records=5)
     behind = source.position()
     read(source, 15)
     at_end = source.position()
@@ -150,7 +150,7 @@ def test_retention_gap_is_refused_or_recorded(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 20))
     source = opened(topics, topic)
-    read(source, 5, max_documents=5)
+    read(source, 5, max_records=5)
     position = json.loads(json.dumps(dict(source.position())))
     source.close()
     topics.remove_before(topic, 12)
@@ -314,11 +314,11 @@ def test_a_partition_added_while_streaming_is_read_whole(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 500))
     source = opened(topics, topic, refresh_seconds=0.3)
-    texts, _, _ = read(source, 200, max_documents=100)
+    texts, _, _ = read(source, 200, max_records=100)
     topics.admin.create_partitions({topic: 3})
     for number in (1, 2):
         topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
-    texts += read(source, 400, max_documents=100)[0]
+    texts += read(source, 400, max_records=100)[0]
     assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
     source.close()
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]

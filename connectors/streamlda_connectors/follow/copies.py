@@ -5,45 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from streamlda_connectors.follow.look import Found
-from streamlda_connectors.follow.tracked import HEAD_BYTES, Tracked
+from streamlda_connectors.follow.scan import StreamFile
+from streamlda_connectors.follow.tracked_file import HEAD_BYTES, TrackedFile
 
 
 def by_age(
-    new: Iterable[Found], families: set[str], paths: Sequence[str]
-) -> list[tuple[Found, str]]:
+    new: Iterable[StreamFile], families: set[str], paths: Sequence[str]
+) -> list[tuple[StreamFile, str]]:
     """Return new files with their families, in reading order.
 
     That is the order of `paths`, then by name, but what was rotated from a file comes before it,
     in the order of the last write. A name that looks rotated is so if the other one is known.
     """
-    listed = [found for found in new if found.asked or found.bases]
+    listed = [found for found in new if found.named or found.bases]
     known = families | {found.name for found in listed}
     rank = {path: i for i, path in enumerate(paths)}
     rows = []
     for found in listed:
-        named = (base for base in found.bases if not found.asked or base in known)
+        named = (base for base in found.bases if not found.named or base in known)
         rows.append((found, next(named, found.name)))
 
-    def age(row: tuple[Found, str]) -> tuple[int, str, bool, int, str]:
+    def age(row: tuple[StreamFile, str]) -> tuple[int, str, bool, int, str]:
         found, family = row
         return rank[found.path], family, family == found.name, found.modified_ns, found.name
 
     return sorted(rows, key=age)
 
 
-def find_copy(file: Tracked, others: Iterable[Found], *, anywhere: bool) -> Found | None:
-    """Return a file that begins as `file` did and holds what was not read of it.
+def find_copy(
+    file: TrackedFile, others: Iterable[StreamFile], *, anywhere: bool
+) -> StreamFile | None:
+    """Return one of `others` that begins as `file` did and holds what was not read of it.
 
-    Parameters
-    ----------
-    file : Tracked
-        What was lost sight of.
-    others : iterable of Found
-        Files that nothing else is known of.
-    anywhere : bool
-        Whether to take one that was put back under an old name too, not only one that was left
-        behind by copying and then cutting. A few bytes are no proof of that.
+    With `anywhere` it may be one that was put back under an old name, not only one that was left
+    behind by copying and then cutting. A few bytes are no proof of that.
     """
     if file.head.size < (HEAD_BYTES if anywhere else 1):
         return None
@@ -59,7 +54,7 @@ def find_copy(file: Tracked, others: Iterable[Found], *, anywhere: bool) -> Foun
     return None
 
 
-def is_copy(file: Tracked, standing: Tracked | None) -> bool | None:
+def is_copy(file: TrackedFile, standing: TrackedFile | None) -> bool | None:
     """Return whether `file` is a copy, maybe unfinished, of the one under its family's name.
 
     None if one of the two was empty when it was looked at, so that it cannot be told yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
-from streamlda_connectors.follow.tracked import HEAD_BYTES, Tracked
+from streamlda_connectors.follow.tracked_file import HEAD_BYTES, TrackedFile
 
 #: Files kept open, so that they can be read to their end after they were removed.
 MAX_OPEN = 128
@@ -18,9 +18,9 @@ class Descriptors:
     """Open files, at most `MAX_OPEN` of them besides those that could not be opened again."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Tracked, int] = OrderedDict()
+        self._open: OrderedDict[TrackedFile, int] = OrderedDict()
 
-    def has(self, file: Tracked) -> bool:
+    def has(self, file: TrackedFile) -> bool:
         """Whether `file` is open."""
         return file in self._open
 
@@ -29,14 +29,8 @@ class Descriptors:
         """Whether another one would close one of these."""
         return len(self._open) >= MAX_OPEN
 
-    def get(self, file: Tracked) -> int:
-        """Return a descriptor of `file`, opening it if need be.
-
-        Raises
-        ------
-        OSError
-            If it cannot be opened; `FileNotFoundError` also if it is not that file any more.
-        """
+    def get(self, file: TrackedFile) -> int:
+        """Return a descriptor; `FileNotFoundError` also if the name leads to another file."""
         held = self._open.get(file)
         if held is not None:
             self._open.move_to_end(file)
@@ -54,11 +48,11 @@ class Descriptors:
         self._open[file] = descriptor
         return descriptor
 
-    def status(self, file: Tracked) -> os.stat_result:
+    def status(self, file: TrackedFile) -> os.stat_result:
         """Return what the system says of `file`, whatever it is called."""
         return os.fstat(self.get(file))
 
-    def glance(self, file: Tracked) -> tuple[bytes, int]:
+    def glance(self, file: TrackedFile) -> tuple[bytes, int]:
         """Return the first bytes of `file`, and its size at the same time."""
         descriptor = self.get(file)
         while True:
@@ -67,8 +61,8 @@ class Descriptors:
             if os.pread(descriptor, HEAD_BYTES, 0) == first and size >= len(first):
                 return first, size
 
-    def read(self, file: Tracked, max_bytes: int) -> bytes:
-        """Return what follows in `file`; empty if it was cut, which the next look deals with."""
+    def read(self, file: TrackedFile, max_bytes: int) -> bytes:
+        """Return what follows in `file`; empty if it was cut, which the next scan deals with."""
         descriptor = self.get(file)
         block = os.pread(descriptor, max_bytes, file.read_to)
         # Looked at after the block was read: if it is as before, so was the block.
@@ -80,7 +74,7 @@ class Descriptors:
         file.first, file.verified = first, True
         return block
 
-    def last_line_end(self, file: Tracked) -> int:
+    def last_line_end(self, file: TrackedFile) -> int:
         r"""Return the offset after the last ``\n`` in `file`, 0 without one."""
         descriptor, end = self.get(file), file.size
         while end > 0:
@@ -91,7 +85,7 @@ class Descriptors:
             end = start
         return 0
 
-    def drop(self, file: Tracked) -> None:
+    def drop(self, file: TrackedFile) -> None:
         """Close `file`, if it is open."""
         descriptor = self._open.pop(file, None)
         if descriptor is not None:

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic, sleep
 
-from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Poll, Position, Progress
-from streamlda_connectors.follow.look import check_paths
-from streamlda_connectors.follow.tracked import Tracked
+from streamlda.checks import at_least, one_of
+from streamlda.errors import StreamLDAError
+from streamlda.stream.listing import Paths
+from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.follow.scan import check_paths
+from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
 from streamlda_connectors.lines import LineSplitter, json_parser, text_parser
-from streamlda_connectors.listing import Paths
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
-    Batch,
+    BatchBuilder,
     Parser,
     RecordStream,
     check_has_fields,
+    check_open,
+    unreadable,
 )
 
-#: Shortest time from one look at the files to the next.
-LOOK_SECONDS = 0.2
+#: Shortest time from one scan of the files to the next.
+SCAN_SECONDS = 0.2
 
-#: Looking takes at most about one part in so many of the time, however many files there are,
-#: unless the next look would come later than after the longest time.
-LOOK_SHARE = 10
-LONGEST_LOOK_SECONDS = 5.0
+#: Scans take at most about one part in SCAN_SHARE of the time, however many files there are, unless
+#: the next one would come later than after the longest time.
+SCAN_SHARE = 10
+LONGEST_SCAN_SECONDS = 5.0
 
 #: Bytes read at once.
 BLOCK_BYTES = 256 * 1024
@@ -37,9 +40,9 @@ class FollowSource:
 
     A line is read once its line end is written, and once only, whatever is renamed meanwhile:
     files are known by device, inode and a fingerprint of their first 256 bytes, so `position`
-    holds across rotation and restarts. Looking is polling: one stat of each file at most every
+    holds across rotation and restarts. A scan takes one stat of each file at most every
     0.2 s, where there are very many at least every 5 s. Memory is O(files under the paths, about
-    2 kB each while looking, + `max_document_bytes` + one poll).
+    2 kB each in a scan, + `max_document_bytes` + one poll).
 
     Parameters
     ----------
@@ -51,7 +54,7 @@ class FollowSource:
     text_field, user_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`.
     max_document_bytes : int, default 16 MiB
-        A longer line is passed over as it streams by.
+        A longer line is skipped as it streams by.
     allow_gaps : bool, default False
         Whether to go on where a file was removed, compressed or cut before it was read to its
         end. The gap is logged, and counted in the position.
@@ -72,8 +75,8 @@ class FollowSource:
     -----
     *Rotation.* ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` count as
     rotated from ``app.log``. Where a path names ``app.log``, those that are there at the start are
-    not read, and those that come later are, so that no number of rotations between two looks, or
-    while nobody looked, loses a line. A file under one of `paths` may be renamed at will. The
+    not read, and those that come later are, so that no number of rotations between two scans, or
+    between two runs, loses a line. A file under one of `paths` may be renamed at will. The
     files of one name are read one after the other, in the order in which they were last written.
     When a newer one has begun and the older one has not grown for 1 s, what is left in that
     without a line end is its last record.
@@ -83,13 +86,13 @@ class FollowSource:
     file that agree in their first 256 bytes, the later one being longer, cannot be told apart,
     nor can a copy be seen that is compressed at once.
 
-    *Gaps.* Bytes that were seen and not read are gone; or, while nobody looked, a file was
+    *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was
     replaced or cut, or the only file of a path was removed, and its old content is not found: then
     a number of bytes is lost that is known only in part. A file in a directory, or under a
     pattern, that was read to its end as far as seen, and has no successor, may be removed.
 
-    *Order.* Files that were there at one look are read by name, each as far as it went then,
-    before the next look; what grows meanwhile has its turn later, oldest file first. So the
+    *Order.* Files that were there at one scan are read by name, each as far as it went then,
+    before the next scan; what grows meanwhile has its turn later, oldest file first. So the
     order between files is that of arrival, and a private run should follow one.
     """
 
@@ -105,13 +108,8 @@ class FollowSource:
         start: str = "earliest",
         encoding: str = "utf-8",
     ) -> None:
-        if start not in ("earliest", "latest"):
-            raise InvalidSettingError(f"start must be earliest or latest, got start={start!r}")
-        if max_document_bytes < 1:
-            raise InvalidSettingError(
-                "max_document_bytes must be at least 1, "
-                f"got max_document_bytes={max_document_bytes}"
-            )
+        one_of(("earliest", "latest"), start=start)
+        at_least(1, max_document_bytes=max_document_bytes)
         self._parse = _parser(format, text_field, encoding, user_field)
         self._has_users = user_field is not None
         self._max_bytes = max_document_bytes
@@ -120,7 +118,7 @@ class FollowSource:
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = 0
-        self._file: Tracked | None = None
+        self._file: TrackedFile | None = None
         self._stream: RecordStream | None = None
         self._read_to = 0
         self._finished = False
@@ -131,64 +129,55 @@ class FollowSource:
             self._paths, start=self._start, allow_gaps=self._allow_gaps, position=position
         )
         try:
-            watch.look()
+            watch.scan()
         except OSError as error:
             watch.close()
             raise _loud(error) from error
-        self._work: deque[Tracked] = deque(watch.unread())
+        self._work: deque[TrackedFile] = deque(watch.unread())
         self._leave()
-        self._look_at = monotonic() + LOOK_SECONDS
+        self._scan_at = monotonic() + SCAN_SECONDS
         return watch
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the documents that have come, waiting at most `timeout_seconds` for one.
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        Time O(bytes read), and of a look at all files where one is due.
-
-        Raises
-        ------
-        SourceError
-            If the source is closed, a file or directory cannot be read, or there is a gap and
-            `allow_gaps` is not set. What can be read is returned first, and polling again tries
-            again.
-        InvalidSettingError
-            If `max_documents` is below 1 or `timeout_seconds` below 0.
+        Time O(bytes read), and of a scan of all files where one is due. What can be read is
+        returned before a `SourceError` is raised, and polling again tries again.
         """
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; make a new one")
-        batch = Batch(max_documents, timeout_seconds)
+        check_open(self._closed)
+        batch = BatchBuilder(max_records, timeout_seconds)
         while True:
-            problem = self._look()
+            problem = self._scan()
             if not self._paused:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
-                return batch.poll(exhausted=False, users=self._has_users)
+                return batch.build(exhausted=False, users=self._has_users)
             if problem is not None:
                 raise _loud(problem) from problem
             if not self._work or self._paused:
-                sleep(max(0.0, min(self._look_at, batch.deadline) - monotonic()))
+                sleep(max(0.0, min(self._scan_at, batch.deadline) - monotonic()))
 
-    def _look(self) -> OSError | None:
-        """Look at all files if it is time to; return what went wrong."""
+    def _scan(self) -> OSError | StreamLDAError | None:
+        """Scan all files if it is time to; return what went wrong."""
         begun = monotonic()
-        if begun < self._look_at:
+        if begun < self._scan_at:
             return None
         busy = None if self._stream is None or self._stream.empty else self._file
         try:
-            self._watch.look(busy)
+            self._watch.scan(busy)
         except OSError as error:
-            # Looked at again in the next poll, so that it is told again.
+            # The next poll scans again, and meets it again.
             return error
         now = monotonic()
-        rest = min((LOOK_SHARE - 1) * (now - begun), LONGEST_LOOK_SECONDS)
-        self._look_at = now + max(LOOK_SECONDS, rest)
+        rest = min((SCAN_SHARE - 1) * (now - begun), LONGEST_SCAN_SECONDS)
+        self._scan_at = now + max(SCAN_SECONDS, rest)
         if not self._work:
             self._work.extend(self._watch.unread())
         return None
 
-    def _read(self, batch: Batch) -> OSError | None:
+    def _read(self, batch: BatchBuilder) -> StreamLDAError | None:
         """Fill `batch` from the files that wait; return what went wrong, if anything did."""
-        problem = None
+        problem: StreamLDAError | None = None
         while True:
             self._hand_out(batch)
             if batch.full or (batch.late and batch.blocks):
@@ -200,13 +189,13 @@ class FollowSource:
             try:
                 self._fill(file)
             except FileNotFoundError:
-                # Renamed since the last look: the next one finds it, or says that it is gone.
+                # Renamed since the last scan: the next one finds it, or says that it is gone.
                 self._work.popleft()
             except OSError as error:
-                problem = _unreadable(file.name, error)
+                problem = unreadable(file.name, error)
                 self._work.popleft()
 
-    def _next(self) -> Tracked | None:
+    def _next(self) -> TrackedFile | None:
         """Return the file to read on in."""
         while self._work:
             file = self._work[0]
@@ -216,7 +205,7 @@ class FollowSource:
             self._work.popleft()
         return None
 
-    def _fill(self, file: Tracked) -> None:
+    def _fill(self, file: TrackedFile) -> None:
         """Queue the lines that the next block of `file` completes."""
         stream = self._stream
         if stream is None or file is not self._file or file.read_to != self._read_to:
@@ -238,7 +227,7 @@ class FollowSource:
             self._finished = True
         self._read_to = file.read_to
 
-    def _hand_out(self, batch: Batch) -> None:
+    def _hand_out(self, batch: BatchBuilder) -> None:
         """Move queued lines into `batch`."""
         file, stream = self._file, self._stream
         if file is None or stream is None or (stream.empty and not self._finished):
@@ -275,16 +264,11 @@ class FollowSource:
     def seek(self, position: Position) -> None:
         """Go on from a position that `position` returned, in this process or an earlier one.
 
-        Looks at all files, and opens each; paths may have been added since.
-
-        Raises
-        ------
-        SourceError
-            If it is no such position, or one of other paths, or there is a gap and `allow_gaps`
-            is not set; nothing has changed then.
+        Scans all files, and opens each; paths may have been added since. Raises `SourceError`, and
+        changes nothing, if it is no such position, or one of other paths, or there is a gap and
+        `allow_gaps` is not set.
         """
-        if self._closed:
-            raise SourceError("a source must be open to seek, got closed=True; make a new one")
+        check_open(self._closed)
         watch = self._new_watch(position)
         self._watch.close()
         self._watch = watch
@@ -295,7 +279,7 @@ class FollowSource:
         return Progress(self._done, None, "B")
 
     def lag(self) -> dict[int, int | None]:
-        """Return how many bytes wait to be read, of all files as of the last look, under 0."""
+        """Return how many bytes wait to be read, of all files as of the last scan, under 0."""
         return {0: self._watch.lag()}
 
     def close(self) -> None:
@@ -305,25 +289,12 @@ class FollowSource:
 
 
 def _parser(format: str, text_field: str, encoding: str, user_field: str | None) -> Parser:
-    if format not in ("json", "text"):
-        raise InvalidSettingError(
-            f"format must be json or text, got format={format!r}; "
-            "read other formats with the connector files"
-        )
+    one_of(("json", "text"), format=format, remedy="read other formats with the connector files")
     check_has_fields(format, user_field)
     if format == "text":
         return text_parser(encoding)
     return json_parser(text_field, encoding, user_field)
 
 
-def _loud(error: OSError) -> SourceError:
-    if isinstance(error, SourceError):
-        return error
-    return _unreadable(str(error.filename), error)
-
-
-def _unreadable(name: str, error: OSError) -> SourceError:
-    return SourceError(
-        f"a file or directory must be readable, got name={name!r} "
-        f"({error.strerror or type(error).__name__}); check that it exists and its permissions"
-    )
+def _loud(error: OSError | StreamLDAError) -> StreamLDAError:
+    return error if isinstance(error, StreamLDAError) else unreadable(str(error.filename), error)

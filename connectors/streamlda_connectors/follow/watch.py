@@ -1,4 +1,4 @@
-"""Which file is which from one look to the next: rotated, cut, copied, gone, or new."""
+"""Which file is which from one scan to the next: rotated, cut, copied, gone, or new."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Iterable, Sequence
 from glob import has_magic
 from time import monotonic
 
+from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position
 from streamlda_connectors.follow.copies import by_age, find_copy, is_copy
 from streamlda_connectors.follow.descriptors import Descriptors
-from streamlda_connectors.follow.look import Found, Identity, Sight, look
-from streamlda_connectors.follow.tracked import (
+from streamlda_connectors.follow.scan import DirectoryScan, Identity, StreamFile
+from streamlda_connectors.follow.tracked_file import (
     State,
-    Tracked,
+    TrackedFile,
     read_position,
     write_position,
 )
+from streamlda_connectors.records import other_list
 
 logger = logging.getLogger(__name__)
 
@@ -30,34 +32,9 @@ LISTINGS = 3
 
 
 class Watch:
-    """Follows what becomes of the files under some paths.
+    """Follows what becomes of the files under some paths; `files` are oldest first.
 
     Memory O(files that are there, and that were not read to their end), about 1 kB each.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        As in `streamlda_connectors.follow.look.look`.
-    start : {"earliest", "latest"}
-        Where to begin in files that are there at the first look.
-    allow_gaps : bool
-        Whether to go on where data was lost.
-    position : Position, optional
-        Where to go on.
-
-    Attributes
-    ----------
-    files : list of Tracked
-        Oldest first.
-    gaps, lost_bytes : int
-        How often data was lost, and how many bytes of it are known.
-    descriptors : Descriptors
-        Reads the files.
-
-    Raises
-    ------
-    SourceError
-        If `position` is none, or one of other paths.
     """
 
     def __init__(
@@ -66,38 +43,30 @@ class Watch:
         self.paths = paths
         self.start = start
         self.allow_gaps = allow_gaps
-        self.files: list[Tracked] = []
+        self.files: list[TrackedFile] = []
         self.gaps = self.lost_bytes = 0
-        self._looked: set[str] = set()
+        self._scanned: set[str] = set()
         if position is not None:
-            self._looked, self.files, self.gaps, self.lost_bytes = read_position(position)
-            if not self._looked <= set(paths):
-                raise SourceError(
-                    "a position holds only for the paths it was made with, and more, got "
-                    f"paths={list(paths)} and a position of paths={sorted(self._looked)}; "
-                    "name the same paths, or start anew"
+            self._scanned, self.files, self.gaps, self.lost_bytes = read_position(position)
+            if not self._scanned <= set(paths):
+                raise other_list(
+                    "paths",
+                    "name the same paths, and perhaps more",
+                    paths=list(paths),
+                    paths_of_position=sorted(self._scanned),
                 )
-        self._families: dict[str, list[Tracked]] = {}
+        self._families: dict[str, list[TrackedFile]] = {}
         self._undecided: set[Identity] = set()
         self.descriptors = Descriptors()
 
-    def look(self, busy: Tracked | None = None) -> None:
+    def scan(self, busy: TrackedFile | None = None) -> None:
         """Find out what has become of the files, and which are new.
 
-        Parameters
-        ----------
-        busy : Tracked, optional
-            A file of which lines are queued: if it was cut, they are to be taken first.
-
-        Raises
-        ------
-        SourceError
-            If data was lost and `allow_gaps` is not set. What was noted before stays.
-        OSError
-            If a directory or the beginning of a file cannot be read.
+        Of `busy` lines are queued: if it was cut, they are to be taken first. What was noted
+        before an error stays.
         """
-        sight = self._sight()
-        new = dict(sight.found)
+        scan = self._scan_all()
+        new = dict(scan.files)
         known = {file.identity for file in self.files}
         # Where a file appears that may be a copy of another, that one may just have been cut.
         suspects = {
@@ -107,47 +76,47 @@ class Watch:
         waits: set[str] = set()
         again = False
         for file in list(self.files):
-            here = sight.found.get(file.identity)
-            if here is not None and sight.links.get(file.name) == file.identity:
+            here = scan.files.get(file.identity)
+            if here is not None and scan.links.get(file.name) == file.identity:
                 here = here._replace(name=file.name)
             if here is None:
-                self._look_for(file, sight, new)
+                self._find_moved(file, scan, new)
             elif (same := self._same(file, here, file.family in suspects)) is not None:
                 self._note(file, same)
                 new.pop(file.identity, None)
             elif file is busy or not file.cut:
-                # Its copy may have been made while this look was under way: the next one sees it.
+                # Its copy may have been made while this scan was under way: the next one sees it.
                 again = again or file is not busy
                 file.cut = True
                 waits.add(file.family)
                 new.pop(file.identity, None)
             elif here.name == file.name:
-                self._leave_cut(file, sight, new)
+                self._leave_cut(file, scan, new)
             else:
-                self._look_for(file, sight, new)
+                self._find_moved(file, scan, new)
         self._add(new.values(), waits)
-        self._looked = set(self.paths)
+        self._scanned = set(self.paths)
         self._sort_families()
         if again:
-            self.look(busy)
+            self.scan(busy)
             return
         for file in list(self.files):
             self.settle(file)
 
-    def _sight(self) -> Sight:
+    def _scan_all(self) -> DirectoryScan:
         """List everything, again while something is missing that should be there."""
         inodes = {file.identity[1] for file in self.files}
         folders = {posixpath.dirname(file.name) for file in self.files}
-        sight = look(self.paths, inodes, folders)
+        scan = DirectoryScan(self.paths, inodes, folders)
         for _ in range(LISTINGS - 1):
-            missing = [f for f in self.files if f.identity not in sight.found and not f.away]
+            missing = [f for f in self.files if f.identity not in scan.files and not f.away]
             if not missing:
                 break
-            before, sight = sight, look(self.paths, inodes, folders)
+            before, scan = scan, DirectoryScan(self.paths, inodes, folders)
             for file in missing:
-                if file.identity in before.found:
-                    sight.found.setdefault(file.identity, before.found[file.identity])
-        return sight
+                if file.identity in before.files:
+                    scan.files.setdefault(file.identity, before.files[file.identity])
+        return scan
 
     def _sort_families(self) -> None:
         self._families = {}
@@ -155,7 +124,7 @@ class Watch:
             if file.state != State.IGNORED:
                 self._families.setdefault(file.family, []).append(file)
 
-    def _same(self, file: Tracked, here: Found, suspect: bool) -> Found | None:
+    def _same(self, file: TrackedFile, here: StreamFile, suspect: bool) -> StreamFile | None:
         """Return `here`, with the same inode, if it still is `file`, with what was read of it."""
         if here.size < file.offset:
             return None
@@ -184,7 +153,7 @@ class Watch:
             self.descriptors.drop(file)
         return None
 
-    def _note(self, file: Tracked, here: Found) -> None:
+    def _note(self, file: TrackedFile, here: StreamFile) -> None:
         """Note where `file` stands now, and its size."""
         if here.size < file.seen:
             # Without its unfinished last line, which never was a record, nothing is lost.
@@ -194,12 +163,14 @@ class Watch:
         file.name, file.modified_ns, file.away = here.name, here.modified_ns, False
         file.grow(here.size, monotonic())
 
-    def _leave_cut(self, file: Tracked, sight: Sight, new: dict[Identity, Found]) -> None:
+    def _leave_cut(
+        self, file: TrackedFile, scan: DirectoryScan, new: dict[Identity, StreamFile]
+    ) -> None:
         """Deal with a file whose name and inode hold something else now, which is in `new`."""
         if file.state == State.IGNORED:
             self._forget(file)
             return
-        copy = self._find_copy(file, sight, new, anywhere=False)
+        copy = self._find_copy(file, scan, new, anywhere=False)
         held = file.offset if copy is None else max(copy.size, file.offset)
         lost = max(0, file.seen - held)
         if lost or not (copy is not None or file.verified or file.state == State.DONE):
@@ -209,11 +180,13 @@ class Watch:
         else:
             self._become(file, copy, new)
 
-    def _look_for(self, file: Tracked, sight: Sight, new: dict[Identity, Found]) -> None:
+    def _find_moved(
+        self, file: TrackedFile, scan: DirectoryScan, new: dict[Identity, StreamFile]
+    ) -> None:
         """Deal with a file whose inode was not found."""
         folder = posixpath.dirname(file.name)
         # An empty mount point is no sign that the files were removed.
-        there = sight.folders.get(folder) == file.identity[0]
+        there = scan.folders.get(folder) == file.identity[0]
         if self.descriptors.has(file):
             status = self.descriptors.status(file)
             file.away, file.unlinked = there, status.st_nlink == 0
@@ -223,19 +196,22 @@ class Watch:
             if there:
                 self._forget(file)
             return
-        copy = self._find_copy(file, sight, new, anywhere=True)
+        copy = self._find_copy(file, scan, new, anywhere=True)
         if copy is not None:
             self._become(file, copy, new)
             return
-        if folder not in sight.folders:
+        if folder not in scan.folders:
             if file.unread:
-                raise SourceError(
-                    "the directory of a file that is not read to its end must be there, got "
-                    f"name={file.name!r} offset={file.offset} unread_bytes={file.unread}; "
-                    "bring it back, or start anew"
+                raise failure(
+                    "the directory of a file that is not read to its end must be there",
+                    name=file.name,
+                    offset=file.offset,
+                    unread_bytes=file.unread,
+                    remedy="bring it back, or start from the beginning",
+                    error=SourceError,
                 )
             return
-        replaced = sight.links.get(file.family, file.identity) != file.identity
+        replaced = scan.links.get(file.family, file.identity) != file.identity
         complete = file.state == State.DONE or file.verified
         if file.unread or not (complete or not (replaced or self._is_plain(file))):
             self._note_gap(file, file.unread)
@@ -244,13 +220,18 @@ class Watch:
             self._forget(file)
 
     def _find_copy(
-        self, file: Tracked, sight: Sight, new: dict[Identity, Found], *, anywhere: bool
-    ) -> Found | None:
+        self,
+        file: TrackedFile,
+        scan: DirectoryScan,
+        new: dict[Identity, StreamFile],
+        *,
+        anywhere: bool,
+    ) -> StreamFile | None:
         ignored = {other.identity for other in self.files if other.state == State.IGNORED}
-        unused = (f for f in sight.found.values() if f.identity in new or f.identity in ignored)
+        unused = (f for f in scan.files.values() if f.identity in new or f.identity in ignored)
         return find_copy(file, unused, anywhere=anywhere)
 
-    def _become(self, file: Tracked, copy: Found, new: dict[Identity, Found]) -> None:
+    def _become(self, file: TrackedFile, copy: StreamFile, new: dict[Identity, StreamFile]) -> None:
         """Go on with `file` in its copy."""
         self.descriptors.drop(file)
         logger.info("file %s goes on in its copy %s", file.name, copy.name)
@@ -262,19 +243,22 @@ class Watch:
         file.grow(copy.size, monotonic())
         file.seen = copy.size
 
-    def _note_gap(self, file: Tracked, lost: int) -> None:
-        if not self.allow_gaps:
-            raise SourceError(
-                "a file must be read to its end before it is removed, compressed or cut, got "
-                f"name={file.name!r} offset={file.offset} unread_bytes={lost} or more; put the "
-                "file, or an uncompressed copy under the name it was rotated to, back into its "
-                "directory, or start with allow_gaps to go on without the rest"
-            )
+    def _note_gap(self, file: TrackedFile, lost: int) -> None:
+        require(
+            self.allow_gaps,
+            "a file must be read to its end before it is removed, compressed or cut",
+            name=file.name,
+            offset=file.offset,
+            least_unread_bytes=lost,
+            remedy="put the file, or an uncompressed copy under the name it was rotated to, back "
+            "into its directory, or start with allow_gaps to go on without the rest",
+            error=SourceError,
+        )
         logger.warning("gap: file %s ends at %d, %d bytes lost", file.name, file.offset, lost)
         self.gaps += 1
         self.lost_bytes += lost
 
-    def _forget(self, file: Tracked) -> None:
+    def _forget(self, file: TrackedFile) -> None:
         self.descriptors.drop(file)
         self.files.remove(file)
         if file in self._families.get(file.family, ()):
@@ -282,15 +266,15 @@ class Watch:
         # Whoever still has it in hand must not read on.
         file.state = State.IGNORED
 
-    def _add(self, new: Iterable[Found], waits: set[str]) -> None:
+    def _add(self, new: Iterable[StreamFile], waits: set[str]) -> None:
         """Track what is new: oldest first where names tell, by name otherwise.
 
-        What belongs to the families `waits` is left for a later look.
+        What belongs to the families `waits` is left for a later scan.
         """
-        first_looks = set(self.paths) - self._looked
+        first_scans = set(self.paths) - self._scanned
         made = []
         for found, family in by_age(new, {file.family for file in self.files}, self.paths):
-            file = Tracked(found.name, family, found.identity)
+            file = TrackedFile(found.name, family, found.identity)
             file.verified, file.modified_ns = True, found.modified_ns
             if file.family not in waits and self._begin(file, found):
                 made.append((found, file))
@@ -298,10 +282,10 @@ class Watch:
         standing |= {file.name: file for _, file in made if file.name == file.family}
         undecided: set[Identity] = set()
         for found, file in made:
-            first_look = found.path in first_looks
-            if first_look and not found.asked:
+            first_scan = found.path in first_scans
+            if first_scan and not found.named:
                 file.state = State.IGNORED
-            elif not first_look and file.family != file.name:
+            elif not first_scan and file.family != file.name:
                 copied = is_copy(file, standing.get(file.family))
                 if copied is None and file.identity not in self._undecided:
                     undecided.add(file.identity)
@@ -311,12 +295,12 @@ class Watch:
             if file.state == State.IGNORED:
                 self.descriptors.drop(file)
                 file.seen = 0
-            elif first_look and self.start == "latest":
+            elif first_scan and self.start == "latest":
                 file.offset = file.read_to = self.descriptors.last_line_end(file)
             self.files.append(file)
         self._undecided = undecided
 
-    def _begin(self, file: Tracked, found: Found) -> bool:
+    def _begin(self, file: TrackedFile, found: StreamFile) -> bool:
         """Take size and first bytes of a new file; return False if it is gone already."""
         # It may be removed before its turn comes; but what was opened earlier goes first.
         full = self.descriptors.full
@@ -332,7 +316,7 @@ class Watch:
         file.grow(size, monotonic())
         return True
 
-    def settle(self, file: Tracked) -> None:
+    def settle(self, file: TrackedFile) -> None:
         """Note whether `file`, of which no more is expected, was read to its end.
 
         If only an unfinished line is left, that becomes a record once it has not grown for
@@ -358,11 +342,11 @@ class Watch:
         if file.away or file.unlinked:
             self._forget(file)
 
-    def _is_plain(self, file: Tracked) -> bool:
+    def _is_plain(self, file: TrackedFile) -> bool:
         """Whether one path names the file alone, so that its successor is still expected."""
         return file.family in self.paths and not has_magic(file.family)
 
-    def blocked(self, file: Tracked) -> bool:
+    def blocked(self, file: TrackedFile) -> bool:
         """Whether an older file of the same family has to be finished first."""
         for older in list(self._families.get(file.family, ())):
             if older is file:
@@ -373,7 +357,7 @@ class Watch:
                     return True
         return False
 
-    def unread(self) -> list[Tracked]:
+    def unread(self) -> list[TrackedFile]:
         """Return the files with something to read, oldest first, and set how far to read each."""
         ready = [
             file
@@ -385,15 +369,15 @@ class Watch:
         return ready
 
     def lag(self) -> int | None:
-        """Return how many bytes wait to be handed out, None before the first look."""
-        if not self._looked:
+        """Return how many bytes wait to be handed out, None before the first scan."""
+        if not self._scanned:
             return None
         waiting = (f.size - f.offset for f in self.files if f.state != State.IGNORED)
         return sum(max(0, size) for size in waiting)
 
     def position(self) -> Position:
         """Return where reading goes on, as plain JSON."""
-        return write_position(self._looked, self.files, self.gaps, self.lost_bytes)
+        return write_position(self._scanned, self.files, self.gaps, self.lost_bytes)
 
     def close(self) -> None:
         """Close all files."""

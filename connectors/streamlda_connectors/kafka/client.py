@@ -1,4 +1,4 @@
-"""What the connector asks of a Kafka client, so that another library could take its place."""
+"""What the connector needs of a Kafka client, so that another library could take its place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import require
 from streamlda_connectors.kafka.security import Security
 
 
@@ -38,28 +38,18 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """Fetched records of one partition in the order of the log, as columns.
+    """Fetched records of one partition in the order of the log, as columns of equal length.
 
-    A `Record` costs as much as parsing a short one, so it is made only where one is asked for.
-
-    Attributes
-    ----------
-    partition : int
-        Whose they are.
-    offsets : sequence of int
-        Rising, not always by one.
-    values : sequence of (bytes or None)
-        As long as `offsets`.
-    record : callable
-        Makes the `Record` of an index.
-    taken : int
-        How many of them were handed out.
+    A `Record` costs as much as parsing a short one, so it is made only where it is needed.
     """
 
     partition: int
+    #: Rising, not always by one.
     offsets: Sequence[int]
     values: Sequence[bytes | None]
+    #: Makes the `Record` of an index.
     record: Callable[[int], Record]
+    #: How many of them were handed out.
     taken: int = 0
 
 
@@ -87,7 +77,7 @@ class Truncated(OutOfRange):
 
 
 class Broken(Exception):
-    """The client cannot go on and has to be made anew at the same offsets."""
+    """The client cannot go on and has to be replaced by another at the same offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +122,14 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         for name in ("bootstrap_servers", "topic"):
-            if not getattr(self, name):
-                raise InvalidSettingError(
-                    f"{name} must not be empty, got {name}=''; name the brokers and the topic"
-                )
-        limits = {
-            "fetch_max_bytes": self.fetch_max_bytes,
-            "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
-            "refresh_seconds": self.refresh_seconds,
-            "request_timeout_seconds": self.request_timeout_seconds,
-        }
-        for name, value in limits.items():
-            if not 0 < value < 2**31:
-                raise InvalidSettingError(
-                    f"{name} must be above 0 and below 2**31, got {name}={value}"
-                )
+            value = getattr(self, name)
+            require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
+        for name in (
+            *("fetch_max_bytes", "max_partition_fetch_bytes"),
+            *("refresh_seconds", "request_timeout_seconds"),
+        ):
+            value = getattr(self, name)
+            require(0 < value < 2**31, f"{name} must be above 0 and below 2**31", **{name: value})
 
 
 class Client(Protocol):
@@ -156,10 +139,10 @@ class Client(Protocol):
     """
 
     def identity(self) -> Identity:
-        """Return which topic this is; asked once, when connecting."""
+        """Return which topic this was when connecting."""
 
     def partitions(self) -> set[int]:
-        """Return the partitions known now, without waiting; new ones appear by and by."""
+        """Return the partitions known now, without waiting; new ones appear later."""
 
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
         """Return what the log of each partition holds now."""
@@ -170,12 +153,8 @@ class Client(Protocol):
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
         """Return up to `max_records` (at least 1) as they come, or nothing in time.
 
-        Raises
-        ------
-        OutOfRange
-            If the log does not hold the offset to go on from, or (`Truncated`) was cut.
-        Broken
-            If the client is of no use any more.
+        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
+        cut, and `Broken` if the client is of no use any more.
         """
 
     def pause(self, paused: bool) -> None:
@@ -187,19 +166,14 @@ class Client(Protocol):
     def positions(self) -> dict[int, int]:
         """Return where each assigned partition goes on, behind what `poll` has returned.
 
-        Behind what is no record too, such as the marks of transactions.
-
-        Raises
-        ------
-        Broken
-            If the client is of no use any more.
+        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
         """
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Show `offsets` under the group, without waiting; a failure is only logged."""
 
     def close(self) -> None:
-        """Let go of all connections. Closing twice is allowed."""
+        """Close all connections. Closing twice is allowed."""
 
 
 #: Makes a client that is connected and has nothing assigned.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from time import monotonic
 
 from streamlda_connectors.kafka.client import Broken, ClientSettings, Connect
@@ -17,8 +18,8 @@ def first_readable(
 
     The broker sends whole batches, so within the damaged one every offset fails, and how far it
     reaches can only be tried: steps are doubled until one lands behind it, then halved. Where
-    several batches are damaged close to each other, the good ones between them may be passed
-    over as well. Makes O(log(`end` - `offset`)) connections.
+    several batches are damaged close to each other, the good ones between them may be skipped
+    as well. Makes O(log(`end` - `offset`)) connections.
     """
     if _readable(connect, settings, partition, offset, end):
         return offset
@@ -40,15 +41,13 @@ def _readable(
 ) -> bool:
     if offset >= end:
         return True
-    client = connect(settings)
     try:
-        client.assign({partition: offset})
-        deadline = monotonic() + PROBE_SECONDS
-        while monotonic() < deadline:
-            if client.poll(0.5, 1):
-                return True
+        with closing(connect(settings)) as client:
+            client.assign({partition: offset})
+            deadline = monotonic() + PROBE_SECONDS
+            while monotonic() < deadline:
+                if client.poll(0.5, 1):
+                    return True
     except Broken:
         return False
-    finally:
-        client.close()
     return True

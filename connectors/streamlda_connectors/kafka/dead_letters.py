@@ -1,4 +1,4 @@
-"""Records that could not be used, told to a topic of their own by where they stand."""
+"""References to records that could not be used, in a topic of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import SourceError, StreamLDAError
 from streamlda_connectors.kafka.client import ClientSettings, Record
 from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from streamlda_connectors.kafka.producer import (
@@ -28,7 +29,7 @@ LETTER_BYTES = 1024
 
 
 class DeadLetters:
-    """Write a reference to each record that was passed over; fits ``KafkaSource(on_reject=...)``.
+    """Write a reference to each record that was skipped; fits ``KafkaSource(on_reject=...)``.
 
     A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
     the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
@@ -38,7 +39,7 @@ class DeadLetters:
     be guessed, so who may read the topic matters all the same.
 
     Letters are durable when `flush` returns. A letter is written once unless the connection has
-    to be made anew or the process ends before `flush`: then it may be there twice, with the same
+    to be replaced or the process ends before `flush`: then it may be there twice, with the same
     key. Time O(bytes) a letter, about 50 us; memory at most about twice `max_pending_bytes`.
 
     Parameters
@@ -62,15 +63,6 @@ class DeadLetters:
     connect : callable, optional
         Makes a producer; another library than kafka-python.
 
-    Raises
-    ------
-    SourceError
-        If the brokers cannot be reached or refuse.
-    InvalidSettingError
-        For an option out of range.
-    MissingExtraError
-        If ``streamlda[kafka]`` is not installed.
-
     Notes
     -----
     After an error nothing that was put is lost: the next call tries again. Not safe for several
@@ -89,10 +81,7 @@ class DeadLetters:
         max_pending_bytes: int = 8 * 2**20,
         connect: ConnectProducer = KafkaPythonProducer,
     ) -> None:
-        if max_pending_bytes < 1:
-            raise InvalidSettingError(
-                f"max_pending_bytes must be at least 1, got max_pending_bytes={max_pending_bytes}"
-            )
+        at_least(1, max_pending_bytes=max_pending_bytes)
         self._settings = ClientSettings(
             bootstrap_servers,
             topic,
@@ -111,19 +100,16 @@ class DeadLetters:
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`, without waiting unless too much is pending.
 
-        Raises
-        ------
-        SourceError
-            If the letters are closed, the brokers refuse, or too much is still pending after
-            `request_timeout_seconds`; the record was not put then.
-        InvalidSettingError
-            If `record` comes from the topic of the letters, which would never end.
+        Raises `SourceError`, and does not put the record, if the letters are closed, the brokers
+        refuse, or too much is still pending after `request_timeout_seconds`.
         """
-        if record.topic == self._settings.topic:
-            raise InvalidSettingError(
-                "dead letters must have a topic of their own, got "
-                f"topic={self._settings.topic!r}, which is read as well; name another one"
-            )
+        # Letters about letters would never end.
+        require(
+            record.topic != self._settings.topic,
+            "dead letters must have a topic of their own, which is not read as well",
+            topic=self._settings.topic,
+            remedy="name another one",
+        )
         letter = self._letter(record, reason)
         room = max(0, self._max_pending - letter.n_bytes)
         self._settle(room, monotonic() + self._settings.request_timeout_seconds)
@@ -137,11 +123,7 @@ class DeadLetters:
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter that was put.
 
-        Raises
-        ------
-        SourceError
-            If the letters are closed, the brokers refuse, or this takes longer than
-            `timeout_seconds`. The letters stay, and the next call goes on with them.
+        After a `SourceError` (refused, or not in time) the next call goes on with the letters.
         """
         self._settle(0, monotonic() + timeout_seconds)
 
@@ -152,8 +134,13 @@ class DeadLetters:
 
     def _settle(self, wanted_bytes: int, deadline: float) -> None:
         """Forget what the brokers have; wait until at most `wanted_bytes` are pending."""
-        if self._closed:
-            raise SourceError("dead letters must be open, got closed=True; make new ones")
+        require(
+            not self._closed,
+            "dead letters must be open",
+            closed=True,
+            remedy="make new ones",
+            error=SourceError,
+        )
         try:
             while self._pending:
                 enough = self._pending_bytes <= wanted_bytes
@@ -164,13 +151,15 @@ class DeadLetters:
                 self._pending_bytes -= letter.n_bytes
         except NotWritten as error:
             raise self._given_up(error) from error
-        if self._pending_bytes > wanted_bytes:
-            raise SourceError(
-                "the brokers must take dead letters in time, got "
-                f"topic={self._settings.topic!r} pending={len(self._pending)} "
-                f"pending_bytes={self._pending_bytes}; check that they run and that all in-sync "
-                "replicas answer, then try again"
-            )
+        require(
+            self._pending_bytes <= wanted_bytes,
+            "the brokers must take dead letters in time",
+            topic=self._settings.topic,
+            pending=len(self._pending),
+            pending_bytes=self._pending_bytes,
+            remedy="check that they run and that all in-sync replicas answer, then try again",
+            error=SourceError,
+        )
 
     def _is_there(self, letter: _Letter, deadline: float) -> bool:
         self._open_producer()
@@ -193,7 +182,7 @@ class DeadLetters:
             raise NotWritten(f"TooLarge, {error}") from error
 
     def _open_producer(self) -> Producer:
-        """Return the producer, made anew with all that is pending if it was given up."""
+        """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
             producer = self._connect(self._settings, {})
             try:
@@ -210,12 +199,15 @@ class DeadLetters:
         if producer is not None:
             producer.close()
 
-    def _given_up(self, error: NotWritten) -> SourceError:
+    def _given_up(self, error: NotWritten) -> StreamLDAError:
         self._drop_producer()
-        return SourceError(
-            "the brokers must take dead letters, got "
-            f"topic={self._settings.topic!r} pending={len(self._pending)} ({error}); check the "
-            "topic, its max.message.bytes and the access rules, then try again"
+        return failure(
+            "the brokers must take dead letters",
+            topic=self._settings.topic,
+            pending=len(self._pending),
+            problem=str(error),
+            remedy="check the topic, its max.message.bytes and the access rules, then try again",
+            error=SourceError,
         )
 
     def _letter(self, record: Record, reason: str) -> _Letter:

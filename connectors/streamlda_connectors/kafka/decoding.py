@@ -1,4 +1,4 @@
-"""From fetched records to the documents, rejects and gaps of a poll."""
+"""From fetched records to the documents, rejects and blanks of a batch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamlda.errors import InvalidSettingError
-from streamlda.stream.source import Place
+from streamlda.checks import at_least, one_of
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.lines import json_parser, value_parser
-from streamlda_connectors.records import MAX_POLL_BYTES, Batch, Document, Rejected, check_has_fields
+from streamlda_connectors.records import (
+    MAX_POLL_BYTES,
+    BatchBuilder,
+    Document,
+    Rejected,
+    check_has_fields,
+)
 
 #: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
 #: The record has a value: tombstones do not come here.
 Decoder = Callable[[Record], Document | None]
 
-#: Called with each record that is passed over, and why, before the poll that passes it returns.
+#: Called with each record that is skipped, and why, before the poll that skips it returns.
 OnReject = Callable[[Record, str], None]
 
 #: The reason of a reject where a decoder raised something else than `Rejected`.
@@ -24,20 +29,7 @@ DECODER_FAILED = "decoder-failed"
 
 
 class Decoding:
-    """How the records of a topic are read.
-
-    Parameters
-    ----------
-    topic : str
-        Named in places and rejects, with the partition.
-    format, text_field, user_field, max_document_bytes, on_reject
-        As in `streamlda_connectors.kafka.source.KafkaSource`.
-
-    Raises
-    ------
-    InvalidSettingError
-        For an option out of range, or two that exclude each other.
-    """
+    """How the records of a topic are read; the options are those of `KafkaSource`."""
 
     def __init__(
         self,
@@ -48,11 +40,7 @@ class Decoding:
         max_document_bytes: int,
         on_reject: OnReject | None,
     ) -> None:
-        if max_document_bytes < 1:
-            raise InvalidSettingError(
-                "max_document_bytes must be at least 1, "
-                f"got max_document_bytes={max_document_bytes}"
-            )
+        at_least(1, max_document_bytes=max_document_bytes)
         self.has_users = user_field is not None or callable(format)
         self._topic = topic
         self._max_bytes = max_document_bytes
@@ -60,16 +48,12 @@ class Decoding:
         self._whole = callable(format)
         self._decode = _decoder(format, text_field, user_field)
 
-    def take(self, batch: Batch, pending: deque[Run], next_: dict[int, int]) -> bool:
+    def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch` until it is full or nothing is pending.
 
-        `next_` holds the next offset of each partition, and moves with the records. Time O(bytes
-        of the records).
-
-        Returns
-        -------
-        bool
-            False if `on_reject` failed: what was gathered must go out before it is tried again.
+        `next_` holds the next offset of each partition, and moves with the records. Time O(bytes of
+        the records). Returns False if `on_reject` failed: what was gathered must go out before it
+        is tried again.
         """
         while pending and not batch.full:
             run = pending[0]
@@ -81,13 +65,13 @@ class Decoding:
             if run.taken == n_records:
                 pending.popleft()
                 continue
-            room = batch.max_documents - len(batch.texts) - len(batch.gaps)
-            hole = min(room, run.offsets[run.taken] - at)
+            hole = min(batch.room, run.offsets[run.taken] - at)
+            for offset in range(at, at + hole):
+                batch.blank(self._location(run), offset + 1)
             if hole:
-                batch.gaps.extend([len(batch.texts)] * hole)
                 next_[run.partition] = at + hole
                 continue
-            wanted = _consecutive(run, min(room, n_records - run.taken))
+            wanted = _consecutive(run, min(batch.room, n_records - run.taken))
             n_read = self._read(run, wanted, batch)
             next_[run.partition] = at + n_read
             run.taken += n_read
@@ -95,19 +79,16 @@ class Decoding:
                 return False
         return True
 
-    def _read(self, run: Run, wanted: int, batch: Batch) -> int:
+    def _read(self, run: Run, wanted: int, batch: BatchBuilder) -> int:
         """Read up to `wanted` records without a hole between them; return how many it were."""
-        texts, users, places, gaps = batch.texts, batch.users, batch.places, batch.gaps
-        decode, max_bytes = self._decode, self._max_bytes
+        decode, max_bytes, location = self._decode, self._max_bytes, self._location(run)
         first, stop = run.taken, run.taken + wanted
         values = run.values[first:stop]
         inputs: Iterable[Any] = map(run.record, range(first, stop)) if self._whole else values
-        location = f"{self._topic}/{run.partition}"
         start = number = run.offsets[first]
         for value, given in zip(values, inputs, strict=True):
-            if value is None:
-                document = None
-            else:
+            document = reason = None
+            if value is not None:
                 try:
                     if len(value) > max_bytes:
                         raise Rejected("too-long")
@@ -117,22 +98,21 @@ class Decoding:
                     reason = error.reason if isinstance(error, Rejected) else DECODER_FAILED
                     if not self._report(run, first + number - start, reason, batch):
                         break
-                    number += 1
-                    batch.reject(location, number, reason)
-                    continue
             number += 1
-            if value is None or document is None:
-                gaps.append(len(texts))
-                continue
-            texts.append(document[0])
-            users.append(document[1])
-            places.append(Place(location, number))
-            batch.bytes += len(value)
-            if batch.bytes >= MAX_POLL_BYTES:
-                break
+            if reason is not None:
+                batch.reject(location, number, reason)
+            elif value is None or document is None:
+                batch.blank(location, number)
+            else:
+                batch.add(location, number, *document, len(value))
+                if batch.bytes >= MAX_POLL_BYTES:
+                    break
         return number - start
 
-    def _report(self, run: Run, index: int, reason: str, batch: Batch) -> bool:
+    def _location(self, run: Run) -> str:
+        return f"{self._topic}/{run.partition}"
+
+    def _report(self, run: Run, index: int, reason: str, batch: BatchBuilder) -> bool:
         """Call `on_reject`; whether it worked, or raise if nothing waits to be handed out."""
         if self._on_reject is None:
             return True
@@ -160,9 +140,6 @@ def _decoder(
     """Return what reads a value, or, if `format` is a function, a `Record`."""
     if callable(format):
         return format
-    if format not in ("json", "text"):
-        raise InvalidSettingError(
-            f"format must be json, text or a function of a record, got format={format!r}"
-        )
+    one_of(("json", "text"), format=format, remedy="or pass a function of a record")
     check_has_fields(format, user_field)
     return value_parser() if format == "text" else json_parser(text_field, "utf-8", user_field)

@@ -1,6 +1,6 @@
 """The client on top of the package kafka-python; its types stay in this module.
 
-Two faults of the package shape it. After an error in ``poll`` the next call can spin for ever, so
+Two faults of the package shape it. After an error in ``poll`` the next call can spin endlessly, so
 the client is then given up (`Broken`). A deserializer that raises leads there, so none is set.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
+from streamlda.checks import require
 from streamlda.errors import MissingExtraError, SourceError
 from streamlda_connectors.kafka.client import (
     Bounds,
@@ -34,20 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaPythonClient:
-    """A `Client` made of one ``KafkaConsumer``.
-
-    Parameters
-    ----------
-    settings : ClientSettings
-        Where to connect.
-
-    Raises
-    ------
-    MissingExtraError
-        If kafka-python or crc32c is not installed.
-    SourceError
-        If the brokers cannot be reached, refuse, or do not know the topic.
-    """
+    """A `Client` made of one ``KafkaConsumer``, connected when it is made."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -71,19 +60,19 @@ class KafkaPythonClient:
             )
 
     def _describe(self, shared: dict[str, Any]) -> tuple[Identity, set[int]]:
-        # A consumer would not tell a missing topic from one that is still to come.
+        # A consumer cannot distinguish a missing topic from one that is still to come.
         name = self._settings.topic
-        admin = self._kafka.KafkaAdminClient(**shared)
-        try:
+        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
             (topic,) = admin.describe_topics([name])
             cluster = admin.describe_cluster()["cluster_id"]
-        finally:
-            admin.close()
-        if topic["error_code"] or not topic["partitions"]:
-            raise SourceError(
-                f"a topic must exist and be readable, got topic={name!r} "
-                f"error_code={topic['error_code']}; create it, or correct its name or access rules"
-            )
+        require(
+            topic["partitions"] and not topic["error_code"],
+            "a topic must exist and be readable",
+            topic=name,
+            error_code=topic["error_code"],
+            remedy="create it, or correct its name or access rules",
+            error=SourceError,
+        )
         partitions = {partition["partition_index"] for partition in topic["partitions"]}
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
@@ -99,14 +88,14 @@ class KafkaPythonClient:
 
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
         """See `Client`."""
-        asked = [self._partition(number) for number in sorted(partitions)]
+        parts = [self._partition(number) for number in sorted(partitions)]
         timeout = milliseconds(self._settings.request_timeout_seconds)
         try:
-            first = self._consumer.beginning_offsets(asked, timeout_ms=timeout)
-            end = self._consumer.end_offsets(asked, timeout_ms=timeout)
+            first = self._consumer.beginning_offsets(parts, timeout_ms=timeout)
+            end = self._consumer.end_offsets(parts, timeout_ms=timeout)
         except self._kafka.errors.KafkaError as error:
             raise refused(self._settings, "tell the offsets of the partitions", error) from error
-        return {part.partition: Bounds(first[part], end[part]) for part in asked}
+        return {part.partition: Bounds(first[part], end[part]) for part in parts}
 
     def _partition(self, number: int) -> Any:
         return self._kafka.TopicPartition(self._settings.topic, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from streamlda_connectors.kafka.client import ClientSettings
@@ -22,35 +22,22 @@ LINGER_SECONDS = 0.02
 #: Messages are sent together up to this size.
 BATCH_BYTES = 2**16
 
-#: Largest request: below the socket.request.max.bytes that brokers have unless told otherwise.
+#: Largest request: below the socket.request.max.bytes that brokers have by default.
 MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
 
-#: Largest message where the brokers do not tell theirs: what they take unless told otherwise.
+#: Largest message where the brokers do not tell theirs: what they take by default.
 USUAL_BYTES = 1_048_588
 
-#: For ever, as far as the package can count: 24 days of milliseconds.
-FOR_EVER_MS = 2**31 - 1
+#: Without end, as far as the package can count: 24 days of milliseconds.
+ENDLESS_MS = 2**31 - 1
 
 
 class KafkaPythonProducer:
     """A `Producer` made of one idempotent ``KafkaProducer`` with ``acks=all``.
 
     A delivery never times out, so a broker that comes back gets each message once: what was sent
-    again after a time-out of ours could be there twice.
-
-    Parameters
-    ----------
-    settings : ClientSettings
-        Where to connect, and the topic.
-    topic_settings : mapping of str to str
-        Of a topic that has to be made, besides its one partition.
-
-    Raises
-    ------
-    MissingExtraError
-        If kafka-python or crc32c is not installed.
-    SourceError
-        If the brokers cannot be reached or refuse.
+    again after a time-out of ours could be there twice. A missing topic is made with one partition
+    and `topic_settings`.
     """
 
     def __init__(self, settings: ClientSettings, topic_settings: Mapping[str, str]) -> None:
@@ -65,7 +52,7 @@ class KafkaPythonProducer:
                 **shared,
                 acks="all",
                 enable_idempotence=True,
-                delivery_timeout_ms=FOR_EVER_MS,
+                delivery_timeout_ms=ENDLESS_MS,
                 linger_ms=milliseconds(LINGER_SECONDS),
                 batch_size=min(BATCH_BYTES, self._limit),
                 max_request_size=self._limit,
@@ -85,24 +72,21 @@ class KafkaPythonProducer:
         from kafka.admin import ConfigResource, ConfigResourceType
 
         errors, name = self._kafka.errors, self._settings.topic
-        admin = self._kafka.KafkaAdminClient(**shared)
-        try:
+        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
             (topic,) = admin.describe_topics([name])
             if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
                 made = {name: {"num_partitions": 1, "configs": topic_settings}}
                 try:
                     admin.create_topics(made, wait_for_metadata=True)
                 except errors.TopicAlreadyExistsError:
-                    # Another process made it since; what it is like is asked below.
+                    # Another process made it since; what it is like is read below.
                     admin.wait_for_topics([name])
             elif topic["error_code"]:
                 raise errors.for_code(topic["error_code"])
-            asked = ConfigResource(
+            wanted = ConfigResource(
                 ConfigResourceType.TOPIC, name, ["cleanup.policy", "max.message.bytes"]
             )
-            found = admin.describe_configs([asked], config_filter="all")
-        finally:
-            admin.close()
+            found = admin.describe_configs([wanted], config_filter="all")
         values = found.get("topic", {}).get(name, {})
         return {key: entry["value"] for key, entry in values.items()}
 
@@ -141,15 +125,7 @@ class KafkaPythonProducer:
 
 
 class KafkaPythonDelivery:
-    """A `Delivery`.
-
-    Parameters
-    ----------
-    future : kafka.producer.future.FutureRecordMetadata
-        What the package promises.
-    errors : module
-        The errors of the package.
-    """
+    """A `Delivery`, made of a future of the package."""
 
     __slots__ = ("_errors", "_future")
 
@@ -160,7 +136,7 @@ class KafkaPythonDelivery:
     def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
         """See `Delivery`."""
         if not self._future.is_done and timeout_seconds > 0:
-            # A time-out is told by the future as well as by this error.
+            # The future shows a time-out too.
             with suppress(self._errors.KafkaError):
                 self._future.get(timeout_seconds)
         if not self._future.failed():

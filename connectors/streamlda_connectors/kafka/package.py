@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.checks import failure
+from streamlda.errors import MissingExtraError, SourceError, StreamLDAError
 from streamlda_connectors.kafka.client import ClientSettings
 
-#: Longest that letting go of a connection may take, in seconds.
+#: Longest time to close a connection, in seconds.
 CLOSE_SECONDS = 2.0
 
 
@@ -88,12 +89,14 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
         raise refused(settings, "be reachable", error) from error
 
 
-def refused(settings: ClientSettings, rule: str, error: BaseException) -> SourceError:
+def refused(settings: ClientSettings, rule: str, error: BaseException) -> StreamLDAError:
     """Return the error for brokers that do not do what they must."""
     # The text of the package's errors may quote settings; its class says enough.
-    return SourceError(
-        f"the brokers must {rule}, got "
-        f"bootstrap_servers={settings.bootstrap_servers!r} "
-        f"topic={settings.topic!r} ({type(error).__name__}); check that they run, "
-        "the address, and the security settings"
+    return failure(
+        f"the brokers must {rule}",
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.topic,
+        error_type=type(error).__name__,
+        remedy="check that they run, the address, and the security settings",
+        error=SourceError,
     )

@@ -1,4 +1,4 @@
-"""What the connector asks of a Kafka client that writes; `streamlda_connectors.kafka.client` for reading."""
+"""What the connector needs of a Kafka client that writes; ``client`` is for reading."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ from streamlda_connectors.kafka.client import ClientSettings
 
 
 class Message(NamedTuple):
-    """What is written as one record.
-
-    Attributes
-    ----------
-    key, value : bytes
-        Messages of one key go to one partition.
-    headers : tuple of (str, bytes)
-        In this order.
-    """
+    """What is written as one record; messages of one key go to one partition."""
 
     key: bytes
     value: bytes
@@ -31,16 +23,11 @@ class Message(NamedTuple):
 
 
 class TooLarge(Exception):
-    """A message larger than the brokers take.
-
-    Parameters
-    ----------
-    limit : int, optional
-        What they take, in bytes, if it is known.
-    """
+    """A message larger than the brokers take: `limit` bytes, if that is known."""
 
     def __init__(self, limit: int | None = None) -> None:
-        super().__init__(f"limit={'unknown' if limit is None else limit}")
+        super().__init__(f"limit={limit}")
+        self.limit = limit
 
 
 class NotWritten(Exception):
@@ -53,19 +40,16 @@ class Delivery(Protocol):
     def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
         """Return whether all in-sync replicas have the message, waiting for it that long.
 
-        Raises
-        ------
-        TooLarge, NotWritten
-            If they refused this message or one that was sent with it. The producer is of no use
-            any more, and what waits has to be sent again by another one.
+        Raises `TooLarge` or `NotWritten` if they refused this message or one that was sent with it.
+        The producer is of no use then, and what waits has to be sent again by another one.
         """
 
 
 class Producer(Protocol):
     """A connection that writes to one topic; used from one thread.
 
-    It tries again by itself, for ever, while the brokers are away: a message is then written once
-    and in order. It does not limit what waits.
+    It tries again by itself, without limit, while the brokers are away: a message is then written
+    once and in order. It does not limit what waits.
     """
 
     def settings(self) -> Mapping[str, str]:
@@ -74,16 +58,12 @@ class Producer(Protocol):
     def send(self, message: Message) -> Delivery:
         """Write a message, without waiting.
 
-        Raises
-        ------
-        TooLarge
-            If it is plain at once; the producer goes on.
-        NotWritten
-            If the producer is of no use any more.
+        Raises `TooLarge` if it is plain at once, and the producer goes on; `NotWritten` if the
+        producer is of no use any more.
         """
 
     def close(self) -> None:
-        """Let go of all connections and of what is not acknowledged. Closing twice is allowed."""
+        """Close all connections and drop what is not acknowledged. Closing twice is allowed."""
 
 
 #: Makes a connected producer for the topic of the settings. A topic that is missing is made with

@@ -7,7 +7,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from time import monotonic
 
-from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
+from streamlda.checks import failure, require
+from streamlda.errors import MissingExtraError, SourceError
 from streamlda.stream.source import Position
 from streamlda_connectors.kafka.client import (
     Bounds,
@@ -24,35 +25,12 @@ from streamlda_connectors.kafka.share import Share, after_gap, read_position
 
 logger = logging.getLogger(__name__)
 
-#: How often a client is made anew at the same offsets before they count as damaged.
+#: How often a client is replaced at the same offsets before they count as damaged.
 MAX_REBUILDS = 3
 
 
 class Reader:
-    """Fetches records of our share of a topic; who takes them moves the offsets.
-
-    Parameters
-    ----------
-    settings : ClientSettings
-        Where to connect, and to which topic.
-    share : Share
-        What to read of it.
-    connect : callable
-        Makes a client.
-    start : {"earliest", "latest"}
-        Where to begin.
-    allow_gaps : bool
-        Whether to go on where the log does not hold, or cannot read, the next record.
-
-    Attributes
-    ----------
-    next : dict of int to int
-        The next offset of each partition; moved by the taker of `pending`.
-    lost : Counter
-        Records known to be lost, by partition.
-    pending : deque of Run
-        Fetched and not taken. Dropped, to be fetched again, whenever the client is replaced.
-    """
+    """Fetches records of our share of a topic; who takes them moves the offsets."""
 
     def __init__(
         self,
@@ -67,7 +45,9 @@ class Reader:
         self._share = share
         self._connect = connect
         self._allow_gaps = allow_gaps
+        #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self.pending: deque[Run] = deque()
+        #: Records known to be lost, by partition.
         self.lost: Counter[int] = Counter()
         self._rebuilds = 0
         self._truncated = False
@@ -78,6 +58,7 @@ class Reader:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
             bounds = self._client.bounds(ours)
+            #: The next offset of each partition; moved by the taker of `pending`.
             self.next = {
                 number: bounds[number].first if start == "earliest" else bounds[number].end
                 for number in sorted(ours)
@@ -126,7 +107,7 @@ class Reader:
             self._note_truncation()
         if isinstance(error, OutOfRange) or self._rebuilds <= MAX_REBUILDS:
             logger.warning(
-                "the client of topic %s is made anew (%s %s)",
+                "the client of topic %s is replaced (%s %s)",
                 self._settings.topic,
                 type(error).__name__,
                 error,
@@ -135,30 +116,37 @@ class Reader:
             if self._rebuilds <= MAX_REBUILDS:
                 return
         elif self._allow_gaps:
-            self._pass_over_damage()
+            self._skip_damage()
             self._rebuilds = 0
             return
-        raise SourceError(
-            "records must be readable, got "
-            f"topic={self._settings.topic!r} offsets={self.next} rebuilds={MAX_REBUILDS} "
-            f"({type(error).__name__} {error}); check the disks of the brokers, then poll again, "
-            "or start with allow_gaps to pass over what is damaged"
+        raise failure(
+            "records must be readable",
+            topic=self._settings.topic,
+            offsets=self.next,
+            rebuilds=MAX_REBUILDS,
+            problem=f"{type(error).__name__} {error}",
+            remedy="check the disks of the brokers, then poll again, or start with allow_gaps to "
+            "skip what is damaged",
+            error=SourceError,
         ) from error
 
     def _note_truncation(self) -> None:
         # The log may have grown beyond our offset again: its bounds would not tell.
         if not self._allow_gaps:
             self._truncated = True
-            raise SourceError(
-                "a log must not be cut before what was read of it, got "
-                f"topic={self._settings.topic!r} offsets={self.next}; the brokers lost records: "
-                "start with allow_gaps to go on without what was written there since"
+            raise failure(
+                "a log must not be cut before what was read of it",
+                topic=self._settings.topic,
+                offsets=self.next,
+                remedy="the brokers lost records: start with allow_gaps to go on without what was "
+                "written there since",
+                error=SourceError,
             )
         logger.warning(
             "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
         )
 
-    def _pass_over_damage(self) -> None:
+    def _skip_damage(self) -> None:
         self._rebuild()
         bounds = self._open_client().bounds(set(self.next))
         self._drop_client()
@@ -172,13 +160,15 @@ class Reader:
         self._drop_client()
         client = self._connect(self._settings)
         try:
-            if client.identity() != self._identity:
-                raise SourceError(
-                    "a topic must stay the same while it is read, got "
-                    f"topic_id={client.identity().topic_id!r} after "
-                    f"topic_id={self._identity.topic_id!r} of topic={self._settings.topic!r}; "
-                    "start anew if it was made anew"
-                )
+            require(
+                client.identity() == self._identity,
+                "a topic must stay the same while it is read",
+                topic=self._settings.topic,
+                topic_id=client.identity().topic_id,
+                topic_id_before=self._identity.topic_id,
+                remedy="start from the beginning if it was replaced by another",
+                error=SourceError,
+            )
             self._go_to(client, self.next)
             client.pause(self._paused)
         except BaseException:
@@ -204,11 +194,15 @@ class Reader:
         }
         if gaps and not self._allow_gaps:
             number, at = next(iter(gaps.items()))
-            raise SourceError(
-                "the log must hold the next record of each partition, got "
-                f"topic={self._settings.topic!r} partition={number} offset={at} and a log of "
-                f"{bounds[number].first} to {bounds[number].end}; records were removed before "
-                "they were read: start with allow_gaps to go on without them"
+            raise failure(
+                "the log must hold the next record of each partition",
+                topic=self._settings.topic,
+                partition=number,
+                offset=at,
+                log=f"{bounds[number].first}..{bounds[number].end}",
+                remedy="records were removed before they were read: start with allow_gaps to go on "
+                "without them",
+                error=SourceError,
             )
         moved = dict(offsets)
         for number, at in gaps.items():
@@ -244,7 +238,7 @@ class Reader:
 
     def _open_client(self) -> Client:
         if self._client is None:
-            raise SourceError("a source must be open, got no client; poll again")
+            raise failure("a source must be connected", remedy="poll again", error=SourceError)
         return self._client
 
     def _drop_client(self) -> None:
@@ -296,8 +290,7 @@ class Reader:
 
     def commit(self, position: Position) -> None:
         """Show the offsets of `position` under the group."""
-        if self._settings.group is None:
-            raise InvalidSettingError("group must be set to show offsets, got group=None")
+        require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
             offsets, _ = read_position(position, self._identity, self._share, set(self.next))
             self._client.commit(offsets)

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.checks import failure, require
+from streamlda.errors import SourceError
 from streamlda.stream.source import Position
 from streamlda_connectors.kafka.client import Bounds, Identity
+from streamlda_connectors.records import not_a_position, other_list
 
 
 class Share:
     """A choice of partitions that holds for partitions still to come.
 
-    Parameters
-    ----------
-    partitions : "all", "i/n" or sequence of int
-        All, those whose number leaves the rest i when divided by n (so that n processes with
-        i = 0 ... n - 1 have each partition once), or these.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is none of these.
+    ``"all"``, ``"i/n"`` (those whose number leaves the rest i when divided by n, so that n
+    processes with i = 0 ... n - 1 have each partition once), or a sequence of numbers.
     """
 
     def __init__(self, partitions: str | Sequence[int]) -> None:
@@ -43,9 +37,10 @@ class Share:
             self.listed = set(partitions)
             self.name = sorted(self.listed)
             return
-        raise InvalidSettingError(
-            "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n, got "
-            f"partitions={partitions!r}; write '0/2' and '1/2' for the halves of a topic"
+        raise failure(
+            "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n",
+            partitions=partitions,
+            remedy="write '0/2' and '1/2' for the halves of a topic",
         )
 
     def of(self, known: set[int]) -> set[int]:
@@ -57,12 +52,15 @@ class Share:
     def first(self, known: set[int], topic: str) -> set[int]:
         """Return what is ours when starting, or raise `SourceError` if a partition is missing."""
         ours = self.of(known)
-        if not ours or (self.listed is not None and ours != self.listed):
-            raise SourceError(
-                "the partitions asked for must exist, got "
-                f"partitions={self.name!r} topic={topic!r} n_partitions={len(known)}; "
-                "name others, or add partitions to the topic"
-            )
+        require(
+            ours and (self.listed is None or ours == self.listed),
+            "the chosen partitions must exist",
+            partitions=self.name,
+            topic=topic,
+            n_partitions=len(known),
+            remedy="name others, or add partitions to the topic",
+            error=SourceError,
+        )
         return ours
 
 
@@ -71,21 +69,17 @@ def read_position(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the next offset and the number of lost records of each partition of a position.
 
-    A partition that has come since starts at 0.
-
-    Raises
-    ------
-    SourceError
-        If it is no position, or one of another topic, cluster or choice of partitions.
+    A partition that has come since starts at 0. Raises `SourceError` if it is no position, or one
+    of another topic, cluster or choice of partitions.
     """
     if set(position) != {*identity._fields, "partitions", "offsets", "lost"}:
         raise not_a_position("keys")
     for key, here in [*identity._asdict().items(), ("partitions", share.name)]:
         if position[key] != here:
-            raise SourceError(
-                "a position holds only for the topic and the partitions it was made with, got "
-                f"{key}={here!r} and a position of {key}={position[key]!r}; "
-                "connect to the same topic with the same partitions, or start anew"
+            raise other_list(
+                "topic and the partitions",
+                "connect to the same topic with the same partitions",
+                **{key: here, f"{key}_of_position": position[key]},
             )
     offsets = _numbers(position, "offsets")
     lost = _numbers(position, "lost")
@@ -106,14 +100,6 @@ def _numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
     ):
         raise not_a_position(key)
     return {int(number): count for number, count in value.items()}
-
-
-def not_a_position(key: str) -> SourceError:
-    """Return the error for what `position` of this connector never returned."""
-    return SourceError(
-        f"a position must be one that position() of this connector returned, got a bad {key!r}; "
-        "start anew"
-    )
 
 
 def after_gap(offset: int, bounds: Bounds) -> tuple[int, int]:

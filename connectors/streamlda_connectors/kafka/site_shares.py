@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from time import monotonic
 from typing import Any
 
+from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka.client import (
     Bounds,
@@ -16,9 +18,7 @@ from streamlda_connectors.kafka.client import (
     Record,
 )
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
-from streamlda_connectors.kafka.kafka_python_producer import MAX_REQUEST_BYTES, KafkaPythonProducer
-from streamlda_connectors.kafka.producer import ConnectProducer
-from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.kafka_python_producer import MAX_REQUEST_BYTES
 from streamlda_connectors.kafka.values import ValueTopic
 
 #: Longest that one poll waits, and the most records it brings.
@@ -26,7 +26,7 @@ POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 
 class ShareTopic(ValueTopic):
-    """Publish values under keys, and read all that a topic has; connected when it is asked to.
+    """Publish values under keys, and read all that a topic has; connected when it is used.
 
     Parameters
     ----------
@@ -40,11 +40,6 @@ class ShareTopic(ValueTopic):
         for the next one that is read.
     connect_client : callable, optional
         Makes a client to read with; another library than kafka-python.
-
-    Raises
-    ------
-    InvalidSettingError
-        For an option out of range.
 
     Notes
     -----
@@ -64,31 +59,23 @@ class ShareTopic(ValueTopic):
         self,
         topic: str,
         *,
-        bootstrap_servers: str,
-        security: Security | Mapping[str, Any] | None = None,
-        client_id: str = "streamlda",
         request_timeout_seconds: float = 60.0,
-        connect: ConnectProducer = KafkaPythonProducer,
         connect_client: Connect = KafkaPythonClient,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            topic,
-            bootstrap_servers=bootstrap_servers,
-            security=security,
-            client_id=client_id,
-            request_timeout_seconds=request_timeout_seconds,
-            connect=connect,
-        )
+        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
         self._connect_client = connect_client
 
     def _check_policy(self, policy: str) -> None:
         # Without the right to see the policy, the topic is taken as it is: nothing is lost by it.
-        if "compact" in policy.split(","):
-            raise SourceError(
-                "a topic of shares must keep all of them, got "
-                f"topic={self._settings.topic!r} cleanup.policy={policy}; set it to delete with "
-                "kafka-configs, or name a topic that is not there yet"
-            )
+        require(
+            "compact" not in policy.split(","),
+            "a topic of shares must keep all of them",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to delete with kafka-configs, or name a topic that is not there yet",
+            error=SourceError,
+        )
 
     def read(self) -> Iterator[Record]:
         """Yield the records of all partitions, from the beginning to what is their end now.
@@ -96,26 +83,22 @@ class ShareTopic(ValueTopic):
         In the order of the log within a partition; those of one key are in one partition. Time
         O(bytes); memory that of the largest record, or of 8 MiB of smaller ones.
 
-        Raises
-        ------
-        SourceError
-            If the topic is missing, the brokers cannot be reached, refuse or fall silent, or a
-            record is damaged or was removed meanwhile.
-        MissingExtraError
-            If ``streamlda[kafka]`` is not installed.
+        Raises `SourceError` if the topic is missing, the brokers cannot be reached, refuse or fall
+        silent, or a record is damaged or was removed meanwhile.
         """
-        client = self._connect_client(self._settings)
         try:
-            bounds = client.bounds(client.partitions())
-            yield from self._until(client, {n: b for n, b in bounds.items() if b.first < b.end})
+            with closing(self._connect_client(self._settings)) as client:
+                bounds = client.bounds(client.partitions())
+                yield from self._until(client, {n: b for n, b in bounds.items() if b.first < b.end})
         except (Broken, OutOfRange) as error:
-            raise SourceError(
-                "a topic of shares must be readable to its end, got "
-                f"topic={self._settings.topic!r} error={type(error).__name__}; check the disks of "
-                "the brokers and the retention of the topic, then read again"
+            raise failure(
+                "a topic of shares must be readable to its end",
+                topic=self._settings.topic,
+                error_type=type(error).__name__,
+                remedy="check the disks of the brokers and the retention of the topic, then read "
+                "again",
+                error=SourceError,
             ) from error
-        finally:
-            client.close()
 
     def _until(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
         if not bounds:
@@ -134,9 +117,12 @@ class ShareTopic(ValueTopic):
             if runs or at != before:
                 deadline = monotonic() + timeout
             elif monotonic() > deadline:
-                raise SourceError(
-                    "the brokers must send what they have, got nothing for "
-                    f"timeout_seconds={timeout} topic={self._settings.topic!r} offsets={at} "
-                    f"ends={ends}; check "
-                    "that they run, then read again"
+                raise failure(
+                    "the brokers must send what they have in time",
+                    timeout_seconds=timeout,
+                    topic=self._settings.topic,
+                    offsets=at,
+                    ends=ends,
+                    remedy="check that they run, then read again",
+                    error=SourceError,
                 )

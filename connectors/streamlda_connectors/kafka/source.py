@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.checks import one_of
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.kafka.client import ClientSettings, Connect
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
-from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, Batch
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, check_open
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
@@ -25,7 +25,7 @@ class KafkaSource:
 
     No consumer group assigns partitions: what is read, and from where, is in `position` alone, to
     be stored together with what was made of the documents. Each record is then counted once,
-    whatever dies. Every offset passed is one record of a poll: a document, a reject, or a gap (a
+    whatever dies. Every offset passed is one record of a poll: a document, a reject, or a blank (a
     tombstone, a blank value, a record that compaction removed or a transaction aborted, a
     transaction marker), so numbers of documents do not depend on what the others say.
 
@@ -45,18 +45,19 @@ class KafkaSource:
     format : {"json", "text"} or callable, default "json"
         ``"json"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
         callable gets each `Record` (key, headers and time among it) and returns the text and
-        its user or None, or None for no document, or raises ``streamlda_connectors.records.Rejected``.
+        its user or None, or None for no document, or raises
+        ``streamlda_connectors.records.Rejected``.
     text_field, user_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`.
     max_document_bytes : int, default 16 MiB
-        A longer value is passed over.
+        A longer value is skipped.
     allow_gaps : bool, default False
         Go on where the log no longer holds the next record (retention, truncation), or where it
         is damaged. Each gap is logged as a warning, and the records known to be lost are counted
         in `position`. Otherwise that is an error.
     on_reject : callable, optional
-        Gets every record passed over and its reason, for a dead-letter topic. If it raises, the
-        record is not passed: the poll brings what came before it, or raises the same if that is
+        Gets every skipped record and its reason, for a dead-letter topic. If it raises, the
+        record is not skipped: the poll brings what came before it, or raises the same if that is
         nothing, and the next poll tries again.
     group : str, optional
         Consumer group in which `commit` shows offsets.
@@ -104,8 +105,7 @@ request_timeout_seconds
         connect: Connect = KafkaPythonClient,
         **settings: Any,
     ) -> None:
-        if start not in ("earliest", "latest"):
-            raise InvalidSettingError(f"start must be earliest or latest, got start={start!r}")
+        one_of(("earliest", "latest"), start=start)
         self._decoding = Decoding(
             topic, format, text_field, user_field, max_document_bytes, on_reject
         )
@@ -116,47 +116,38 @@ request_timeout_seconds
             connection, Share(partitions), connect, start=start, allow_gaps=allow_gaps
         )
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the documents that have come, waiting at most `timeout_seconds` for one.
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        With `max_documents` of 0 it brings nothing, waits that long, and looks after the
-        connection, as polls do while paused. Time O(bytes of the records). Waits longer only
-        while a damaged client is replaced, up to `request_timeout_seconds` at a time.
-
-        Raises
-        ------
-        SourceError
-            If the source is closed, the brokers refuse, or there is a gap and `allow_gaps` is
-            not set.
-        InvalidSettingError
-            If `max_documents` is below 0 or `timeout_seconds` below 0.
+        With `max_records` of 0 it brings nothing, waits that long, and looks after the connection,
+        as polls do while paused. Time O(bytes of the records). Waits longer only while a damaged
+        client is replaced, up to `request_timeout_seconds` at a time.
         """
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; make a new one")
-        if max_documents == 0:
+        check_open(self._closed)
+        if max_records == 0:
             return self._look_after(timeout_seconds)
-        batch = Batch(max_documents, timeout_seconds)
+        batch = BatchBuilder(max_records, timeout_seconds)
         while True:
             if not self._paused and not self._take(batch):
                 break
             if batch.full:
                 break
             wait = 0.0 if not batch.empty else max(0.0, batch.deadline - monotonic())
-            room = min(MAX_FETCHED, max_documents - len(batch.texts) - len(batch.gaps))
             # What was gathered goes out before a fault is raised; the next poll meets it again.
+            room = min(MAX_FETCHED, batch.room)
             fetched = self._reader.fetch(wait, room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
-        return batch.poll(exhausted=False, users=self._decoding.has_users)
+        return batch.build(exhausted=False, users=self._decoding.has_users)
 
-    def _take(self, batch: Batch) -> bool:
+    def _take(self, batch: BatchBuilder) -> bool:
         return self._decoding.take(batch, self._reader.pending, self._reader.next)
 
-    def _look_after(self, timeout_seconds: float) -> Poll:
-        # The checks of a batch; only its number of documents may not be 0.
-        batch = Batch(1, timeout_seconds)
+    def _look_after(self, timeout_seconds: float) -> RecordBatch:
+        # The checks of a batch; only its number of records may not be 0.
+        batch = BatchBuilder(1, timeout_seconds)
         self._reader.fetch(timeout_seconds, 0, recover=True)
-        return batch.poll(exhausted=False)
+        return batch.build(exhausted=False)
 
     def pause(self) -> None:
         """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
@@ -182,17 +173,11 @@ request_timeout_seconds
     def seek(self, position: Position) -> None:
         """Go on from a position that `position` returned, in this process or an earlier one.
 
-        Partitions that are new since then start at their first record. Asks the brokers what they
-        hold.
-
-        Raises
-        ------
-        SourceError
-            If it is no such position, or one of another topic or choice of partitions, or the
-            log does not hold it and `allow_gaps` is not set; nothing has changed then.
+        Partitions that are new since then start at their first record. Raises `SourceError`, and
+        changes nothing, if it is no such position, or one of another topic or choice of partitions,
+        or the brokers do not hold it and `allow_gaps` is not set.
         """
-        if self._closed:
-            raise SourceError("a source must be open to seek, got closed=True; make a new one")
+        check_open(self._closed)
         self._reader.seek(position)
 
     def progress(self) -> Progress:
@@ -227,10 +212,5 @@ def _settings(
     security: Security | Mapping[str, Any] | None,
     others: Mapping[str, Any],
 ) -> ClientSettings:
-    names = set(ClientSettings.__dataclass_fields__)
-    if unknown := set(others) - names:
-        raise InvalidSettingError(
-            f"options must be known, got {', '.join(sorted(unknown))}; known are "
-            f"{', '.join(sorted(names))}"
-        )
+    check_names(ClientSettings, others)
     return ClientSettings(bootstrap_servers, topic, group, security=Security.of(security), **others)

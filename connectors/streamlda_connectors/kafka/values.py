@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
@@ -36,11 +37,6 @@ class ValueTopic(ABC):
         Longest time to wait for the brokers: when connecting, and for each value.
     connect : callable, optional
         Makes a producer; another library than kafka-python.
-
-    Raises
-    ------
-    InvalidSettingError
-        For an option out of range.
 
     Notes
     -----
@@ -76,16 +72,16 @@ class ValueTopic(ABC):
     def connect(self) -> None:
         """Connect for writing, and make the topic if it is missing; `publish` does it too.
 
-        Raises
-        ------
-        SourceError
-            If the brokers cannot be reached or refuse, or the topic has the wrong
-            ``cleanup.policy``, or is closed.
-        MissingExtraError
-            If ``streamlda[kafka]`` is not installed.
+        Raises `SourceError` if the brokers cannot be reached or refuse, or the topic has the wrong
+        ``cleanup.policy``, or is closed.
         """
-        if self._closed:
-            raise SourceError(f"a {self.what} topic must be open, got closed=True; make a new one")
+        require(
+            not self._closed,
+            f"a {self.what} topic must be open",
+            closed=True,
+            remedy="make a new one",
+            error=SourceError,
+        )
         if self._producer is None:
             self._producer = self._connected()
 
@@ -95,21 +91,10 @@ class ValueTopic(ABC):
         After a crash or an error, publish again what was to be published: the same bytes under the
         same key mean the same twice. Time and memory O(bytes), the value twice.
 
-        Parameters
-        ----------
-        key : str
-            Of the record, in UTF-8.
-        value : bytes
-            Up to the ``max.message.bytes`` of the topic, and 100 MiB.
-        headers : mapping of str to str
-            In UTF-8, in the order of the mapping.
-
-        Raises
-        ------
-        SourceError
-            If the topic is closed, the value is larger than the brokers take, or they refuse or
-            do not answer within `request_timeout_seconds`; it is not known then whether they have
-            the value.
+        Up to the ``max.message.bytes`` of the topic, and 100 MiB; key and headers are in UTF-8.
+        Raises `SourceError` if the topic is closed, the value is larger than the brokers take, or
+        they refuse or do not answer within `request_timeout_seconds`; it is not known then whether
+        they have the value.
         """
         encoded = tuple((name, text.encode()) for name, text in headers.items())
         message = Message(key.encode(), value, encoded)
@@ -118,23 +103,29 @@ class ValueTopic(ABC):
         try:
             if self._producer.send(message).acknowledged(self._settings.request_timeout_seconds):
                 return
-            problem = f"timeout_seconds={self._settings.request_timeout_seconds}"
+            problem = f"no answer in {self._settings.request_timeout_seconds:g} s"
         except TooLarge as error:
             self._drop_producer()
-            raise SourceError(
-                f"a {self.what} must fit into one message, got "
-                f"topic={self._settings.topic!r} bytes={message.n_bytes} {error}; "
-                "raise max.message.bytes of the topic (and socket.request.max.bytes of the "
-                f"brokers above 100 MiB), {self.if_too_large}"
+            raise failure(
+                f"a {self.what} must fit into one message",
+                topic=self._settings.topic,
+                bytes=message.n_bytes,
+                limit=error.limit,
+                remedy="raise max.message.bytes of the topic (and socket.request.max.bytes of the "
+                f"brokers above 100 MiB), {self.if_too_large}",
+                error=SourceError,
             ) from error
         except NotWritten as error:
             problem = str(error)
         # What waits would pile up, value by value, while the brokers are away.
         self._drop_producer()
-        raise SourceError(
-            f"the brokers must take a {self.what}, got "
-            f"topic={self._settings.topic!r} bytes={message.n_bytes} {problem}; check that they "
-            "run and that all in-sync replicas answer, then publish it again"
+        raise failure(
+            f"the brokers must take a {self.what}",
+            topic=self._settings.topic,
+            bytes=message.n_bytes,
+            problem=problem,
+            remedy="check that they run and that all in-sync replicas answer, then publish again",
+            error=SourceError,
         )
 
     def close(self) -> None:

@@ -9,11 +9,11 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from streamlda.errors import SourceError
 from streamlda.stream.source import Position
-from streamlda_connectors.follow.look import Identity
+from streamlda_connectors.follow.scan import Identity
+from streamlda_connectors.records import count_at, not_a_position
 
-#: Files are told apart by so many of their first bytes, where inodes are reused.
+#: First bytes by which files are told apart where inodes are reused.
 HEAD_BYTES = 256
 
 POSITION_KEYS = {"paths", "folders", "files", "gaps", "lost_bytes"}
@@ -48,67 +48,42 @@ class Head(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Tracked:
-    """A file that is followed; first what a position holds.
+class TrackedFile:
+    """A file that is followed; first what a position holds."""
 
-    Attributes
-    ----------
-    name : str
-        Full path, as last seen.
-    family : str
-        Full path of the name it is, or was, written under. The files of one family come one
-        after the other: rotated ones first, in the order in which they were written.
-    identity : Identity
-        Device and inode.
-    stored : Head
-        Of its first bytes, from a position; see `head`.
-    offset, record : int
-        Bytes and records handed out.
-    seen : int
-        Bytes known to have been in it.
-    state : State
-    first : bytes
-        Its first bytes, as far as seen; empty until this process has looked into it.
-    size : int
-        Bytes in it when last looked at.
-    modified_ns : int
-        Time of the last write when last looked at.
-    read_to : int
-        Up to where it was read; what lies between `offset` and here is no whole line.
-    goal : int
-        Up to where it is to be read before others have their turn.
-    flush : bool
-        Whether its last line is a record without a line end.
-    verified : bool
-        Whether this process has seen that it is the file it is taken for.
-    cut : bool
-        Whether its first bytes were seen to have changed.
-    away : bool
-        Whether it has no name any more where it is looked for.
-    unlinked : bool
-        Whether it has no name at all.
-    still_since : float
-        Since when it has not grown, in the seconds of `time.monotonic`.
-    """
-
+    #: Full path, as last seen.
     name: str
+    #: Full path of the name it is, or was, written under. The files of one family come one after
+    #: the other: rotated ones first, in the order in which they were written.
     family: str
     identity: Identity
+    #: Fingerprint of its first bytes, from a position; see `head`.
     stored: Head = field(default_factory=Head)
+    #: Bytes and records handed out.
     offset: int = 0
     record: int = 0
+    #: Bytes known to have been in it.
     seen: int = 0
     state: State = State.OPEN
+    #: Its first bytes, as far as seen; empty until this process has read them.
     first: bytes = b""
+    #: Bytes, and time of the last write, at the last scan.
     size: int = 0
     modified_ns: int = 0
+    #: Up to where it was read; what lies between `offset` and here is no whole line.
     read_to: int = 0
+    #: Up to where it is to be read before others have their turn.
     goal: int = 0
+    #: Whether its last line is a record without a line end.
     flush: bool = False
+    #: Whether this process has seen that it is the file it is taken for.
     verified: bool = False
+    #: Whether its first bytes were seen to have changed.
     cut: bool = False
+    #: Whether it has no name where it is looked for, and whether it has none at all.
     away: bool = False
     unlinked: bool = False
+    #: Since when it has not grown, in the seconds of `time.monotonic`.
     still_since: float = 0.0
 
     @property
@@ -132,7 +107,7 @@ class Tracked:
 
 
 def write_position(
-    paths: Iterable[str], files: Iterable[Tracked], gaps: int, lost_bytes: int
+    paths: Iterable[str], files: Iterable[TrackedFile], gaps: int, lost_bytes: int
 ) -> Position:
     """Return a position: plain JSON, about 100 bytes a file."""
     folders: dict[str, int] = {}
@@ -161,14 +136,8 @@ def write_position(
     }
 
 
-def read_position(position: Position) -> tuple[set[str], list[Tracked], int, int]:
-    """Return the paths, files, gaps and lost bytes of a position.
-
-    Raises
-    ------
-    SourceError
-        If it is none.
-    """
+def read_position(position: Position) -> tuple[set[str], list[TrackedFile], int, int]:
+    """Return the paths, files, gaps and lost bytes of a position."""
     if set(position) != POSITION_KEYS:
         raise not_a_position("keys")
     folders = _texts(position, "folders")
@@ -178,14 +147,11 @@ def read_position(position: Position) -> tuple[set[str], list[Tracked], int, int
     files = [_read_row(row, folders) for row in rows]
     if len({file.identity for file in files}) != len(files):
         raise not_a_position("files")
-    counts = [position["gaps"], position["lost_bytes"]]
-    for key, count in zip(("gaps", "lost_bytes"), counts, strict=True):
-        if type(count) is not int or count < 0:
-            raise not_a_position(key)
-    return set(_texts(position, "paths")), files, counts[0], counts[1]
+    gaps, lost_bytes = count_at(position, "gaps"), count_at(position, "lost_bytes")
+    return set(_texts(position, "paths")), files, gaps, lost_bytes
 
 
-def _read_row(row: Any, folders: list[str]) -> Tracked:
+def _read_row(row: Any, folders: list[str]) -> TrackedFile:
     kinds = (int, str, str, int, int, int, str, int, int, int, int)
     if not isinstance(row, list) or tuple(map(type, row)) != kinds:
         raise not_a_position("files")
@@ -194,7 +160,7 @@ def _read_row(row: Any, folders: list[str]) -> Tracked:
     if min(numbers) < 0 or folder >= len(folders) or size > HEAD_BYTES or state > max(State):
         raise not_a_position("files")
     full = posixpath.join(folders[folder], name)
-    return Tracked(
+    return TrackedFile(
         full,
         family or full,
         (device, inode),
@@ -212,11 +178,3 @@ def _texts(position: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(value, list) or not all(type(item) is str for item in value):
         raise not_a_position(key)
     return value
-
-
-def not_a_position(key: str) -> SourceError:
-    """Return the error for what `position` of this connector never returned."""
-    return SourceError(
-        f"a position must be one that position() of this connector returned, got a bad {key!r}; "
-        "start anew"
-    )
