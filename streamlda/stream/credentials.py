@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 
 #: Ways to connect to Kafka, and to log in there; the names are Kafka's own.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -23,18 +23,22 @@ def read_secret(file: str | None, variable: str | None) -> str:
     InvalidSettingError
         If the file cannot be read, or the secret is empty.
     """
-    found = os.environ.get(variable or "", "")
-    if file is not None:
-        try:
+    problem = ""
+    try:
+        if file is None:
+            found = os.environ.get(variable or "", "")
+        else:
             found = Path(file).read_text("utf-8").split("\n", 1)[0].rstrip("\r")
-        except (OSError, UnicodeDecodeError) as error:
-            # Not chained: a decoding error shows the bytes.
-            raise failure(
-                "the file of a secret must be readable",
-                file=file,
-                error_type=type(error).__name__,
-                remedy="correct the name or the permissions",
-            ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        problem = type(error).__name__
+    # Raised here and not above: the context of an error would hold bytes that are not UTF-8.
+    require(
+        not problem,
+        "the file of a secret must be readable",
+        file=file,
+        problem=problem,
+        remedy="correct the name or the permissions",
+    )
     require(
         found,
         "a secret must not be empty",

@@ -167,7 +167,7 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
     assert [row["tokens"] for row in rows] == [len(line.split()) for line in lines]
     for row in rows:
         assert sum(row["topics"]) == pytest.approx(1, abs=1e-5)
-    assert "1 records passed over: not-utf8 1" in result.stderr
+    assert "1 records skipped: not-utf8 1" in result.stderr
     run("infer", folder / "model", path, "--top", 2, "-o", tmp_path / "out")
     top = [json.loads(line)["topics"] for line in (tmp_path / "out").read_text().splitlines()]
     for pairs, row in zip(top, rows, strict=True):

@@ -22,32 +22,15 @@ from streamlda_connectors.files import FileSource
 from tests.connectors.test_resume import COMPRESS
 
 
-def drain(source, max_documents=100):
+def drain(source, max_records=100):
     texts, rejects = [], []
     while True:
-        poll = source.poll(max_documents, 10.0)
+        poll = source.poll(max_records, 10.0)
         texts += poll.documents
         rejects += poll.rejects
         if poll.exhausted:
             source.close()
             return texts, [(reject.record, reject.reason) for reject in rejects]
-
-
-def test_directory_is_read_sorted_and_deep_without_hidden_files(tmp_path):
-    for name in ("b.txt", "a/z.txt", "a/b/c.txt", ".hidden.txt", ".git/x.txt", "a/.y.txt"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    (tmp_path / "c.txt").symlink_to(tmp_path / ".hidden.txt")
-    assert drain(FileSource(tmp_path))[0] == ["a/b/c.txt", "a/z.txt", "b.txt", ".hidden.txt"]
-
-
-def test_globs_and_paths_keep_their_order(tmp_path):
-    for name in ("1.txt", "2.txt", "[x].txt", ".3.txt"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "4.txt").mkdir()
-    found = [tmp_path / "[x].txt", f"{tmp_path}/[0-9].txt"]
-    assert drain(FileSource(found))[0] == ["[x].txt", "1.txt", "2.txt"]
 
 
 def test_urls_of_other_file_systems_are_read():
@@ -65,42 +48,13 @@ def test_urls_of_other_file_systems_are_read():
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("missing.txt", "must exist, got path="),
-        ("*.none", "must contain files"),
-        ("empty", "must contain files"),
-        ("pipe", "connector stdin"),
-        ("nosuchprotocol://x", "protocol that fsspec can open"),
-    ],
-)
-def test_path_without_files_is_an_error(path, message, tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / ".hidden").touch()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError, match=message):
-        FileSource(path if "://" in path else str(tmp_path / path))
-
-
-def test_no_path_and_twice_the_same_are_errors(tmp_path):
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(SourceError, match="at least 1 path"):
-        FileSource([])
-    with pytest.raises(SourceError, match=r"read once, got name=.*a\.txt"):
-        FileSource([tmp_path, tmp_path / "a.txt"])
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "xml"}, "format='xml'"),
-        ({"compression": "rar"}, "compression='rar'"),
         ({"encoding": "utf-16"}, "encoding='utf-16'"),
         ({"encoding": "rot13"}, "encoding='rot13'"),
         ({"encoding": "no-such"}, "encoding='no-such'"),
         ({"max_document_bytes": 0}, "max_document_bytes=0"),
         ({"user_field": "id"}, "format with fields, got format='text' user_field='id'"),
-        ({"format": "parquet", "compression": "gzip"}, "compressed as a whole"),
     ],
 )
 def test_option_out_of_range_is_an_error(options, message, tmp_path):
@@ -138,7 +92,7 @@ def test_resume_in_a_parquet_file_that_lost_rows_is_an_error(tmp_path):
     pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
     again = FileSource(tmp_path)
     again.seek(position)
-    with pytest.raises(SourceError, match="rows=1 and a position after row=2"):
+    with pytest.raises(SourceError, match="rows=1 rows_read=2"):
         again.poll(1)
 
 
@@ -346,7 +300,7 @@ def test_resume_in_a_file_that_lost_what_was_read_is_an_error(ending, tmp_path):
     path.write_bytes(COMPRESS[ending](b"one\n"))
     again = FileSource(path)
     again.seek(position)
-    with pytest.raises(SourceError, match="ends 4 bytes before the stored position"):
+    with pytest.raises(SourceError, match="bytes_missing=4"):
         again.poll(1)
 
 
@@ -382,7 +336,7 @@ def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
     source = FileSource(tmp_path)
     assert source.poll(10).documents == ["one", "two", "three"]
     for _ in range(2):
-        with pytest.raises(SourceError, match=r"a\.txt' \(Input/output error\)"):
+        with pytest.raises(SourceError, match=r"a\.txt'.*Input/output error"):
             source.poll(10)
     assert (source.position()["record"], source.position()["offset"]) == (3, 14)
     WornDisk.worn = False
@@ -400,11 +354,11 @@ def test_resume_in_a_csv_file_that_was_emptied_is_an_error(name, tmp_path):
     (tmp_path / name).write_bytes(compress(b""))
     again = FileSource(tmp_path)
     again.seek(position)
-    with pytest.raises(SourceError, match="ends 9 bytes before"):
+    with pytest.raises(SourceError, match="bytes_missing=9"):
         again.poll(1)
 
 
 def test_every_reason_is_in_the_readme():
-    readme = Path(records.__file__).with_name("README.md").read_text()
+    readme = (Path(records.__file__).parents[1] / "README.md").read_text()
     for reason in records.REASONS:
         assert f"`{reason}`" in readme
