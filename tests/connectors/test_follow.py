@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,11 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
-from streamlda_connectors.follow import FollowSource
-from streamlda_connectors.follow.descriptors import MAX_OPEN
+from streamlda_connectors.follow import FollowSource, descriptors
 from tests.connectors.checks import SOURCE_CHECKS, Case
+from tests.connectors.logs import Log, texts
 
 NOBODY = 65534
-
-#: Longer than the bytes by which files are told apart.
-LINES = [f"line {i} " + "word " * 20 for i in range(8)]
 
 
 def text_case(folder):
@@ -74,67 +70,6 @@ def test_source_passes(make, check, tmp_path):
     check(make(tmp_path))
 
 
-class Log:
-    """A log under rotation, and what was written to it."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-
-    def write(self, *lines, end="\n"):
-        with self.path.open("a") as file:
-            file.write("\n".join(lines) + end)
-
-    def rotate(self, name="{}.1"):
-        target = Path(name.format(self.path))
-        if target.exists():
-            Log(target).rotate(name)
-        self.path.rename(target)
-        return target
-
-    def copy_and_cut(self, name="{}.1"):
-        target = Path(name.format(self.path))
-        if target.exists():
-            Log(target).rotate(name)
-        shutil.copy(self.path, target)
-        os.truncate(self.path, 0)
-
-
-@pytest.fixture
-def log(tmp_path):
-    return Log(tmp_path / "app.log")
-
-
-@contextmanager
-def sources():
-    """Opens sources of text that are closed at the end."""
-    opened = []
-
-    def follow(paths, position=None, **options):
-        opened.append(FollowSource(paths, **{"format": "text", **options}))
-        if position is not None:
-            opened[-1].seek(json.loads(json.dumps(dict(position))))
-        return opened[-1]
-
-    yield follow
-    for source in opened:
-        source.close()
-
-
-@pytest.fixture
-def follow():
-    with sources() as follow:
-        yield follow
-
-
-def texts(source, wanted):
-    """Poll until as many texts as wanted have come, and once more."""
-    seen, end = [], monotonic() + 20.0
-    while len(seen) < len(wanted) and monotonic() < end:
-        seen += source.poll(3, 0.05).documents
-    seen += source.poll(100, 0.3).documents
-    assert seen == wanted
-
-
 def test_a_line_counts_once_its_end_is_written(log, follow):
     log.write("one", "tw", end="")
     source = follow(log.path)
@@ -155,8 +90,8 @@ def test_poll_ends_as_soon_as_a_line_is_there_and_never_late(log, follow):
     assert source.poll(9, 60.0).documents == ["one"]
     assert monotonic() - begun < 30.0
     begun = monotonic()
-    assert source.poll(9, 0.5).documents == []
-    assert 0.5 <= monotonic() - begun < 5.0
+    assert source.poll(9, 0.2).documents == []
+    assert monotonic() - begun >= 0.2
 
 
 def test_read_and_removed_files_are_forgotten(tmp_path, follow):
@@ -183,8 +118,8 @@ def test_directory_that_appears_later(tmp_path, follow):
     (tmp_path / "more").mkdir()
     (tmp_path / "later" / "deep" / "a").write_text("one\n")
     (tmp_path / "more" / "a.log").write_text("two\n")
-    (tmp_path / "more" / "a.txt").write_text("not asked for\n")
-    assert sorted(source.poll(9, 5.0).documents + source.poll(9, 1.0).documents) == ["one", "two"]
+    (tmp_path / "more" / "a.txt").write_text("not wanted\n")
+    texts(source, ["one", "two"])
 
 
 def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
@@ -276,27 +211,24 @@ def test_permission_lost_and_regained(follow):
             texts(source, ["four"])
 
 
-def test_ten_thousand_files(tmp_path, follow):
-    n_files = 10_000
+def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
+    monkeypatch.setattr(descriptors, "MAX_OPEN", 16)
+    n_files = 200
     for i in range(n_files):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
     source = follow(tmp_path)
     before = len(list(Path("/proc/self/fd").iterdir()))
     seen, half = [], None
     while len(seen) < n_files:
-        seen += source.poll(1000, 5.0).documents
+        seen += source.poll(60, 5.0).documents
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + MAX_OPEN
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + descriptors.MAX_OPEN
     assert len(json.dumps(dict(source.position()))) < 120 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])
-    resumed = follow(tmp_path, half[1])
     # The oldest file goes first.
-    rest = []
-    while len(rest) < n_files - half[0] + 1:
-        rest += resumed.poll(1000, 5.0).documents
-    assert rest == ["more", *seen[half[0] :]]
+    texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
 
 
 def test_line_longer_than_the_limit_is_passed_over(log, follow):
@@ -324,10 +256,10 @@ def test_pause_brings_nothing_and_loses_nothing(log, follow):
     log.write("one")
     source = follow(log.path)
     source.pause()
-    assert source.poll(9, 0.3).documents == []
+    texts(source, [])
     log.rotate().unlink()
     log.write("two")
-    assert source.poll(9, 0.3).documents == []
+    texts(source, [])
     assert source.lag() == {0: 8}
     source.resume()
     texts(source, ["one", "two"])
@@ -357,29 +289,21 @@ def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("paths", "options", "match"),
     [
-        ({"format": "csv"}, "format='csv'"),
-        ({"format": "text", "user_field": "u"}, "user_field='u'"),
-        ({"start": "now"}, "start='now'"),
-        ({"max_document_bytes": 0}, "max_document_bytes=0"),
-        ({"encoding": "utf-16"}, "encoding='utf-16'"),
+        ("a", {"format": "csv"}, "format='csv'"),
+        ("a", {"format": "text", "user_field": "u"}, "user_field='u'"),
+        ("a", {"start": "now"}, "start='now'"),
+        ("a", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        ("a", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        ("s3://bucket/a", {}, "path='s3://bucket/a'"),
+        ("a.log.gz", {}, r"path='a\.log\.gz'"),
+        ([], {}, r"paths=\[\]"),
     ],
 )
-def test_options_out_of_range_are_refused(tmp_path, options, match):
-    with pytest.raises(InvalidSettingError, match=match):
-        FollowSource(tmp_path, **options)
-
-
-@pytest.mark.parametrize("path", ["s3://bucket/a", "a.log.gz"])
-def test_remote_and_compressed_paths_are_refused(path):
-    with pytest.raises(InvalidSettingError, match=path):
-        FollowSource(path)
-
-
-def test_no_paths_are_refused():
-    with pytest.raises(SourceError, match=r"paths=\[\]"):
-        FollowSource([])
+def test_options_out_of_range_are_refused(paths, options, match):
+    with pytest.raises((InvalidSettingError, SourceError), match=match):
+        FollowSource(paths, **options)
 
 
 @pytest.mark.parametrize(
