@@ -163,28 +163,16 @@ def test_takes_it_by_another(own_topics):
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "1")])
 def test_a_run_says_what_it_could_not_do(workers, tmp_path, cache):
     (tmp_path / "test_some.py").write_text(TESTS)
     environment = {k: v for k, v in os.environ.items() if k not in VARIABLES}
     environment |= {"STREAMLDA_TEST_BROKER": "kfake", "STREAMLDA_TEST_CACHE": str(cache)}
-    environment |= {"PYTHONPATH": str(ROOT)}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     options = ["-c", os.devnull, "--rootdir", str(tmp_path), "-p", "tests.kafka.fixtures"]
+    command = [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", *workers]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *options,
-            "-p",
-            "no:cacheprovider",
-            *workers,
-            str(tmp_path),
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()

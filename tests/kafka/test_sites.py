@@ -213,7 +213,7 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     for site in SITES:
         run(*share_command(folder, tmp_path, site)[:-2], *more, *place)
     told = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=2).stderr
-    assert "SASL needs a username and one place of the password" in told
+    assert "SASL needs a username and one source of the password" in told
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     (tmp_path / "out").mkdir()
     run(*aggregate_command(folder, tmp_path / "out", ()), *more)
