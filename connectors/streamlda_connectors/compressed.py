@@ -12,7 +12,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Protocol
+from typing import IO
 
 from streamlda.errors import MissingExtraError
 
@@ -28,21 +28,6 @@ ZSTD_SLICE_BYTES = 512
 
 class BrokenCompression(Exception):
     """Compressed data that is damaged or ends too early; never leaves a connector."""
-
-
-class _Decompressor(Protocol):
-    """What `bz2.BZ2Decompressor` offers."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
 
 
 class _Gzip:
@@ -100,6 +85,10 @@ class _Zstd:
             parts.append(self._frame.decompress(part))
             size += len(parts[-1])
         return b"".join(parts)
+
+
+#: All have what `bz2.BZ2Decompressor` offers.
+_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Gzip | _Zstd
 
 
 def _decompressor(

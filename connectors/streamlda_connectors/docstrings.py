@@ -14,17 +14,9 @@ from typing import NamedTuple
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import check_open, count_at, not_a_position, other_list, unreadable
 from streamlda_connectors.lines import value_parser
-from streamlda_connectors.records import (
-    BatchBuilder,
-    RecordQueue,
-    Skipped,
-    check_open,
-    count_at,
-    not_a_position,
-    other_list,
-    unreadable,
-)
+from streamlda_connectors.records import BatchBuilder, RecordQueue, Skipped
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
 MIN_WORDS = 20

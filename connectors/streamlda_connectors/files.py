@@ -8,6 +8,14 @@ from streamlda.checks import at_least, failure
 from streamlda.errors import SourceError
 from streamlda.stream.listing import Paths, find_files
 from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import (
+    check_has_fields,
+    check_open,
+    count_at,
+    not_a_position,
+    other_list,
+    unreadable,
+)
 from streamlda_connectors.compressed import check_installed
 from streamlda_connectors.lines import decoder
 from streamlda_connectors.readers import Reader, check_header, open_reader
@@ -17,12 +25,6 @@ from streamlda_connectors.records import (
     MissingColumn,
     ReadOptions,
     Rejected,
-    check_has_fields,
-    check_open,
-    count_at,
-    not_a_position,
-    other_list,
-    unreadable,
 )
 
 
@@ -38,7 +40,7 @@ class FileSource:
     ----------
     paths : str, path or iterable of them
         Files, directories (all files below, sorted), globs, or fsspec URLs
-        such as ``s3://bucket/*.jsonl.gz``.
+        (``s3://bucket/*.jsonl.gz``); hidden files only by name.
     format : {"auto", "text", "jsonl", "csv", "parquet"}, default "auto"
         ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
         (JSON Lines), .csv, .tsv, .parquet; anything else is text, one document a line.
@@ -62,15 +64,12 @@ class FileSource:
         For a path that is missing, unreadable, named twice or without files, and for a CSV or
         Parquet file without the column. Of remote files, only the first of each format is opened
         here; a later one without the column is counted as a reject.
-    MissingExtraError
-        If a file needs zstandard or pyarrow and it is not installed.
-    InvalidSettingError
-        For an option out of range.
+    InvalidSettingError, MissingExtraError
+        For an option out of range; if zstandard or pyarrow is needed and not installed.
 
     Notes
     -----
-    Blank lines are no records in any format: they are skipped uncounted, but lines are
-    numbered with them, and they are blanks of a batch. An empty field is an empty document.
+    A blank line is no document, though lines are numbered with it; an empty field is one.
 
     Before compressed data breaks off, everything whole is delivered; then there is one reject,
     and the next file is read. Resuming in a compressed file decompresses it up to the position.
@@ -114,12 +113,8 @@ class FileSource:
                 file.open().close()
                 check_header(file, self._options)
             except MissingColumn as missing:
-                rule = {
-                    "missing-column": "a file must have the text column",
-                    "not-text": "the text column must hold strings",
-                }[missing.reason]
                 raise failure(
-                    rule,
+                    "a file must have the text column, and it must hold strings",
                     text_field=self._options.text_field,
                     name=file.name,
                     columns=_shown(missing.columns),
@@ -199,15 +194,11 @@ class FileSource:
             raise other_list(
                 "list of files",
                 "name the same files in the same order",
-                files=len(self._files),
                 list=self._digest,
-                files_of_position=position.get("files"),
                 list_of_position=position.get("list"),
             )
         names = [*(file.name for file in self._files), None]
-        if index >= len(names):
-            raise not_a_position("file")
-        if position.get("name") != names[index]:
+        if index >= len(names) or position.get("name") != names[index]:
             raise not_a_position("name")
         self._leave_file(index, record, offset)
 

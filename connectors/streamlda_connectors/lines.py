@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from streamlda.checks import require
-from streamlda_connectors.records import Document, Parser, Record, Rejected, Skipped, user_name
+from streamlda.checks import one_of, require
+from streamlda_connectors.checks import check_has_fields
+from streamlda_connectors.records import (
+    Document,
+    Parser,
+    Record,
+    RecordQueue,
+    Rejected,
+    Skipped,
+    user_name,
+)
+
+BYTE_ORDER_MARK = codecs.BOM_UTF8
 
 
 class LineSplitter:
@@ -117,6 +128,46 @@ class CsvSplitter(LineSplitter):
         return -1
 
 
+class RecordStream(RecordQueue):
+    """A queue filled from blocks of bytes, the first of which starts at byte `offset`."""
+
+    def __init__(
+        self, location: str, splitter: LineSplitter, parse: Parser, record: int = 0, offset: int = 0
+    ) -> None:
+        super().__init__(location, parse, record)
+        self._splitter = splitter
+        self.consumed = offset
+        self._fed = offset
+        # The first bytes are held back until they are, or cannot be, a byte order mark.
+        self._head: bytes | None = b"" if offset == 0 else None
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the stream up to the end of the last record handed out."""
+        # The last line of a stream may lack the line end that `consumed` counts.
+        return min(self.consumed, self._fed)
+
+    def feed(self, block: bytes) -> None:
+        """Queue the records that the next `block` completes."""
+        self._fed += len(block)
+        if self._head is not None:
+            block = self._head + block
+            if len(block) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(block):
+                self._head = block
+                return
+            self._head = None
+            if block.startswith(BYTE_ORDER_MARK):
+                block = block[len(BYTE_ORDER_MARK) :]
+                self.consumed += len(BYTE_ORDER_MARK)
+        self.put(self._splitter.feed(block))
+
+    def finish(self) -> None:
+        """Queue what is left at the end of the stream."""
+        head, self._head = self._head, None
+        records = self._splitter.feed(head) if head else ()
+        self.put([*records, *self._splitter.finish()])
+
+
 def decoder(encoding: str) -> Callable[[bytes], str]:
     """Return a function that decodes bytes or raises `Rejected`.
 
@@ -147,11 +198,7 @@ def decoder(encoding: str) -> Callable[[bytes], str]:
 def value_parser() -> Parser:
     """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
     decode = decoder("utf-8")
-
-    def parse(value: bytes) -> Document | None:
-        return decode(value), None
-
-    return parse
+    return lambda value: (decode(value), None)
 
 
 def text_parser(encoding: str = "utf-8") -> Parser:
@@ -194,6 +241,21 @@ def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None
     return parse
 
 
+def line_parser(
+    formats: Collection[str],
+    format: str,
+    text_field: str,
+    encoding: str,
+    user_field: str | None,
+) -> Parser:
+    """Return the parser of one of the `formats` of lines: text, or else JSON."""
+    one_of(formats, format=format, remedy="read other formats with the connector files")
+    check_has_fields(format, user_field)
+    if format == "text":
+        return text_parser(encoding)
+    return json_parser(text_field, encoding, user_field)
+
+
 def _value(record: Any, name: str, path: Sequence[str]) -> Any:
     value = record.get(name)
     if value is not None or len(path) == 1:
@@ -233,23 +295,27 @@ def _csv_pattern(delimiter: str) -> re.Pattern[str]:
     )
 
 
-def csv_parser(
-    column: int,
-    n_columns: int,
-    delimiter: str,
-    encoding: str = "utf-8",
-    user_column: int | None = None,
-) -> Parser:
-    """Return the parser of CSV records of `n_columns` fields; columns count from 0."""
-    decode = decoder(encoding)
+class CsvHeader(NamedTuple):
+    """Columns of a CSV file, from 0, how many there are, and the byte where records start."""
+
+    column: int
+    n_columns: int
+    end: int
+    user_column: int | None = None
+
+
+def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
+    """Return the parser of the records of a CSV file."""
+    decode, user_column = decoder(encoding), header.user_column
 
     def parse(record: bytes) -> Document | None:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
         if not line.strip(" "):
             return None
         fields = csv_fields(line, delimiter)
-        if len(fields) != n_columns:
+        if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
-        return fields[column], None if user_column is None else user_name(fields[user_column])
+        user = None if user_column is None else user_name(fields[user_column])
+        return fields[header.column], user
 
     return parse

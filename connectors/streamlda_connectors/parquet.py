@@ -8,6 +8,7 @@ from typing import Any
 
 from streamlda.errors import MissingExtraError
 from streamlda.stream.listing import StoredFile
+from streamlda_connectors.checks import shortened
 from streamlda_connectors.lines import value_parser
 from streamlda_connectors.records import (
     BatchBuilder,
@@ -17,7 +18,6 @@ from streamlda_connectors.records import (
     RecordQueue,
     Rejected,
     Skipped,
-    shortened,
     user_name,
 )
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import NamedTuple, Protocol
 
 from streamlda.stream.listing import StoredFile
+from streamlda_connectors.checks import shortened
 from streamlda_connectors.compressed import BlockReader, BrokenCompression
 from streamlda_connectors.lines import (
+    BYTE_ORDER_MARK,
+    CsvHeader,
     CsvSplitter,
     LineSplitter,
+    RecordStream,
     csv_fields,
     csv_parser,
     decoder,
@@ -18,38 +21,13 @@ from streamlda_connectors.lines import (
 )
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
-    BYTE_ORDER_MARK,
     BatchBuilder,
     MissingColumn,
     Parser,
     ReadOptions,
-    RecordStream,
     Rejected,
     Skipped,
-    Splitter,
-    shortened,
 )
-
-
-class Reader(Protocol):
-    """An open file. `record` and `offset` say where the next call of `take` goes on."""
-
-    @property
-    def record(self) -> int:
-        """Records handed out, counted from the start of the file."""
-
-    @property
-    def offset(self) -> int:
-        """Decompressed bytes up to there, 0 where that means nothing."""
-
-    def take(self, batch: BatchBuilder) -> bool:
-        """Add documents to `batch`; return whether the file has ended."""
-
-    def stored_bytes(self) -> int:
-        """Return how many bytes of the file were read."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> Reader:
@@ -78,15 +56,6 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
         raise
     except Rejected:
         return
-
-
-class CsvHeader(NamedTuple):
-    """Columns of a CSV file, from 0, how many there are, and the byte where records start."""
-
-    column: int
-    n_columns: int
-    end: int
-    user_column: int | None = None
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
@@ -132,18 +101,12 @@ class LineReader:
     def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
         self._file = file
         parse: Parser
-        splitter: Splitter = LineSplitter(options.max_document_bytes)
+        splitter = LineSplitter(options.max_document_bytes)
         if file.format == "csv":
             # Without a header there are only blank lines, which any columns fit.
             header = read_csv_header(file, options) or CsvHeader(0, 1, 0)
             splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
-            parse = csv_parser(
-                header.column,
-                header.n_columns,
-                file.delimiter,
-                options.encoding,
-                header.user_column,
-            )
+            parse = csv_parser(header, file.delimiter, options.encoding)
             offset = max(offset, header.end)
         elif file.format == "jsonl":
             parse = json_parser(options.text_field, options.encoding, options.user_field)
@@ -207,3 +170,6 @@ class LineReader:
     def close(self) -> None:
         """Close the file."""
         self._blocks.close()
+
+
+Reader = LineReader | ParquetReader

@@ -6,14 +6,12 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from streamlda.checks import at_least, failure, require
-from streamlda.errors import SourceError, StreamLDAError
-from streamlda.stream.source import Position, RecordBatch, RecordLocation, Reject
+from streamlda.checks import at_least, require
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
@@ -36,8 +34,6 @@ MAX_POLL_BYTES = 32 * 2**20
 
 #: Default limit of one record: far above any document, far below what memory holds.
 MAX_DOCUMENT_BYTES = 16 * 2**20
-
-BYTE_ORDER_MARK = codecs.BOM_UTF8
 
 
 class Rejected(Exception):
@@ -79,16 +75,6 @@ Document = tuple[str, str | None]
 Parser = Callable[[bytes], Document | None]
 
 
-class Splitter(Protocol):
-    """Cuts a stream of blocks into records, wherever the blocks begin and end."""
-
-    def feed(self, block: bytes) -> Sequence[Record]:
-        """Return the records that `block` completes."""
-
-    def finish(self) -> Sequence[Record]:
-        """Return the last record, if the stream did not end in a line end."""
-
-
 class ReadOptions(NamedTuple):
     """Keys or columns of text and user, the encoding, and the longest record, in bytes."""
 
@@ -111,78 +97,6 @@ def user_name(value: object) -> str | None:
         except UnicodeDecodeError:
             return None
     return value or None if type(value) is str else None
-
-
-def check_has_fields(format: str, user_field: str | None) -> None:
-    """Raise `InvalidSettingError` if users are to be read from a format without fields."""
-    require(
-        format != "text" or user_field is None,
-        "users can only be read from a format with fields",
-        format=format,
-        user_field=user_field,
-        remedy="name another format, or leave user_field out",
-    )
-
-
-def check_open(closed: bool) -> None:
-    """Raise `SourceError` if a source is closed."""
-    require(
-        not closed,
-        "a source must be open to be polled",
-        closed=closed,
-        remedy="make a new one",
-        error=SourceError,
-    )
-
-
-def count_at(position: Position, key: str) -> int:
-    """Return the count >= 0 that stands under `key`, or raise `SourceError`."""
-    value = position.get(key)
-    if type(value) is not int or value < 0:
-        raise not_a_position(key)
-    return value
-
-
-def not_a_position(key: str) -> StreamLDAError:
-    """Return the error for what `position` of a connector never returned."""
-    return failure(
-        "a position must be one that position() of this connector returned",
-        bad_key=key,
-        remedy="start from the beginning",
-        error=SourceError,
-    )
-
-
-def other_list(what: str, remedy: str, **values: Any) -> StreamLDAError:
-    """Return the error for a position that was made with other files, paths or topics."""
-    return failure(
-        f"a position holds only for the {what} it was made with",
-        **values,
-        remedy=f"{remedy}, or start from the beginning",
-        error=SourceError,
-    )
-
-
-def shortened(name: str, **missing: int) -> StreamLDAError:
-    """Return the error for a file that ends before what was read of it."""
-    return failure(
-        "a file must still hold what was read of it",
-        name=name,
-        **missing,
-        remedy="restore it, or start from the beginning",
-        error=SourceError,
-    )
-
-
-def unreadable(name: str, error: OSError) -> StreamLDAError:
-    """Return the error for a file or directory that the system does not let us read."""
-    why = error.strerror or type(error).__name__
-    return failure(
-        "files and directories must be readable",
-        name=name,
-        remedy=f"check that it exists and its permissions ({why})",
-        error=SourceError,
-    )
 
 
 class BatchBuilder:
@@ -306,43 +220,3 @@ class RecordQueue:
     def empty(self) -> bool:
         """Whether everything queued was taken."""
         return self._next >= len(self._pending)
-
-
-class RecordStream(RecordQueue):
-    """A queue filled from blocks of bytes, the first of which starts at byte `offset`."""
-
-    def __init__(
-        self, location: str, splitter: Splitter, parse: Parser, record: int = 0, offset: int = 0
-    ) -> None:
-        super().__init__(location, parse, record)
-        self._splitter = splitter
-        self.consumed = offset
-        self._fed = offset
-        # The first bytes are held back until they are, or cannot be, a byte order mark.
-        self._head: bytes | None = b"" if offset == 0 else None
-
-    @property
-    def offset(self) -> int:
-        """Bytes of the stream up to the end of the last record handed out."""
-        # The last line of a stream may lack the line end that `consumed` counts.
-        return min(self.consumed, self._fed)
-
-    def feed(self, block: bytes) -> None:
-        """Queue the records that the next `block` completes."""
-        self._fed += len(block)
-        if self._head is not None:
-            block = self._head + block
-            if len(block) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(block):
-                self._head = block
-                return
-            self._head = None
-            if block.startswith(BYTE_ORDER_MARK):
-                block = block[len(BYTE_ORDER_MARK) :]
-                self.consumed += len(BYTE_ORDER_MARK)
-        self.put(self._splitter.feed(block))
-
-    def finish(self) -> None:
-        """Queue what is left at the end of the stream."""
-        head, self._head = self._head, None
-        records = self._splitter.feed(head) if head else ()
-        self.put([*records, *self._splitter.finish()])

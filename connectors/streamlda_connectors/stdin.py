@@ -8,18 +8,12 @@ import stat
 from time import monotonic
 from typing import IO
 
-from streamlda.checks import at_least, failure, one_of
+from streamlda.checks import at_least, failure
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.lines import LineSplitter, json_parser, text_parser
-from streamlda_connectors.records import (
-    MAX_DOCUMENT_BYTES,
-    BatchBuilder,
-    RecordStream,
-    check_has_fields,
-    check_open,
-    count_at,
-)
+from streamlda_connectors.checks import check_open, count_at
+from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024
@@ -64,16 +58,8 @@ class StdinSource:
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        one_of(
-            ("text", "jsonl"), format=format, remedy="read other formats with the connector files"
-        )
-        check_has_fields(format, user_field)
+        parse = line_parser(("text", "jsonl"), format, text_field, encoding, user_field)
         at_least(1, max_document_bytes=max_document_bytes)
-        parse = (
-            text_parser(encoding)
-            if format == "text"
-            else json_parser(text_field, encoding, user_field)
-        )
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
             status = os.fstat(self._descriptor)

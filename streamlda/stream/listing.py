@@ -14,7 +14,7 @@ from typing import IO, Any
 import fsspec
 
 from streamlda.checks import failure, one_of, require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceError, StreamLDAError
 
 #: File name endings and the compressions they stand for.
 COMPRESSION_SUFFIXES = {
@@ -113,17 +113,9 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     by_name = "leave it out to go by the file names"
     one_of(("auto", *FORMATS), format=format, remedy=by_name)
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    require(
-        listed,
-        "a file source must be given at least 1 path",
-        paths=[],
-        remedy="name a file or directory",
-        error=SourceError,
-    )
     files: dict[str, StoredFile] = {}
-    for given in listed:
-        for file in _expand(os.fspath(given), format, compression):
+    for given in named_paths(paths):
+        for file in _expand(given, format, compression):
             if file.name in files:
                 raise failure(
                     "each file must be named once",
@@ -133,6 +125,29 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
                 )
             files[file.name] = file
     return list(files.values())
+
+
+def named_paths(paths: Paths) -> list[str]:
+    """Return the paths as text, or raise `SourceError` if there is none."""
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    require(
+        listed,
+        "a file source must be given at least 1 path",
+        paths=[],
+        remedy="name a file or directory",
+        error=SourceError,
+    )
+    return [os.fspath(path) for path in listed]
+
+
+def not_a_file(path: str) -> StreamLDAError:
+    """Return the error for a path to a pipe, a socket or a device."""
+    return failure(
+        "a path must be a regular file or a directory",
+        path=path,
+        remedy="read a pipe with the connector stdin",
+        error=SourceError,
+    )
 
 
 def _expand(given: str, format: str, compression: str | None) -> Iterator[StoredFile]:
@@ -186,13 +201,8 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
         info = file_system.info(path)
         if info["type"] == "file":
             return [info]
-        require(
-            info["type"] == "directory",
-            "a path must be a regular file or a directory",
-            path=path,
-            remedy="read a pipe with the connector stdin",
-            error=SourceError,
-        )
+        if info["type"] != "directory":
+            raise not_a_file(path)
         root = path
         # A listing by fsspec leaves out what it may not read.
         local = _is_local(file_system)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.stream.listing import COMPRESSION_SUFFIXES, Paths
+from streamlda.stream.listing import COMPRESSION_SUFFIXES, Paths, named_paths, not_a_file
 
 #: Device and inode: what a file keeps when it is renamed.
 Identity = tuple[int, int]
@@ -55,15 +55,7 @@ def bases(name: str) -> Iterator[str]:
 
 def check_paths(paths: Paths) -> list[str]:
     """Return the full paths, each once, or raise if one cannot be followed."""
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    require(
-        listed,
-        "a file source must be given at least 1 path",
-        paths=[],
-        remedy="name a file or directory",
-        error=SourceError,
-    )
-    names = [os.fspath(path) for path in listed]
+    names = named_paths(paths)
     for name in names:
         other = "read other files with the connector files"
         require("://" not in name, "only local files can be followed", path=name, remedy=other)
@@ -120,13 +112,8 @@ class DirectoryScan:
         if stat.S_ISDIR(mode):
             yield from ((below, _is_visible) for below in self._tree(path))
             return
-        require(
-            not mode or stat.S_ISREG(mode),
-            "a path must be a regular file or a directory",
-            path=path,
-            remedy="read a pipe with the connector stdin",
-            error=SourceError,
-        )
+        if mode and not stat.S_ISREG(mode):
+            raise not_a_file(path)
         if mode or not has_magic(path):
             yield folder, lambda other: other == name
             return

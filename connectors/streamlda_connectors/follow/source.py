@@ -9,19 +9,12 @@ from streamlda.checks import at_least, one_of
 from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import check_open, unreadable
 from streamlda_connectors.follow.scan import check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
-from streamlda_connectors.lines import LineSplitter, json_parser, text_parser
-from streamlda_connectors.records import (
-    MAX_DOCUMENT_BYTES,
-    BatchBuilder,
-    Parser,
-    RecordStream,
-    check_has_fields,
-    check_open,
-    unreadable,
-)
+from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -110,7 +103,7 @@ class FollowSource:
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
-        self._parse = _parser(format, text_field, encoding, user_field)
+        self._parse = line_parser(("json", "text"), format, text_field, encoding, user_field)
         self._has_users = user_field is not None
         self._max_bytes = max_document_bytes
         self._paths = check_paths(paths)
@@ -286,14 +279,6 @@ class FollowSource:
         """Close all files. Closing twice is allowed."""
         self._closed = True
         self._watch.close()
-
-
-def _parser(format: str, text_field: str, encoding: str, user_field: str | None) -> Parser:
-    one_of(("json", "text"), format=format, remedy="read other formats with the connector files")
-    check_has_fields(format, user_field)
-    if format == "text":
-        return text_parser(encoding)
-    return json_parser(text_field, encoding, user_field)
 
 
 def _loud(error: OSError | StreamLDAError) -> StreamLDAError:

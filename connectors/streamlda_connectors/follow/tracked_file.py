@@ -10,8 +10,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
+from streamlda_connectors.checks import count_at, not_a_position
 from streamlda_connectors.follow.scan import Identity
-from streamlda_connectors.records import count_at, not_a_position
 
 #: First bytes by which files are told apart where inodes are reused.
 HEAD_BYTES = 256

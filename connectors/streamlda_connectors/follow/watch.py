@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from glob import has_magic
 from time import monotonic
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position
+from streamlda_connectors.checks import other_list
 from streamlda_connectors.follow.copies import by_age, find_copy, is_copy
 from streamlda_connectors.follow.descriptors import Descriptors
 from streamlda_connectors.follow.scan import DirectoryScan, Identity, StreamFile
@@ -20,7 +21,6 @@ from streamlda_connectors.follow.tracked_file import (
     read_position,
     write_position,
 )
-from streamlda_connectors.records import other_list
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ SETTLE_SECONDS = 1.0
 
 #: A directory listed while files are renamed in it may miss one: so often is it listed again.
 LISTINGS = 3
+
+#: Files that a scan found and that nothing is known of yet.
+NewFiles = dict[Identity, StreamFile]
 
 
 class Watch:
@@ -163,9 +166,7 @@ class Watch:
         file.name, file.modified_ns, file.away = here.name, here.modified_ns, False
         file.grow(here.size, monotonic())
 
-    def _leave_cut(
-        self, file: TrackedFile, scan: DirectoryScan, new: dict[Identity, StreamFile]
-    ) -> None:
+    def _leave_cut(self, file: TrackedFile, scan: DirectoryScan, new: NewFiles) -> None:
         """Deal with a file whose name and inode hold something else now, which is in `new`."""
         if file.state == State.IGNORED:
             self._forget(file)
@@ -180,9 +181,7 @@ class Watch:
         else:
             self._become(file, copy, new)
 
-    def _find_moved(
-        self, file: TrackedFile, scan: DirectoryScan, new: dict[Identity, StreamFile]
-    ) -> None:
+    def _find_moved(self, file: TrackedFile, scan: DirectoryScan, new: NewFiles) -> None:
         """Deal with a file whose inode was not found."""
         folder = posixpath.dirname(file.name)
         # An empty mount point is no sign that the files were removed.
@@ -201,15 +200,15 @@ class Watch:
             self._become(file, copy, new)
             return
         if folder not in scan.folders:
-            if file.unread:
-                raise failure(
-                    "the directory of a file that is not read to its end must be there",
-                    name=file.name,
-                    offset=file.offset,
-                    unread_bytes=file.unread,
-                    remedy="bring it back, or start from the beginning",
-                    error=SourceError,
-                )
+            require(
+                not file.unread,
+                "the directory of a file that is not read to its end must be there",
+                name=file.name,
+                offset=file.offset,
+                unread_bytes=file.unread,
+                remedy="bring it back, or start from the beginning",
+                error=SourceError,
+            )
             return
         replaced = scan.links.get(file.family, file.identity) != file.identity
         complete = file.state == State.DONE or file.verified
@@ -220,18 +219,13 @@ class Watch:
             self._forget(file)
 
     def _find_copy(
-        self,
-        file: TrackedFile,
-        scan: DirectoryScan,
-        new: dict[Identity, StreamFile],
-        *,
-        anywhere: bool,
+        self, file: TrackedFile, scan: DirectoryScan, new: NewFiles, *, anywhere: bool
     ) -> StreamFile | None:
         ignored = {other.identity for other in self.files if other.state == State.IGNORED}
         unused = (f for f in scan.files.values() if f.identity in new or f.identity in ignored)
         return find_copy(file, unused, anywhere=anywhere)
 
-    def _become(self, file: TrackedFile, copy: StreamFile, new: dict[Identity, StreamFile]) -> None:
+    def _become(self, file: TrackedFile, copy: StreamFile, new: NewFiles) -> None:
         """Go on with `file` in its copy."""
         self.descriptors.drop(file)
         logger.info("file %s goes on in its copy %s", file.name, copy.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple, Protocol
 
 from streamlda.checks import require
@@ -121,15 +121,12 @@ class ClientSettings:
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
-        for name in ("bootstrap_servers", "topic"):
-            value = getattr(self, name)
-            require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
-        for name in (
-            *("fetch_max_bytes", "max_partition_fetch_bytes"),
-            *("refresh_seconds", "request_timeout_seconds"),
-        ):
-            value = getattr(self, name)
-            require(0 < value < 2**31, f"{name} must be above 0 and below 2**31", **{name: value})
+        for name, value in asdict(self).items():
+            if name in ("bootstrap_servers", "topic"):
+                require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
+            elif name.endswith(("_bytes", "_seconds")):
+                rule = f"{name} must be above 0 and below 2**31"
+                require(0 < value < 2**31, rule, **{name: value})
 
 
 class Client(Protocol):

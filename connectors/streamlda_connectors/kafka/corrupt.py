@@ -21,26 +21,27 @@ def first_readable(
     several batches are damaged close to each other, the good ones between them may be skipped
     as well. Makes O(log(`end` - `offset`)) connections.
     """
-    if _readable(connect, settings, partition, offset, end):
+
+    def readable(at: int) -> bool:
+        return at >= end or _reads(connect, settings, partition, at)
+
+    if readable(offset):
         return offset
     bad, step = offset, 1
-    while not _readable(connect, settings, partition, min(end, bad + step), end):
+    while not readable(min(end, bad + step)):
         bad, step = min(end, bad + step), step * 2
     good = min(end, bad + step)
     while good - bad > 1:
         middle = (bad + good) // 2
-        if _readable(connect, settings, partition, middle, end):
+        if readable(middle):
             good = middle
         else:
             bad = middle
     return good
 
 
-def _readable(
-    connect: Connect, settings: ClientSettings, partition: int, offset: int, end: int
-) -> bool:
-    if offset >= end:
-        return True
+def _reads(connect: Connect, settings: ClientSettings, partition: int, offset: int) -> bool:
+    """Whether records come from an offset, or nothing does in time."""
     try:
         with closing(connect(settings)) as client:
             client.assign({partition: offset})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -12,23 +12,21 @@ import orjson
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError, StreamLDAError
-from streamlda_connectors.kafka.client import ClientSettings, Record
-from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
+from streamlda_connectors.kafka.client import Record
 from streamlda_connectors.kafka.producer import (
-    ConnectProducer,
     Delivery,
     Message,
     NotWritten,
     Producer,
     TooLarge,
 )
-from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
 LETTER_BYTES = 1024
 
 
-class DeadLetters:
+class DeadLetters(TopicWriter):
     """Write a reference to each record that was skipped; fits ``KafkaSource(on_reject=...)``.
 
     A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
@@ -46,22 +44,16 @@ class DeadLetters:
     ----------
     topic : str
         Where to write. Made with one partition and the brokers' settings if it is missing.
-    bootstrap_servers : str
-        ``host:port``, several with commas.
     with_text : bool, default False
         Make the value of the record the value of the letter. A value that the brokers would not
         take, or longer than `max_pending_bytes`, is left out; the letter then is as without this,
         with a header ``streamlda.text`` that says ``left-out``.
-    security : Security or mapping of its attributes, optional
-        TLS and SASL.
-    client_id : str, default "streamlda"
-        Name in the brokers' logs and quotas.
     request_timeout_seconds : float, default 10
         Longest time to wait for the brokers when connecting, and when too much is pending.
     max_pending_bytes : int, default 8 MiB
         What may wait for the brokers.
-    connect : callable, optional
-        Makes a producer; another library than kafka-python.
+    **options
+        See `streamlda_connectors.kafka.values.TopicWriter`.
 
     Notes
     -----
@@ -69,33 +61,24 @@ class DeadLetters:
     threads.
     """
 
+    what = "dead letter"
+
     def __init__(
         self,
         topic: str,
         *,
-        bootstrap_servers: str,
         with_text: bool = False,
-        security: Security | Mapping[str, Any] | None = None,
-        client_id: str = "streamlda",
         request_timeout_seconds: float = 10.0,
         max_pending_bytes: int = 8 * 2**20,
-        connect: ConnectProducer = KafkaPythonProducer,
+        **options: Any,
     ) -> None:
         at_least(1, max_pending_bytes=max_pending_bytes)
-        self._settings = ClientSettings(
-            bootstrap_servers,
-            topic,
-            client_id=client_id,
-            request_timeout_seconds=request_timeout_seconds,
-            security=Security.of(security),
-        )
+        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
         self._with_text = with_text
         self._max_pending = max_pending_bytes
-        self._connect = connect
         self._pending: deque[_Letter] = deque()
         self._pending_bytes = 0
-        self._closed = False
-        self._producer: Producer | None = connect(self._settings, {})
+        self._open_producer()
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`, without waiting unless too much is pending.
@@ -127,20 +110,9 @@ class DeadLetters:
         """
         self._settle(0, monotonic() + timeout_seconds)
 
-    def close(self) -> None:
-        """Close the connection; letters that were not flushed may be lost. Twice is allowed."""
-        self._closed = True
-        self._drop_producer()
-
     def _settle(self, wanted_bytes: int, deadline: float) -> None:
         """Forget what the brokers have; wait until at most `wanted_bytes` are pending."""
-        require(
-            not self._closed,
-            "dead letters must be open",
-            closed=True,
-            remedy="make new ones",
-            error=SourceError,
-        )
+        self._check_open()
         try:
             while self._pending:
                 enough = self._pending_bytes <= wanted_bytes
@@ -163,8 +135,9 @@ class DeadLetters:
 
     def _is_there(self, letter: _Letter, deadline: float) -> bool:
         self._open_producer()
+        assert letter.delivery is not None
         try:
-            return letter.acknowledged(deadline)
+            return letter.delivery.acknowledged(max(0.0, deadline - monotonic()))
         except TooLarge as error:
             # The brokers did not say beforehand what they take. Which letter it is nobody knows.
             for waiting in self._pending:
@@ -193,11 +166,6 @@ class DeadLetters:
                 raise
             self._producer = producer
         return self._producer
-
-    def _drop_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close()
 
     def _given_up(self, error: NotWritten) -> StreamLDAError:
         self._drop_producer()
@@ -240,21 +208,17 @@ class DeadLetters:
         return _Letter(Message(key, value, headers), left_out)
 
 
+@dataclass(slots=True, eq=False)
 class _Letter:
     """A message that waits for the brokers, and what to write if they do not take its text."""
 
-    __slots__ = ("delivery", "message", "n_bytes", "without_text")
+    message: Message
+    without_text: Message | None = None
+    n_bytes: int = field(init=False)
+    delivery: Delivery | None = None
 
-    def __init__(self, message: Message, without_text: Message | None = None) -> None:
-        self.message = message
-        self.without_text = without_text
-        self.n_bytes = message.n_bytes + LETTER_BYTES
-        self.delivery: Delivery | None = None
-
-    def acknowledged(self, deadline: float) -> bool:
-        """Whether the brokers have it, waiting until `deadline`."""
-        wait = max(0.0, deadline - monotonic())
-        return self.delivery is not None and self.delivery.acknowledged(wait)
+    def __post_init__(self) -> None:
+        self.n_bytes = self.message.n_bytes + LETTER_BYTES
 
     def leave_text_out(self) -> None:
         """Make it a reference, if it is none."""

@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamlda.checks import at_least, one_of
+from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.lines import json_parser, value_parser
-from streamlda_connectors.records import (
-    MAX_POLL_BYTES,
-    BatchBuilder,
-    Document,
-    Rejected,
-    check_has_fields,
-)
+from streamlda_connectors.records import MAX_POLL_BYTES, BatchBuilder, Document, Rejected
 
 #: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
 #: The record has a value: tombstones do not come here.

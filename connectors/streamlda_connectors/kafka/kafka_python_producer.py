@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from streamlda_connectors.kafka.client import ClientSettings
@@ -124,14 +125,12 @@ class KafkaPythonProducer:
             self._producer.close(timeout=CLOSE_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
 class KafkaPythonDelivery:
-    """A `Delivery`, made of a future of the package."""
+    """A `Delivery`: a future of the package, and the package's errors."""
 
-    __slots__ = ("_errors", "_future")
-
-    def __init__(self, future: Any, errors: Any) -> None:
-        self._future = future
-        self._errors = errors
+    _future: Any
+    _errors: Any
 
     def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
         """See `Delivery`."""

@@ -77,9 +77,7 @@ class Reader:
         try:
             if self._truncated:
                 self._note_truncation()
-            if self._client is None:
-                self._rebuild()
-            client = self._open_client()
+            client = self._client or self._rebuild()
             self._pick_up_partitions(client)
             if room < 1:
                 client.pause(True)
@@ -108,9 +106,7 @@ class Reader:
         if isinstance(error, OutOfRange) or self._rebuilds <= MAX_REBUILDS:
             logger.warning(
                 "the client of topic %s is replaced (%s %s)",
-                self._settings.topic,
-                type(error).__name__,
-                error,
+                *(self._settings.topic, type(error).__name__, error),
             )
             self._rebuild()
             if self._rebuilds <= MAX_REBUILDS:
@@ -147,15 +143,14 @@ class Reader:
         )
 
     def _skip_damage(self) -> None:
-        self._rebuild()
-        bounds = self._open_client().bounds(set(self.next))
+        bounds = self._rebuild().bounds(set(self.next))
         self._drop_client()
         for number, at in self.next.items():
             good = first_readable(self._connect, self._settings, number, at, bounds[number].end)
             self._note_gap(number, good, good - at, "damaged")
         self._rebuild()
 
-    def _rebuild(self) -> None:
+    def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
         self._drop_client()
         client = self._connect(self._settings)
@@ -175,6 +170,7 @@ class Reader:
             client.close()
             raise
         self._client = client
+        return client
 
     def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
         bounds = client.bounds(set(offsets))
@@ -215,11 +211,7 @@ class Reader:
             return
         logger.warning(
             "gap: topic %s partition %d goes on at offset %d, %d records lost (%s)",
-            self._settings.topic,
-            number,
-            at,
-            lost,
-            why,
+            *(self._settings.topic, number, at, lost, why),
         )
         self.next[number] = at
         if lost:
@@ -235,11 +227,6 @@ class Reader:
             self.pending.clear()
             self._go_to(client, self.next | dict.fromkeys(sorted(new), 0))
             logger.info("topic %s has new partitions %s", self._settings.topic, sorted(new))
-
-    def _open_client(self) -> Client:
-        if self._client is None:
-            raise failure("a source must be connected", remedy="poll again", error=SourceError)
-        return self._client
 
     def _drop_client(self) -> None:
         client, self._client = self._client, None
@@ -264,9 +251,7 @@ class Reader:
 
     def seek(self, position: Position) -> None:
         """Go on from `position`, or raise and change nothing."""
-        if self._client is None:
-            self._rebuild()
-        client = self._open_client()
+        client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self.next)
         offsets, lost = read_position(position, self._identity, self._share, ours)
         before = self.next, self.lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from streamlda.checks import one_of, require
@@ -34,11 +34,6 @@ class Security:
     key_password_file, key_password_env : str, optional
         Where the password of `key_file` is, if it has one.
 
-    Raises
-    ------
-    InvalidSettingError
-        For a value that is none of these, or a part that is missing or of no use.
-
     Notes
     -----
     The name of the broker is always checked against its certificate. ``SASL_PLAINTEXT`` with
@@ -58,46 +53,40 @@ class Security:
 
     def __post_init__(self) -> None:
         one_of(PROTOCOLS, protocol=self.protocol)
-        password = (self.password_file, self.password_env)
         if self.sasl:
             one_of(MECHANISMS, mechanism=self.mechanism)
-            require(
-                self.username and password.count(None) == 1,
-                "SASL needs a username and one source of the password",
-                username=self.username,
-                password_file=self.password_file,
-                password_env=self.password_env,
-                remedy="set username and one of the other two",
-            )
-        require(
-            self.sasl or (self.mechanism, self.username, *password) == (None,) * 4,
-            "a user is for the SASL protocols only",
-            protocol=self.protocol,
-            remedy="set protocol to SASL_SSL, or leave mechanism, username and password out",
-        )
+        password = (self.password_file, self.password_env)
         key_password = (self.key_password_file, self.key_password_env)
         files = (self.ca_file, self.certificate_file, self.key_file, *key_password)
-        require(
-            self.tls or files == (None,) * 5,
-            "certificates are for the TLS protocols only",
-            protocol=self.protocol,
-            remedy="set protocol to SSL or SASL_SSL, or leave the files out",
-        )
-        require(
-            (self.certificate_file is None) == (self.key_file is None),
-            "a client certificate and its key must come together",
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
-            remedy="name both",
-        )
-        require(
-            key_password.count(None) == 2 or (key_password.count(None) == 1 and self.key_file),
-            "a key password must have one source and belong to a key",
-            key_file=self.key_file,
-            key_password_file=self.key_password_file,
-            key_password_env=self.key_password_env,
-            remedy="leave out what is too much",
-        )
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        for holds, rule, remedy in (
+            (
+                not self.sasl or (self.username and password.count(None) == 1),
+                "SASL needs a username and one source of the password",
+                "set username, and password_file or password_env",
+            ),
+            (
+                self.sasl or {self.mechanism, self.username, *password} == {None},
+                "a user is for the SASL protocols only",
+                "set protocol to SASL_SSL, or leave mechanism, username and password out",
+            ),
+            (
+                self.tls or set(files) == {None},
+                "certificates are for the TLS protocols only",
+                "set protocol to SSL or SASL_SSL, or leave the files out",
+            ),
+            (
+                (self.certificate_file is None) == (self.key_file is None),
+                "a client certificate and its key must come together",
+                "name both",
+            ),
+            (
+                key_password.count(None) > (0 if self.key_file else 1),
+                "a key password must have one source and belong to a key",
+                "leave out what is too much",
+            ),
+        ):
+            require(holds, rule, remedy=remedy, **given)
 
     @classmethod
     def of(cls, security: Self | Mapping[str, Any] | None) -> Self:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position
+from streamlda_connectors.checks import not_a_position, other_list
 from streamlda_connectors.kafka.client import Bounds, Identity
-from streamlda_connectors.records import not_a_position, other_list
 
 
 class Share:
@@ -24,15 +25,14 @@ class Share:
         self._rest, self._of = 0, 1
         #: The choice as a JSON value, the same for the same choice.
         self.name: str | list[int] = "all"
+        if partitions == "all":
+            return
         if isinstance(partitions, str):
-            if partitions == "all":
+            parts = re.fullmatch("([0-9]+)/([0-9]+)", partitions)
+            if parts and int(parts[1]) < int(parts[2]):
+                self._rest, self._of = int(parts[1]), int(parts[2])
+                self.name = f"{self._rest}/{self._of}"
                 return
-            parts = partitions.split("/")
-            if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
-                self._rest, self._of = int(parts[0]), int(parts[1])
-                if self._rest < self._of:
-                    self.name = f"{self._rest}/{self._of}"
-                    return
         elif partitions and all(type(number) is int and number >= 0 for number in partitions):
             self.listed = set(partitions)
             self.name = sorted(self.listed)
@@ -91,11 +91,7 @@ def read_position(
 def _numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
     value = position[key]
     if not isinstance(value, Mapping) or not all(
-        isinstance(number, str)
-        and number.isascii()
-        and number.isdigit()
-        and type(count) is int
-        and count >= 0
+        re.fullmatch("[0-9]+", str(number)) and type(count) is int and count >= 0
         for number, count in value.items()
     ):
         raise not_a_position(key)

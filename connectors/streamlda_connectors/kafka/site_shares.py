@@ -33,13 +33,13 @@ class ShareTopic(ValueTopic):
     topic : str
         Where to publish and to read. If it is missing, `publish` makes it with one partition,
         ``retention.ms=-1`` (nothing is removed by age) and ``max.message.bytes`` of 100 MiB.
-    bootstrap_servers, security, client_id, connect
-        See `ValueTopic`.
     request_timeout_seconds : float, default 60
         Longest time to wait for the brokers: when connecting, for each value that is written, and
         for the next one that is read.
     connect_client : callable, optional
         Makes a client to read with; another library than kafka-python.
+    **options
+        See `streamlda_connectors.kafka.values.TopicWriter`.
 
     Notes
     -----

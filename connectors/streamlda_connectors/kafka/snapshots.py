@@ -16,8 +16,8 @@ class SnapshotTopic(ValueTopic):
     ----------
     topic : str
         Where to publish. Made with one partition and ``cleanup.policy=compact`` if it is missing.
-    bootstrap_servers, security, client_id, request_timeout_seconds, connect
-        See `ValueTopic`.
+    **options
+        See `streamlda_connectors.kafka.values.TopicWriter`.
 
     Notes
     -----

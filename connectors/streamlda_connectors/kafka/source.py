@@ -8,13 +8,14 @@ from typing import Any
 
 from streamlda.checks import one_of
 from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings, Connect
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, check_open
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
@@ -73,10 +74,8 @@ request_timeout_seconds
     ------
     SourceError
         If the brokers cannot be reached or refuse, or the topic or a partition does not exist.
-    InvalidSettingError
-        For an option out of range.
-    MissingExtraError
-        If ``streamlda[kafka]`` is not installed.
+    InvalidSettingError, MissingExtraError
+        For an option out of range; if ``streamlda[kafka]`` is not installed.
 
     Notes
     -----
@@ -109,7 +108,10 @@ request_timeout_seconds
         self._decoding = Decoding(
             topic, format, text_field, user_field, max_document_bytes, on_reject
         )
-        connection = _settings(topic, bootstrap_servers, group, security, settings)
+        check_names(ClientSettings, settings)
+        connection = ClientSettings(
+            bootstrap_servers, topic, group, security=Security.of(security), **settings
+        )
         self._paused = False
         self._closed = False
         self._reader = Reader(
@@ -124,11 +126,14 @@ request_timeout_seconds
         client is replaced, up to `request_timeout_seconds` at a time.
         """
         check_open(self._closed)
+        # The checks of a batch; only its number of records may be 0.
+        batch = BatchBuilder(max_records or 1, timeout_seconds)
         if max_records == 0:
-            return self._look_after(timeout_seconds)
-        batch = BatchBuilder(max_records, timeout_seconds)
+            self._reader.fetch(timeout_seconds, 0, recover=True)
+            return batch.build(exhausted=False)
         while True:
-            if not self._paused and not self._take(batch):
+            pending, next_ = self._reader.pending, self._reader.next
+            if not self._paused and not self._decoding.take(batch, pending, next_):
                 break
             if batch.full:
                 break
@@ -140,26 +145,15 @@ request_timeout_seconds
                 break
         return batch.build(exhausted=False, users=self._decoding.has_users)
 
-    def _take(self, batch: BatchBuilder) -> bool:
-        return self._decoding.take(batch, self._reader.pending, self._reader.next)
-
-    def _look_after(self, timeout_seconds: float) -> RecordBatch:
-        # The checks of a batch; only its number of records may not be 0.
-        batch = BatchBuilder(1, timeout_seconds)
-        self._reader.fetch(timeout_seconds, 0, recover=True)
-        return batch.build(exhausted=False)
-
     def pause(self) -> None:
         """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
-        self._set_paused(True)
+        self._paused = True
+        self._reader.pause(True)
 
     def resume(self) -> None:
         """Take records again after `pause`."""
-        self._set_paused(False)
-
-    def _set_paused(self, paused: bool) -> None:
-        self._paused = paused
-        self._reader.pause(paused)
+        self._paused = False
+        self._reader.pause(False)
 
     def position(self) -> Position:
         """Return where the next poll will go on.
@@ -203,14 +197,3 @@ request_timeout_seconds
         """Close the connections. Closing twice is allowed."""
         self._closed = True
         self._reader.close()
-
-
-def _settings(
-    topic: str,
-    bootstrap_servers: str,
-    group: str | None,
-    security: Security | Mapping[str, Any] | None,
-    others: Mapping[str, Any],
-) -> ClientSettings:
-    check_names(ClientSettings, others)
-    return ClientSettings(bootstrap_servers, topic, group, security=Security.of(security), **others)

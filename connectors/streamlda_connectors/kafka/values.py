@@ -20,13 +20,13 @@ from streamlda_connectors.kafka.producer import (
 from streamlda_connectors.kafka.security import Security
 
 
-class ValueTopic(ABC):
-    """Publish values under keys, durable one by one; a base of topics of one kind of value.
+class TopicWriter:
+    """Writes to one topic by a producer that can be given up and made again.
 
     Parameters
     ----------
     topic : str
-        Where to publish.
+        Where to write.
     bootstrap_servers : str
         ``host:port``, several with commas.
     security : Security or mapping of its attributes, optional
@@ -37,16 +37,10 @@ class ValueTopic(ABC):
         Longest time to wait for the brokers: when connecting, and for each value.
     connect : callable, optional
         Makes a producer; another library than kafka-python.
-
-    Notes
-    -----
-    Not safe for several threads.
     """
 
-    #: What a value is called, what helps if one is too large, and what a topic is made with.
+    #: What is written, as messages name it.
     what: ClassVar[str]
-    if_too_large: ClassVar[str]
-    made_with: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -69,21 +63,52 @@ class ValueTopic(ABC):
         self._closed = False
         self._producer: Producer | None = None
 
+    def close(self) -> None:
+        """Close the connection; what is not durable may be lost. Closing twice is allowed."""
+        self._closed = True
+        self._drop_producer()
+
+    def _check_open(self) -> None:
+        require(
+            not self._closed,
+            f"a topic of {self.what}s must be open",
+            closed=True,
+            remedy="make a new one",
+            error=SourceError,
+        )
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+
+class ValueTopic(TopicWriter, ABC):
+    """Publishes values under keys, durable one by one; a base of topics of one kind of value.
+
+    The parameters are those of `TopicWriter`. Not safe for several threads.
+    """
+
+    #: What helps if a value is too large, and what a topic is made with.
+    if_too_large: ClassVar[str]
+    made_with: ClassVar[Mapping[str, str]]
+
     def connect(self) -> None:
         """Connect for writing, and make the topic if it is missing; `publish` does it too.
 
         Raises `SourceError` if the brokers cannot be reached or refuse, or the topic has the wrong
         ``cleanup.policy``, or is closed.
         """
-        require(
-            not self._closed,
-            f"a {self.what} topic must be open",
-            closed=True,
-            remedy="make a new one",
-            error=SourceError,
-        )
-        if self._producer is None:
-            self._producer = self._connected()
+        self._check_open()
+        if self._producer is not None:
+            return
+        producer = self._connect(self._settings, self.made_with)
+        try:
+            self._check_policy(producer.settings().get("cleanup.policy", "unknown"))
+        except SourceError:
+            producer.close()
+            raise
+        self._producer = producer
 
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Write `value` under `key`; on return all in-sync replicas have it.
@@ -128,26 +153,6 @@ class ValueTopic(ABC):
             error=SourceError,
         )
 
-    def close(self) -> None:
-        """Close the connection. Closing twice is allowed."""
-        self._closed = True
-        self._drop_producer()
-
-    def _connected(self) -> Producer:
-        producer = self._connect(self._settings, self.made_with)
-        policy = producer.settings().get("cleanup.policy", "unknown")
-        try:
-            self._check_policy(policy)
-        except SourceError:
-            producer.close()
-            raise
-        return producer
-
     @abstractmethod
     def _check_policy(self, policy: str) -> None:
         """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
-
-    def _drop_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close()
