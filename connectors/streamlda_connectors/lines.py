@@ -242,11 +242,7 @@ def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None
 
 
 def line_parser(
-    formats: Collection[str],
-    format: str,
-    text_field: str,
-    encoding: str,
-    user_field: str | None,
+    formats: Collection[str], format: str, text_field: str, encoding: str, user_field: str | None
 ) -> Parser:
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats with the connector files")

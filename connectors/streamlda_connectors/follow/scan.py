@@ -119,10 +119,7 @@ class DirectoryScan:
             return
         hidden = name.startswith(".")
         for match in _folders_matching(folder):
-            yield (
-                match,
-                lambda other: fnmatchcase(other, name) and (hidden or _is_visible(other)),
-            )
+            yield (match, lambda other: fnmatchcase(other, name) and (hidden or _is_visible(other)))
 
     def _tree(self, top: str) -> Iterator[str]:
         waiting = [top]

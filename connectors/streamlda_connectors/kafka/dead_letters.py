@@ -13,13 +13,7 @@ import orjson
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError, StreamLDAError
 from streamlda_connectors.kafka.client import Record
-from streamlda_connectors.kafka.producer import (
-    Delivery,
-    Message,
-    NotWritten,
-    Producer,
-    TooLarge,
-)
+from streamlda_connectors.kafka.producer import Delivery, Message, NotWritten, Producer, TooLarge
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.

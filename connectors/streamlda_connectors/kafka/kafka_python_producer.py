@@ -100,10 +100,7 @@ class KafkaPythonProducer:
         errors = self._kafka.errors
         try:
             future = self._producer.send(
-                self._settings.topic,
-                message.value,
-                key=message.key,
-                headers=list(message.headers),
+                self._settings.topic, message.value, key=message.key, headers=list(message.headers)
             )
         except errors.MessageSizeTooLargeError as error:
             raise TooLarge(self._limit) from error

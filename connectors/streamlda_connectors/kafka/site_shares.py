@@ -9,14 +9,7 @@ from typing import Any
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka.client import (
-    Bounds,
-    Broken,
-    Client,
-    Connect,
-    OutOfRange,
-    Record,
-)
+from streamlda_connectors.kafka.client import Bounds, Broken, Client, Connect, OutOfRange, Record
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from streamlda_connectors.kafka.kafka_python_producer import MAX_REQUEST_BYTES
 from streamlda_connectors.kafka.values import ValueTopic
