@@ -184,20 +184,20 @@ def test_checks_accept_a_right_source(kind):
 @pytest.mark.parametrize(
     ("kind", "check"),
     [
-        (DropsAtBatchEnds, "check_batch_size_changes_nothing"),
+        (DropsAtBatchEnds, "check_batch_size_and_timeout_change_nothing"),
         (LocatesEachPollAlike, "check_locations_are_those_of_the_records"),
         (LeavesRejectsOut, "check_every_record_has_an_entry"),
         (PutsRejectsFirst, "check_every_record_has_an_entry"),
         (CountsRejectsTwice, "check_every_record_has_an_entry"),
         (NamesUsersBackwards, "check_users_are_those_of_the_documents"),
-        (IgnoresMaximum, "check_batch_size_changes_nothing"),
+        (IgnoresMaximum, "check_batch_size_and_timeout_change_nothing"),
         (ResumesOneBack, "check_resumes_after_every_poll"),
         (SharesItsPosition, "check_position_survives_json"),
         (TakesAnyPosition, "check_seek_rejects_what_is_no_position"),
-        (StartsAgain, "check_exhausted_stays_exhausted"),
+        (StartsAgain, "check_exhausted_stays_exhausted_and_polls_keep_to_their_time"),
         (CountsDown, "check_progress_never_falls"),
         (ReadsWhenClosed, "check_close_twice_then_poll_is_an_error"),
-        (NeedsTime, "check_short_timeout_loses_nothing"),
+        (NeedsTime, "check_batch_size_and_timeout_change_nothing"),
     ],
 )
 def test_checks_catch_a_wrong_source(kind, check):

@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -13,9 +12,7 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors.follow import FollowSource, descriptors
 from tests.connectors.checks import SOURCE_CHECKS, Case
-from tests.connectors.logs import Log, texts
-
-NOBODY = 65534
+from tests.connectors.logs import Log, texts, without_rights
 
 
 def text_case(folder):
@@ -166,19 +163,6 @@ def test_pipe_is_refused(tmp_path):
     source.close()
 
 
-@contextmanager
-def without_rights():
-    """Whoever may read everything, may not for a while."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 def test_permission_lost_and_regained(follow):
     # The folders that pytest makes can be entered by their owner only.
     with tempfile.TemporaryDirectory() as name:
@@ -307,8 +291,7 @@ def test_options_out_of_range_are_refused(paths, options, match):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)],
+    ("column", "value"), [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)]
 )
 def test_bad_rows_are_refused(log, follow, column, value):
     log.write("one")

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from streamlda_connectors import compressed, parquet
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import CsvSplitter, LineSplitter
-from streamlda_connectors.records import BatchBuilder, RecordStream, Skipped
+from streamlda_connectors.lines import CsvSplitter, LineSplitter, RecordStream
+from streamlda_connectors.records import BatchBuilder, Skipped
 
 COMPRESS = {
     "": lambda data: data,

@@ -163,12 +163,7 @@ def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic)
         *[(b"000002", b"two")] * 2,
     ]
     assert (
-        rows[0].headers
-        == rows[1].headers
-        == [
-            ("epsilon", b"0.5"),
-            ("name", "caf\u00e9".encode()),
-        ]
+        rows[0].headers == rows[1].headers == [("epsilon", b"0.5"), ("name", "caf\u00e9".encode())]
     )
     with pytest.raises(SourceError, match="closed=True"):
         again.publish("000003", b"three", {})

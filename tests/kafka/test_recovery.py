@@ -89,53 +89,33 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
     assert (state["sum"], state["digest"]) == (sum(wanted), digest)
 
 
-@pytest.mark.parametrize("allow_gaps", [False, True])
-def test_a_topic_emptied_by_its_owner_is_refused_or_recorded(allow_gaps, topics, topic):
-    """All records deleted: the next offset is the end, or behind it."""
+@pytest.mark.parametrize(("first_left", "lost"), [(12, 7), (20, 15)], ids=["retention", "emptied"])
+def test_records_removed_before_they_were_read_are_refused_or_recorded(
+    first_left, lost, topics, topic
+):
+    """At 20 the topic is empty: the next offset is the end, or behind it."""
     topics.make(topic)
     topics.send(topic, numbers(0, 20))
     source = opened(topics, topic)
     read(source, 5, max_records=5)
-    behind = source.position()
+    behind = json.loads(json.dumps(dict(source.position())))
     read(source, 15)
     at_end = source.position()
     source.close()
-    topics.remove_before(topic, 20)
-    source = opened(topics, topic, allow_gaps=allow_gaps)
+    topics.remove_before(topic, first_left)
+
+    source = opened(topics, topic)
     source.seek(at_end)
-    assert source.position()["lost"] == {}
-    if allow_gaps:
+    with pytest.raises(SourceError, match=rf"offset=5 log='{first_left}\.\.20'"):
         source.seek(behind)
-        assert source.position()["lost"] == {"0": 15}
-    else:
-        with pytest.raises(SourceError, match=r"offset=5 log='20\.\.20'"):
-            source.seek(behind)
-    topics.send(topic, numbers(20, 25))
-    assert read(source, 5)[0] == texts_from(20, 25)
-    assert source.position()["lost"] == ({"0": 15} if allow_gaps else {})
-    source.close()
-
-
-def test_retention_gap_is_refused_or_recorded(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(topics, topic)
-    read(source, 5, max_records=5)
-    position = json.loads(json.dumps(dict(source.position())))
-    source.close()
-    topics.remove_before(topic, 12)
-
-    source = opened(topics, topic)
-    before = source.position()
-    with pytest.raises(SourceError, match=r"offset=5 log='12\.\.20'"):
-        source.seek(position)
-    assert source.position() == before
+    assert source.position() == at_end
     source.close()
 
     source = opened(topics, topic, allow_gaps=True)
-    source.seek(position)
-    assert source.position()["lost"] == {"0": 7}
-    assert read(source, 8)[0] == texts_from(12, 20)
+    source.seek(behind)
+    assert source.position()["lost"] == {"0": lost}
+    topics.send(topic, numbers(20, 25))
+    assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()
     source.close()
     source = opened(topics, topic)
@@ -261,28 +241,13 @@ def test_shares_cover_all_partitions_disjointly(topics, topic):
             opened(topics, topic, partitions=partitions)
 
 
-def test_new_partitions_are_picked_up_from_their_start(topics, topic):
-    topics.make(topic, 2)
-    topics.send(topic, numbers(0, 4), 0)
-    source = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
-    assert source.position()["offsets"] == {"0": 4}
-    old = source.position()
-    topics.admin.create_partitions({topic: 4})
-    topics.send(topic, numbers(10, 14), 2)
-    topics.send(topic, numbers(20, 24), 3)
-    assert read(source, 4)[0] == texts_from(10, 14)
-    assert source.position()["offsets"] == {"0": 4, "2": 4}
-    source.close()
-    again = opened(topics, topic, partitions="0/2")
-    again.seek(old)
-    assert read(again, 4)[0] == texts_from(10, 14)
-    again.close()
-
-
-def test_a_partition_added_while_streaming_is_read_whole(topics, topic):
+def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 500))
     source = opened(topics, topic, refresh_seconds=0.3)
+    half = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
+    assert half.position()["offsets"] == {"0": 500}
+    old = half.position()
     texts, _, _ = read(source, 200, max_records=100)
     topics.admin.create_partitions({topic: 3})
     for number in (1, 2):
@@ -292,6 +257,13 @@ def test_a_partition_added_while_streaming_is_read_whole(topics, topic):
     source.close()
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
     assert sorted(texts, key=int) == wanted
+    assert read(half, 50)[0] == texts_from(2000, 2050)
+    assert half.position()["offsets"] == {"0": 500, "2": 50}
+    half.close()
+    again = opened(topics, topic, partitions="0/2")
+    again.seek(old)
+    assert read(again, 50)[0] == texts_from(2000, 2050)
+    again.close()
 
 
 def damage(path: Path, batch: int) -> None:

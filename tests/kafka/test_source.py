@@ -39,10 +39,7 @@ def case(topics) -> Case:
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
     return Case(
         lambda: KafkaSource(
-            name,
-            bootstrap_servers=topics.bootstrap,
-            user_field="by.id",
-            max_document_bytes=64,
+            name, bootstrap_servers=topics.bootstrap, user_field="by.id", max_document_bytes=64
         ),
         ["one", "two", "", "three"],
         [Reject(f"{name}/0", at, reason) for at, reason in reasons.items()],
@@ -262,8 +259,7 @@ def test_pause_brings_nothing_and_loses_nothing(topics, topic):
     assert source.poll(1, 5.0).documents == ["one"]
     source.pause()
     topics.send(topic, [b"three"])
-    for _ in range(3):
-        assert source.poll(5, 0.2).documents == []
+    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
     source.resume()
     assert read(source, 2)[0] == ["two", "three"]
     assert source.lag() == {0: 0}

@@ -15,6 +15,7 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.scaleout.shards import of_files, rows_of
 from streamlda.stream.listing import find_files
 from streamlda_connectors.files import FileSource
+from tests.connectors.logs import without_rights
 
 FOLDERS = [".", ".", "b", "b/c", "f[1]", ".h", "b/.g", ".h/c"]
 NAMES = ["a.txt", "B.TXT", "[a].txt", ".x.txt", "c.txt.gz", "d.Txt.GZ", "e"]
@@ -171,6 +172,19 @@ def test_a_link_that_may_not_be_followed_is_named(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("x" * 1000)
     with pytest.raises(SourceError, match=r"must be readable, got path=.*link"):
         find_files(tmp_path, "auto", "infer")
+
+
+def test_a_folder_that_may_not_be_read_is_named_wherever_it_is() -> None:
+    # The folders that pytest makes can be entered by their owner only.
+    with tempfile.TemporaryDirectory() as name:
+        deep = Path(name, "a", "b")
+        deep.mkdir(parents=True)
+        Path(name, "c").write_text("one")
+        Path(name).chmod(0o755)
+        deep.chmod(0)
+        with without_rights(), pytest.raises(SourceError, match=f"readable, got path='{deep}'"):
+            find_files(name, "auto", "infer")
+        deep.chmod(0o755)
 
 
 @pytest.mark.parametrize("options", [("xml", "infer"), ("auto", "rar"), ("parquet", "gzip")])
