@@ -48,7 +48,7 @@ class FileSource:
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
     user_field : str, optional
-        Key or column of the user whose document it is, text or a whole number, named like
+        Key or column of the user whose document it is, text or an int, named like
         `text_field`. Where it is missing, empty or something else, the user is None and the
         document is kept. Without it the source says nothing about users.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"

@@ -25,9 +25,9 @@ from streamlda_connectors.records import (
 PARQUET_RUN_BYTES = 4 * 2**20
 PARQUET_RUN_ROWS = 4096
 
-#: Types of columns that hold text, and those of whole numbers.
+#: Types of columns that hold text, and those of integers.
 _TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 class ParquetReader:
@@ -70,7 +70,7 @@ class ParquetReader:
         if user_field is None:
             return None
         path, kind = self._find_column(user_field)
-        return path if kind in (*_TEXT, *_WHOLE) else None
+        return path if kind in (*_TEXT, *_INTEGERS) else None
 
     def _find_column(self, field: str) -> tuple[list[str], str | None]:
         """Return where a column is and the type of its values, None if there is no such column."""

@@ -1,4 +1,4 @@
-"""What the daemon asks of the places it writes to: rejected records, and snapshots.
+"""What the daemon needs of what it writes to: rejected records, and snapshots.
 
 As with sources, connectors announce them, under the entry-point group ``streamlda.sinks``.
 """

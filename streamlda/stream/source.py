@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 
-#: A place in a source, as plain JSON values: what was read before it is never read again.
+#: Where reading goes on, as plain JSON values: what was read before it is never read again.
 Position = Mapping[str, Any]
 
 ENTRY_POINT_GROUP = "streamlda.connectors"
@@ -123,14 +123,14 @@ class RecordBatch:
         Parameters
         ----------
         max_records : int
-            Records that were asked for.
+            Most records of the poll.
         """
         n_records = self.n_records
         aligned = all(len(each) in (0, n_records) for each in (self.locations, self.users))
         require(
             aligned and self.n_blanks >= 0 and n_records <= max_records,
             "a batch must hold one text or None, location and user for each of its records, and "
-            "no more of them than were asked for",
+            "no more of them than its poll allows",
             texts=n_records,
             locations=len(self.locations),
             users=len(self.users),

@@ -1,4 +1,4 @@
-"""Places: replacing one record of a stream leaves every other document at its row."""
+"""Record slots: replacing one record of a stream leaves every other document at its row."""
 
 import json
 import os
