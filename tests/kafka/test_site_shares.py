@@ -30,7 +30,7 @@ def test_what_was_published_is_read_back_from_the_beginning(topics, topic):
     assert rows(shares.read()) == expected
     assert next(shares.read()).headers == (("streamlda.round", b"1"),)
     shares.close()
-    with pytest.raises(SourceError, match="a share topic must be open, got closed=True"):
+    with pytest.raises(SourceError, match="a topic of shares must be open, got closed=True"):
         shares.publish("north/1", b"x", {})
 
 
