@@ -62,41 +62,33 @@ class PickySource(ListSource):
         return RecordBatch(texts, rejects, ended, locations, users)
 
 
-class Changes(PickySource):
-    """A picky source of which `changed` breaks the batches."""
-
+class CountsRejectsTwice(PickySource):
     def poll(self, max_records, timeout_seconds=1.0):
-        return replace(batch := super().poll(max_records, timeout_seconds), **self.changed(batch))
-
-
-class LeavesRejectsOut(Changes):
-    def changed(self, batch):
-        return {"texts": batch.documents, "locations": [], "users": []}
-
-
-class PutsRejectsFirst(Changes):
-    def changed(self, batch):
-        return {"texts": sorted(batch.texts, key=lambda text: text is not None)}
-
-
-class CountsRejectsTwice(Changes):
-    def poll(self, max_records, timeout_seconds=1.0):
-        return super().poll(max(1, max_records // 2) if max_records > 0 else 0, timeout_seconds)
-
-    def changed(self, batch):
+        half = max(1, max_records // 2) if max_records > 0 else 0
+        batch = super().poll(half, timeout_seconds)
         extra = [None] * len(batch.rejects)
-        return {"texts": batch.texts + extra, "locations": [], "users": []}
+        return replace(batch, texts=batch.texts + extra, locations=[], users=[])
 
 
-class NamesUsersBackwards(Changes):
-    def changed(self, batch):
-        return {"users": batch.users[::-1]}
+def changing(**fields):
+    """Return a picky source that changes these fields of its batches."""
+
+    class Changing(PickySource):
+        def poll(self, max_records, timeout_seconds=1.0):
+            batch = super().poll(max_records, timeout_seconds)
+            return replace(batch, **{name: change(batch) for name, change in fields.items()})
+
+    return Changing
 
 
-class LocatesEachPollAlike(Changes):
-    def changed(self, batch):
-        numbers = range(1, batch.n_records + 1)
-        return {"locations": [RecordLocation("list", number) for number in numbers]}
+LeavesRejectsOut = changing(
+    texts=lambda batch: batch.documents, locations=lambda batch: [], users=lambda batch: []
+)
+PutsRejectsFirst = changing(texts=lambda batch: sorted(batch.texts, key=lambda t: t is not None))
+NamesUsersBackwards = changing(users=lambda batch: batch.users[::-1])
+LocatesEachPollAlike = changing(
+    locations=lambda batch: [RecordLocation("list", 1 + i) for i in range(batch.n_records)]
+)
 
 
 class EndlessSource(ListSource):
@@ -121,12 +113,8 @@ class ResumesOneBack(ListSource):
 
 
 class SharesItsPosition(ListSource):
-    def __init__(self, texts):
-        super().__init__(texts)
-        self.shared = {}
-
     def position(self):
-        self.shared["at"] = self.at
+        self.__dict__.setdefault("shared", {})["at"] = self.at
         return self.shared
 
 
@@ -137,10 +125,10 @@ class TakesAnyPosition(ListSource):
 
 class StartsAgain(ListSource):
     def poll(self, max_records, timeout_seconds=1.0):
-        batch = super().poll(max_records, timeout_seconds)
-        if not batch.texts:
+        if self.at == len(self.texts) and not self.closed:
             self.at = 0
-        return batch
+            return RecordBatch()
+        return super().poll(max_records, timeout_seconds)
 
 
 class CountsDown(ListSource):

