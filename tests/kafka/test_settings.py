@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import tomllib
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -107,12 +105,6 @@ def test_shares_are_disjoint_and_whole(n):
     known = set(range(20))
     shares = [Share(f"{i}/{n}").of(known) for i in range(n)]
     assert sorted(number for share in shares for number in share) == sorted(known)
-
-
-def test_the_entry_point_is_the_connector():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
-    value = project["project"]["entry-points"]["streamlda.connectors"]["kafka"]
-    assert EntryPoint("kafka", value, "streamlda.connectors").load() is KafkaSource
 
 
 @pytest.mark.real_broker
