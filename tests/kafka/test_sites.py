@@ -12,10 +12,10 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from tests.cli.sites import SITES, aggregate_command, made_at, make_roster, share_command
+from tests.cli.sites import SITES, aggregate_command, made_at, make_config, share_command
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 
@@ -36,11 +36,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(folder, tmp_path_factory):
     """Return where the shares of the first round lie with their ledgers, and the round."""
-    make_roster(folder, clipping="worst-case")
+    make_config(folder, clipping="worst-case")
     to = tmp_path_factory.mktemp("first")
     for site in SITES:
         run(*share_command(folder, to, site))
-    return to, Round.first(Roster.load(folder / "roster"))
+    return to, Round.first(FederationConfig.load(folder / "config"))
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def aggregated(folder, to, topics, topic, code=0, **options):
 
 
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
-    make_roster(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
+    make_config(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
     by_topic, by_file = tmp_path / "topic", tmp_path / "file"
     by_topic.mkdir()
     by_file.mkdir()
-    round_file, options = None, {"roster": "generous"}
+    round_file, options = None, {"config": "generous"}
     for number in (1, 2):
         for site in SITES:
             command = share_command(folder, by_file, site, round_file, **options)
@@ -77,8 +77,8 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
         run(*command[:-2], *to_topic(topics.bootstrap, topic))
         given = {"round_file": round_file, "following": f"round{number + 1}", **options}
         told = aggregated(folder, by_topic, topics, topic, **given)
-        passed_over = "4 records of other rounds passed over in topic"
-        assert (f"{passed_over} {topic}: south 2, east 1, north 1" in told) == (number == 2)
+        skipped = "4 records of other rounds skipped in topic"
+        assert (f"{skipped} {topic}: south 2, east 1, north 1" in told) == (number == 2)
         shares = [by_file / f"{site}.share" for site in SITES]
         run(*aggregate_command(folder, by_file, shares, **given))
         if number == 1:
@@ -99,7 +99,7 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
 def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, first, tmp_path):
     topics.remove_before(filled, 1)
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "got none of site=east round=1" in told
+    assert "some are missing, got sites='east' round=1" in told
 
 
 def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, filled, first, tmp_path):
@@ -110,7 +110,7 @@ def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, fille
     share.save(tmp_path / "altered")
     altered = (tmp_path / "altered").read_bytes()
     for value, wanted in (
-        (altered, "as its site has signed it, got another: site='north' round=1"),
+        (altered, "and this one is another, got site='north' round=1"),
         (altered[:-1] + b"\x00", "whole and unaltered"),
     ):
         topics.send(filled, [value], key=key)
