@@ -18,7 +18,7 @@ from streamlda.cli.running import Progress, StopSignals
 from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
-    from streamlda.privacy.ledger.ledger import Ledger
+    from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
     from streamlda.private.releaser import PrivateLearner, ReleaseManager
     from streamlda.private.settings import PrivateSettings
@@ -192,7 +192,7 @@ class PrivateRun:
         self, opened: ExitStack, settings: PrivateSettings, selection: WordSelection | None
     ) -> Ledger:
         """Open the ledger or make it, and end a release that a crash cut short."""
-        from streamlda.privacy.ledger.ledger import Ledger
+        from streamlda.privacy.ledger import Ledger
         from streamlda.private.terms import run_terms
 
         terms = run_terms(settings, words=selection is not None)

@@ -71,7 +71,7 @@ def share(
     install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
     sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
-    from streamlda.privacy.ledger.ledger import Ledger
+    from streamlda.privacy.ledger import Ledger
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.keys import SiteKeys
     from streamlda.sites.roster import Roster

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import between
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.events import LaplaceRelease, number
+from streamlda.privacy.events import LaplaceRelease
 from streamlda.privacy.noise import Noise
 
 Array = NDArray[np.float64]
@@ -108,8 +109,9 @@ def release_laplace(
         If a number is out of range, or rounding would cost more than 1 % of the sensitivity.
     """
     event = LaplaceRelease(epsilon)
-    exact = number("l1_sensitivity", l1_sensitivity, 1e-100, 1e100)
-    number("magnitude", magnitude, 0.0, 1e100)
+    between(1e-100, 1e100, l1_sensitivity=l1_sensitivity)
+    between(0.0, 1e100, magnitude=magnitude)
+    exact = float(l1_sensitivity)
     step = math.ldexp(0.5, math.frexp(exact / event.epsilon / _SCALE_STEPS)[1])
     error = roundings * _UNIT_ROUNDOFF
     moved = exact + values.size * step + 2 * error / (1 - error) * magnitude if error < 0.5 else 1e9

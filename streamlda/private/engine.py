@@ -39,7 +39,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
-from streamlda.privacy.statement import Stage as Released
+from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
 from streamlda.private.contributions import (
     FirstStatistic,
@@ -247,7 +247,9 @@ class PrivateEngine:
         stage = self._stage
         if stage is None or stage.open_places:
             raise InvalidSettingError("sums must be accepted when a release is due, got none due")
-        self._records.append(Released(stage.name, stage.first, stage.last - 1, self._multiplier))
+        self._records.append(
+            ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
+        )
         try:
             with one_blas_thread():
                 # Rounds are numbered: "power 1", "refine 2".
@@ -349,7 +351,7 @@ class PrivateEngine:
 
     def _forget_window(self) -> None:
         self._stage: Stage | None = None
-        self._records: list[Released] = []
+        self._records: list[ReleasedStage] = []
         self._view: PairView | None = None
         self._first_bound = self._pair_bound = self._triple_bound = 1.0
         self._source: Any = "private-quantile"
@@ -381,7 +383,7 @@ class PrivateEngine:
         self._forget_window()
         self.places, self._snapshots = int(values["places"]), int(values["snapshots"])
         self._windows = int(values["windows"])
-        self._records = [Released(**record) for record in values["records"]]
+        self._records = [ReleasedStage(**record) for record in values["records"]]
         bounds, stage, snapshot = values["bounds"], values["stage"], values["snapshot"]
         self._first_bound, self._pair_bound = bounds["first"], bounds["pair"]
         self._triple_bound, self._source = bounds["triple"], bounds["source"]
@@ -411,7 +413,7 @@ class PrivateEngine:
             self.snapshot = PrivateSnapshot(
                 snapshot["number"],
                 from_arrays(PrivateTopics, arrays, "snapshot/", spectral=spectral),
-                tuple(Released(**record) for record in snapshot["stages"]),
+                tuple(ReleasedStage(**record) for record in snapshot["stages"]),
                 ClipBounds(**snapshot["bounds"]),
             )
 

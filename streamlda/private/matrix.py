@@ -14,7 +14,7 @@ from dataclasses import replace
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
 from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings

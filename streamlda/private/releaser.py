@@ -25,7 +25,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerE
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.privacy.statement import private_statement, seeded
 from streamlda.private.engine import PREFIX, PrivateEngine

@@ -11,7 +11,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.noise import Noise
-from streamlda.privacy.statement import Stage as Released
+from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PrivateTopics
 from streamlda.threads import one_blas_thread
@@ -68,12 +68,12 @@ class PrivateSnapshot:
     number : int
         From 1.
     topics : PrivateTopics
-    stages : tuple of privacy.statement.Stage
+    stages : tuple of ReleasedStage
         The releases behind it, for the privacy statement.
     bounds : ClipBounds
     """
 
     number: int
     topics: PrivateTopics
-    stages: tuple[Released, ...]
+    stages: tuple[ReleasedStage, ...]
     bounds: ClipBounds

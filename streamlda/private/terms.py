@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.privacy.events import Composed
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.private.releaser import ledger_terms
 from streamlda.private.settings import PrivateSettings

@@ -7,7 +7,7 @@ from math import ceil, exp, inf
 from typing import Any
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.ledger.budget_table import figure, plain
+from streamlda.privacy.ledger import figure, plain
 from streamlda.privacy.statement import PRIVATE, SEEDED, check_statement
 
 #: Where the columns come from, in words.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.private.releaser import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.terms import check_first_price, run_terms, words_and_delta

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.ledger import Intent
+from streamlda.privacy.ledger import Intent
 from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.snapshot import PrivateSnapshot

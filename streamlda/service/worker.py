@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from streamlda.errors import BudgetExceededError
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
     BudgetExhausted,

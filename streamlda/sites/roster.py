@@ -22,7 +22,7 @@ from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger.ledger import LedgerTerms
+from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.settings import WHITENED_TENSOR, PrivateSettings
 from streamlda.private.state import settings_from
 from streamlda.sites.keys import PublicKeys

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.sites.keys import SiteKeys

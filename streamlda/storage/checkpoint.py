@@ -49,9 +49,7 @@ from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Arrays, Engine
 from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
-from streamlda.privacy.ledger.artifact import digest_file
-from streamlda.privacy.ledger.file import OnStep, sync_folder
-from streamlda.privacy.ledger.ledger import LedgerReader
+from streamlda.privacy.ledger import LedgerReader, OnStep, digest_file, sync_folder
 from streamlda.private.releaser import PrivateLearner
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position

@@ -15,7 +15,7 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.ledger.reader import read_report
+from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement

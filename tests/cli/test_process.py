@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.reader import read_report
+from streamlda.privacy.ledger import read_report
 from streamlda.private.releaser import CLOCKED_ROWS
 from streamlda.stream.ingest import BLOCK_DOCUMENTS
 from tests.cli.test_cli import run

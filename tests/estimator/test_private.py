@@ -28,7 +28,7 @@ from streamlda.errors import (
 )
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import LedgerReader
+from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.releaser import PrivateLearner, ReleaseManager

@@ -15,8 +15,14 @@ import pytest
 
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event, GaussianRelease
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import (
+    Cohort,
+    DocumentRange,
+    Intent,
+    Ledger,
+    LedgerReader,
+    LedgerTerms,
+)
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
 EVENT = GaussianRelease(10.0)

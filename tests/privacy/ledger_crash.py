@@ -25,7 +25,7 @@ import numpy as np
 from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.ledger.terms import round_up
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import PRICE, TERMS, finished
 

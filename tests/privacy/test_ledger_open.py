@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, crash_run, reading_only, release
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, crash_run, publish
 

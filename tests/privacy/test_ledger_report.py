@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 from streamlda.privacy.accounting import cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel, to_json
-from streamlda.privacy.ledger.budget_table import budget_table, figure
+from streamlda.privacy.ledger import (
+    Cohort,
+    DocumentRange,
+    Intent,
+    Ledger,
+    LedgerReader,
+    LedgerTerms,
+    budget_table,
+    figure,
+    read_report,
+)
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
-from streamlda.privacy.ledger.reader import LedgerReader, read_report
 from streamlda.privacy.ledger.state import ReportBuilder, describe
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import (

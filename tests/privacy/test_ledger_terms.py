@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange
+from streamlda.privacy.ledger import Cohort, DocumentRange
 from streamlda.privacy.ledger.terms import Losses, round_down, round_up, sqrt_down, sqrt_up
 from tests.privacy.ledger_cases import TERMS
 

@@ -50,7 +50,7 @@ def distance(mech, sums, others):
     square = 0.0
     for block in mech.blocks:
         steps = mine[block.name] - theirs[block.name]
-        scale = mech.steps[block.name] * math.sqrt(mech.shares[block.name]) / block.l2_clip_norm
+        scale = mech.steps[block.name] * math.sqrt(mech.fractions[block.name]) / block.l2_clip_norm
         square += float(np.sum((steps * scale) ** 2))
     return math.sqrt(square)
 
@@ -66,9 +66,13 @@ def full(mech, sign=1.0, cell=0):
 
 def test_shares_and_standard_deviations_follow_from_weights_and_clip_norms():
     mech = mechanism()
-    assert mech.shares == pytest.approx({"first": 0.1 / 2.4, "pair": 2 / 2.4, "documents": 0.125})
+    assert mech.fractions == pytest.approx(
+        {"first": 0.1 / 2.4, "pair": 2 / 2.4, "documents": 0.125}
+    )
     for block in mech.blocks:
-        sigma = 4.0 * mech.l2_sensitivity * block.l2_clip_norm / math.sqrt(mech.shares[block.name])
+        sigma = (
+            4.0 * mech.l2_sensitivity * block.l2_clip_norm / math.sqrt(mech.fractions[block.name])
+        )
         assert mech.stddevs[block.name] == pytest.approx(sigma, rel=1e-12)
         step = mech.steps[block.name]
         assert math.frexp(step)[0] == 0.5
@@ -116,7 +120,7 @@ def test_the_sensitivity_is_attained(relation, nonnegative):
     found = distance(mech, here, there)
     if relation == "replace-one":
         # A single nonnegative number moves by its clip norm, not by sqrt(2) of it.
-        found = math.sqrt(found**2 + mech.shares["documents"])
+        found = math.sqrt(found**2 + mech.fractions["documents"])
     assert 0.99 * mech.l2_sensitivity <= found <= mech.l2_sensitivity
 
 

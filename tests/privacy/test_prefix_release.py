@@ -89,7 +89,7 @@ def distance(here, there, release=prefixes):
     square = 0.0
     for block in one.mechanism.blocks:
         moved = rows_of(one, outputs, block.name) - rows_of(one, others, block.name)
-        square += one.mechanism.shares[block.name] * np.sum((moved / block.l2_clip_norm) ** 2)
+        square += one.mechanism.fractions[block.name] * np.sum((moved / block.l2_clip_norm) ** 2)
     return math.sqrt(square)
 
 

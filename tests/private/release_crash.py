@@ -28,7 +28,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.terms import round_up
 from streamlda.privacy.noise import SecureNoise
 from streamlda.private.releaser import (

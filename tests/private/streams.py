@@ -120,5 +120,5 @@ def distance(mechanism, aggregates, others):
     for block in mechanism.blocks:
         scale = mechanism.steps[block.name] / block.l2_clip_norm
         steps = (aggregates[block.name] - others[block.name]) * scale
-        square += mechanism.shares[block.name] * float(np.sum(steps**2))
+        square += mechanism.fractions[block.name] * float(np.sum(steps**2))
     return math.sqrt(square)

@@ -26,7 +26,7 @@ from streamlda.errors import (
     LedgerError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.engine import PrivateEngine

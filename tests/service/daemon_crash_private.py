@@ -17,7 +17,7 @@ from typing import Any
 
 from streamlda.container import read_arrays
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
 from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running

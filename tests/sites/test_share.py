@@ -15,7 +15,7 @@ from streamlda.errors import (
     ModelFileError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
@@ -84,7 +84,7 @@ def moved(sites, this, one, other):
     square = 0.0
     for block in mechanism.blocks:
         apart = (b[block.name] - a[block.name]) * mechanism.steps[block.name]
-        square += mechanism.shares[block.name] * np.sum((apart / block.l2_clip_norm) ** 2)
+        square += mechanism.fractions[block.name] * np.sum((apart / block.l2_clip_norm) ** 2)
     return math.sqrt(square), mechanism.l2_sensitivity
 
 

@@ -17,7 +17,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import SecureNoise
 from streamlda.private.releaser import PrivateLearner, ReleaseManager, ledger_terms
 from streamlda.private.settings import PrivateSettings

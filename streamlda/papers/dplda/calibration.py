@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamlda.checks import between
 from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.flow import Configuration
 from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import release_laplace
 from streamlda.privacy import accounting
-from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease, number
+from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
 from streamlda.privacy.noise import Noise
 
 ACCOUNTING = ("exact", "paper")
@@ -97,7 +98,8 @@ def make_plan(
     InvalidSettingError
         If a setting is out of range, not of the configuration, or not covered by the accounting.
     """
-    total = number("epsilon", epsilon, 1e-9, 1e3)
+    between(1e-9, 1e3, epsilon=epsilon)
+    total = float(epsilon)
     _check_choices(configuration, mechanism, accounted)
     edges, bounds = len(configuration.edges), len(configuration.bounds)
     each = total / (edges + bounds)
@@ -108,7 +110,8 @@ def make_plan(
     if mechanism == "laplace":
         events: list[Event] = [LaplaceRelease(each)] * edges
         return Plan(None, each, 0.0, distance, Composed(events), True)
-    given = number("delta", delta, 1e-300, 0.5)
+    between(1e-300, 0.5, delta=delta)
+    given = float(delta)
     if distance > MOST_FOR_SAMPLERS * given:
         raise InvalidSettingError(
             f"delta must be at least 10 times what the samplers take, got delta={given} "

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from streamlda.checks import between
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy import accounting
-from streamlda.privacy.events import number
 
 Calibration = Literal["exact", "paper"]
 CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
@@ -44,8 +44,8 @@ class Promise:
     calibration: Calibration = "exact"
 
     def __post_init__(self) -> None:
-        number("epsilon", self.epsilon, 1e-9, accounting.MAX_EPSILON)
-        number("delta", self.delta, accounting.MIN_DELTA, math.nextafter(1.0, 0.0))
+        between(1e-9, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        between(accounting.MIN_DELTA, accounting.MAX_DELTA, delta=self.delta)
         if self.calibration not in CALIBRATIONS:
             raise InvalidSettingError(
                 f"the calibration must be one of {', '.join(CALIBRATIONS)}, got "
@@ -54,7 +54,7 @@ class Promise:
 
     def noise_multiplier(self, part: float = 1.0) -> float:
         """Return standard deviation / l2_sensitivity of a stage with this part of the budget."""
-        part = number("part", part, 1e-6, 1.0)
+        between(1e-6, 1.0, part=part)
         if self.calibration == "exact":
             return _least_multiplier(self.epsilon, self.delta) / math.sqrt(part)
         return math.sqrt(2 * math.log(1.25 / (part * self.delta))) / (part * self.epsilon)

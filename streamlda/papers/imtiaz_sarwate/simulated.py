@@ -47,9 +47,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import between
 from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.privacy.events import number
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.sites.scheme import NoisePlan
@@ -227,7 +227,7 @@ class SimulatedSites:
                 "there must be the sums of every site, got "
                 f"site_sums={len(site_sums)} sites={len(self.sizes)}; pass them in order"
             )
-        ratio = number("ratio", ratio, 1.0, 2.0)
+        between(1.0, 2.0, ratio=ratio)
         if self.scheme == "local":
             multiplier = self.promises[self._site].noise_multiplier(part)
             mechanism = self._mechanism(blocks, ratio * multiplier)

@@ -20,10 +20,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from streamlda.checks import at_least, between
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy import accounting
-from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA, whole
-from streamlda.privacy.events import number
+from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -120,8 +120,8 @@ def advanced_composition(
         If a setting is out of range, or epsilon so large that the bound is no number.
     """
     epsilon, delta, releases = _each(epsilon, delta, releases)
-    slack = number("slack", slack, MIN_DELTA, _BELOW_ONE)
-    epsilon = number("epsilon", epsilon, 0.0, 700.0)
+    between(MIN_DELTA, _BELOW_ONE, slack=slack)
+    between(0.0, 700.0, epsilon=epsilon)
     drift = math.tanh(epsilon / 2) if tighter else math.expm1(epsilon)
     total = epsilon * math.sqrt(-2 * releases * math.log(slack)) + releases * epsilon * drift
     return Guarantee(total, releases * delta + slack)
@@ -152,9 +152,9 @@ def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     InvalidSettingError
         If a setting is out of range.
     """
-    epsilon, delta, releases = _each(
-        number("epsilon", epsilon, 1e-6, 500.0), number("delta", delta, 1e-290, 0.5), releases
-    )
+    between(1e-6, 500.0, epsilon=epsilon)
+    between(1e-290, 0.5, delta=delta)
+    epsilon, delta, releases = _each(epsilon, delta, releases)
     delta_each, slack = delta / (2 * releases), delta / 2
     low, high = 0.0, epsilon
     for _ in range(100):
@@ -173,8 +173,9 @@ def zcdp_epsilon(mu_squared: float, delta: float) -> float:
     InvalidSettingError
         If a setting is out of range.
     """
-    rho = number("mu_squared", mu_squared, 0.0, accounting.MAX_MU**2) / 2
-    delta = number("delta", delta, MIN_DELTA, _BELOW_ONE)
+    between(0.0, accounting.MAX_MU**2, mu_squared=mu_squared)
+    between(MIN_DELTA, _BELOW_ONE, delta=delta)
+    rho = mu_squared / 2
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
@@ -203,7 +204,8 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
     delta = 1e-5 and up to sqrt(2) epsilon as delta falls. The releases are (epsilon, delta)-DP
     all the same: the formula's noise is six to seven times what is needed.
     """
-    epsilon, delta, releases = _each(epsilon, number("delta", delta, 1e-290, 0.5), releases)
+    between(1e-290, 0.5, delta=delta)
+    epsilon, delta, releases = _each(epsilon, delta, releases)
     epsilon_each = epsilon / math.sqrt(releases * (4 + math.log(2 / delta)))
     delta_each = delta / (2 * releases)
     if not 0 < epsilon_each <= 1:
@@ -252,8 +254,7 @@ def _compare(epsilon: float, delta: float, releases: int) -> Comparison:
 
 
 def _each(epsilon: float, delta: float, releases: int) -> tuple[float, float, int]:
-    return (
-        number("epsilon", epsilon, 0.0, MAX_EPSILON),
-        number("delta", delta, 0.0, 1.0),
-        whole("releases", releases),
-    )
+    between(0.0, MAX_EPSILON, epsilon=epsilon)
+    between(0.0, 1.0, delta=delta)
+    at_least(1, releases=releases)
+    return float(epsilon), float(delta), int(releases)

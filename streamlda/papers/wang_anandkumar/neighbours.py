@@ -51,10 +51,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import between
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.kernels.association import associate_triples, group_by_word, project_powers
-from streamlda.privacy.events import number
 
 Array = NDArray[np.float64]
 
@@ -111,10 +111,10 @@ class Neighbours:
                 f"notion={self.notion!r}; take 'add-remove' for tensors of documents"
             )
         if self.magnitude is not None:
-            number("magnitude", self.magnitude, 1e-100, 1e100)
-        number("n_documents", self.n_documents, 1, 2**40)
+            between(1e-100, 1e100, magnitude=self.magnitude)
+        between(1, 2**40, n_documents=self.n_documents)
         if self.roundings is not None:
-            number("roundings", self.roundings, 1, 2**50)
+            between(1, 2**50, roundings=self.roundings)
         if self.notion == "entry":
             if self.magnitude is None or self.n_documents != 1 or self.whitening is not None:
                 raise InvalidSettingError(

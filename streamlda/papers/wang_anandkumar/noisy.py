@@ -22,14 +22,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least, between
 from streamlda.errors import BudgetExceededError, InvalidSettingError
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.privacy import accounting
-from streamlda.privacy.accounting import Budget, cost, whole
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel, number
-from streamlda.privacy.ledger.ledger import Cohort
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.accounting import Budget, cost
+from streamlda.privacy.events import Composed, GaussianRelease, Parallel
+from streamlda.privacy.ledger import Cohort, LedgerReader
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
@@ -78,8 +78,8 @@ class Schedule:
     calibration: str = "exact"
 
     def __post_init__(self) -> None:
-        number("epsilon", self.epsilon, 1e-6, accounting.MAX_EPSILON)
-        number("delta", self.delta, 1e-290, 0.5)
+        between(1e-6, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        between(1e-290, 0.5, delta=self.delta)
         if self.calibration not in CALIBRATIONS:
             raise InvalidSettingError(
                 f"a calibration must be one of {', '.join(CALIBRATIONS)}, got "
@@ -88,9 +88,8 @@ class Schedule:
 
     def noise_multiplier(self, queries: int) -> float:
         """Return standard deviation / l2_sensitivity of each of K queries of the same tensor."""
-        return _noise_multiplier(
-            self.epsilon, self.delta, whole("queries", queries), self.calibration
-        )
+        at_least(1, queries=queries)
+        return _noise_multiplier(self.epsilon, self.delta, queries, self.calibration)
 
 
 class NoisyPower:
@@ -150,7 +149,7 @@ class NoisyPower:
         self._tensor, self._noise = tensor, noise
         self._done: list[GaussianRelease] = []
         self.rounds, self.queries_per_round = planned(method)
-        whole("queries", self.queries)
+        at_least(1, queries=self.queries)
 
     @property
     def queries(self) -> int:
