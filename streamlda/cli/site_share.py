@@ -114,10 +114,10 @@ def share(
         if topic is not None:
             publish_share(topic, stored)
     if not quiet:
-        places = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
+        slots = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
         lines = [
             f"share of site {found.site} of round {found.round} ({found.stage}): "
-            + ", ".join(places),
+            + ", ".join(slots),
             f"roster {made.digest[:SHOWN]}; spent: streamlda budget {ledger}",
         ]
         click.echo("\n".join(lines), err=True)

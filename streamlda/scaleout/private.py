@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
+from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import LEAST_LAST_STAGE, PrivateLearner
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.releaser import LEAST_LAST_STAGE, PrivateLearner, ReleaseManager
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.private.terms import STATEMENTS, check_first_price
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Shard, rows_of
 from streamlda.scaleout.sums import single_threaded, told
@@ -55,7 +56,7 @@ class Aggregates:
     """
 
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
-    places: tuple[tuple[int, int], ...]
+    slots: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,9 @@ def fit_privately(
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
     learner = PrivateLearner(settings, releaser, vocabulary=name)
     run = Run(client)
-    lengths = _places(run, corpus)
+    lengths = _slots(run, corpus)
     total = sum(lengths)
-    _, first, last = settings.stage_places()[-1]
+    _, first, last = settings.stage_slots()[-1]
     if total < first + LEAST_LAST_STAGE * (last - first):
         raise InsufficientDataError(
             "a private snapshot needs a whole window of places, got "
@@ -124,17 +125,14 @@ def fit_privately(
             "was released: take smaller windows, or more documents"
         )
     engine = learner.engine
-    while engine.stage is not None and engine.places < total:
+    while engine.stage is not None and engine.slots < total:
         stage = engine.stage
-        begin, end = engine.places, min(stage.last, total)
+        begin, end = engine.slots, min(stage.last, total)
         found = _stage_sums(run, corpus, lengths, engine, stage, end, vocabulary)
-        if (
-            sorted(found.places)[0][0] != begin
-            or sum(b - a for a, b in found.places) != end - begin
-        ):
+        if sorted(found.slots)[0][0] != begin or sum(b - a for a, b in found.slots) != end - begin:
             raise InvalidDocumentsError(
                 "every place must be summed once, got "
-                f"places={len(found.places)} stage={stage.name!r} first={begin} last={end}; "
+                f"slots={len(found.slots)} stage={stage.name!r} first={begin} last={end}; "
                 "let partitions come out the same each time they are made"
             )
         engine.skip(end - begin)
@@ -172,9 +170,9 @@ def _check(settings: PrivateSettings, vocabulary: Vocabulary | None) -> None:
         )
 
 
-def _places(run: Run, corpus: Corpus) -> list[int]:
+def _slots(run: Run, corpus: Corpus) -> list[int]:
     tasks = [
-        run.task("places", count_places, shard, run.given(value))
+        run.task("places", count_slots, shard, run.given(value))
         for shard, value in zip(corpus.shards, corpus.values, strict=True)
     ]
     counted: list[int] = run.compute(run.task("places", _listed, *tasks))
@@ -185,7 +183,7 @@ def _listed(*numbers: int) -> list[int]:
     return list(numbers)
 
 
-def count_places(shard: Shard, value: Any) -> int:
+def count_slots(shard: Shard, value: Any) -> int:
     """Return how many places a shard takes: rows of a partition, records of files. A task."""
     with told(shard):
         return sum(len(rows) for rows in rows_of(shard, value, blanks=True))
@@ -257,12 +255,12 @@ def sum_groups(
         engine = PrivateEngine.from_state(*state)
         stage = engine.stage
         assert stage is not None
-        engine.skip(first - engine.places)
+        engine.skip(first - engine.slots)
         for piece, value in zip(pieces, values, strict=True):
             with told(piece.shard):
                 for batch in _rows(piece, value, vocabulary):
                     engine.add(batch)
-        return Aggregates(stage.state(), ((first, engine.places),))
+        return Aggregates(stage.state(), ((first, engine.slots),))
 
 
 def _rows(piece: Piece, value: Any, vocabulary: Vocabulary | None) -> Iterator[DocumentBatch]:
@@ -288,8 +286,8 @@ def merged(*parts: Aggregates) -> Aggregates:
     InvalidSettingError
         If a place is in two.
     """
-    places = sorted(own for part in parts for own in part.places)
-    for (_, last), (first, _) in pairwise(places):
+    slots = sorted(own for part in parts for own in part.slots)
+    for (_, last), (first, _) in pairwise(slots):
         if first < last:
             raise InvalidSettingError(
                 f"each place must be summed once, got first={first} last={last} in two sums; "
@@ -299,4 +297,4 @@ def merged(*parts: Aggregates) -> Aggregates:
     for part in parts[1:]:
         for name, counts in sums.items():
             counts += part.sums[name]
-    return Aggregates(sums, tuple(places))
+    return Aggregates(sums, tuple(slots))

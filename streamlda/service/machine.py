@@ -247,13 +247,13 @@ class Machine:
         if self.phase is not Phase.STARTING:
             raise _wrong("a start must come once, before all else", phase=self.phase.value)
         self._rounds, self._saved_at = event.rounds, event.time
-        self._left_to_poll = self._left_to_learn = event.places_left
+        self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = event.unsaved
         self._fresh = event.fresh
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(Publish())
-        if event.places_left is None:
+        if event.slots_left is None:
             self._no_release_left(event.time, out)
 
     def _on_polled(self, event: Polled, out: list[Instruction]) -> None:
@@ -313,13 +313,13 @@ class Machine:
 
     def _on_release(self, event: ReleaseDone, out: list[Instruction]) -> None:
         self._done(Release)
-        self._left_to_poll = self._left_to_learn = event.places_left
+        self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = True
         self._fresh = False
         out.append(LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
             out.append(Publish())
-        if event.places_left is None:
+        if event.slots_left is None:
             self._no_release_left(event.time, out)
 
     def _no_release_left(self, time: float, out: list[Instruction]) -> None:

@@ -118,7 +118,7 @@ class Worker:
         self._tell(Learned(time.monotonic(), self._work.rounds))
 
     def _show(self) -> None:
-        self._status.set_places(self._work.places, self._work.places_left)
+        self._status.set_slots(self._work.slots, self._work.slots_left)
         self._status.set_rounds(self._work.rounds)
 
     def _show_budget(self) -> None:
@@ -138,7 +138,7 @@ class Worker:
         self._show()
         self._show_budget()
         self._status.released()
-        self._tell(ReleaseDone(time.monotonic(), made, self._work.places_left))
+        self._tell(ReleaseDone(time.monotonic(), made, self._work.slots_left))
 
     def _publish_model(self, released: Released) -> bool:
         """Write the model of a release, if it has one; return whether it has."""

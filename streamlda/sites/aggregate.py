@@ -20,10 +20,11 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
+from streamlda.private.budget import STATEMENTS
 from streamlda.private.engine import PrivateSnapshot
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.refinement import REFINED_NORM
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
-from streamlda.private.terms import STATEMENTS
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.sites.keys import Words
 from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
@@ -87,7 +88,7 @@ def aggregate(roster: Roster, this: Round, shares: Sequence[Share]) -> Aggregate
     engine, stage = this.open(roster)
     released = stage.mechanism.from_grid(_added(stage.mechanism, shares))
     stddevs = stage.stddevs()
-    engine.skip(stage.open_places)
+    engine.skip(stage.slots_left)
     before, missed = engine.snapshot, None
     try:
         engine.accept(released)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamlda.container import to_json
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
-from streamlda.private.settings import WHITENED_TENSOR, PrivateSettings
-from streamlda.private.state import settings_from
+from streamlda.private.settings import PrivateSettings
 from streamlda.sites.keys import PublicKeys
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
@@ -121,7 +121,7 @@ class Roster:
                 f"kind={words.kind!r} words={words.n_features} "
                 f"n_features={self.settings.n_features}; agree on a word list or on hashing"
             )
-        for name, first, last in self.run_settings.stage_places():
+        for name, first, last in self.run_settings.stage_slots():
             empty = [site for site, n in self.deal(last - first).items() if n < 1]
             if empty:
                 raise InvalidSettingError(
@@ -151,14 +151,14 @@ class Roster:
             f"sites={', '.join(self.names)}; leave its share out, or agree on a new roster"
         )
 
-    def deal(self, places: int) -> dict[str, int]:
+    def deal(self, slots: int) -> dict[str, int]:
         """Return how many of a stage's places each site fills; they add up to all."""
         total, dealt, before = 0.0, {}, 0
         for member in self.members[:-1]:
             total += member.weight
-            upto = round(total * places)
+            upto = round(total * slots)
             dealt[member.name], before = upto - before, upto
-        return {**dealt, self.members[-1].name: places - before}
+        return {**dealt, self.members[-1].name: slots - before}
 
     @cached_property
     def digest(self) -> str:
@@ -305,7 +305,7 @@ class Roster:
                 tuple(
                     Member(PublicKeys(**site["keys"]), site["weight"]) for site in values["sites"]
                 ),
-                settings_from(values["settings"]),
+                PrivateSettings.of(values["settings"]),
                 Vocabulary.from_metadata(words["metadata"], words["words"]),
                 values["colluders"],
             )

@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
+from streamlda.private.arrays import named
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.private.state import named, settings_from
 from streamlda.sites.roster import Roster
 from streamlda.sites.state_checks import check_arrays
 
@@ -106,7 +107,7 @@ class Round:
                 "take the round that was made with this roster"
             )
         try:
-            if settings_from(self.values["settings"]) != roster.run_settings:
+            if PrivateSettings.of(self.values["settings"]) != roster.run_settings:
                 raise ValueError("the settings are not those of the roster")
             used = [a for name, a in self.arrays.items() if not name.startswith("snapshot/")]
             if not all(np.isfinite(array).all() for array in used):
@@ -119,15 +120,15 @@ class Round:
             if self.values["prefix"] or named(self.arrays, "users/"):
                 raise ValueError("it is of another mode or unit")
             begun = self.values["stage"]
-            if begun is None or begun["name"] not in dict(_places(roster)):
+            if begun is None or begun["name"] not in dict(_slots(roster)):
                 raise ValueError("no stage of the roster begins")
             ended = self.values["snapshot"] is not None
             check_arrays(self.arrays, begun["name"], roster.run_settings, ended=ended)
             engine = PrivateEngine.from_state(self.arrays, self.values)
             stage = engine.stage
-            if stage is None or stage.places or any(map(np.any, stage.aggregates.values())):
+            if stage is None or stage.slots_filled or any(map(np.any, stage.aggregates.values())):
                 raise ValueError("no stage begins")
-            if dict(_places(roster)).get(stage.name) != stage.open_places:
+            if dict(_slots(roster)).get(stage.name) != stage.slots_left:
                 raise ValueError("the stage has other places")
         except (
             *(StreamLDAError, LookupError, TypeError, ValueError),
@@ -183,8 +184,8 @@ class Round:
         }
 
 
-def _places(roster: Roster) -> list[tuple[str, int]]:
-    return [(name, last - first) for name, first, last in roster.run_settings.stage_places()]
+def _slots(roster: Roster) -> list[tuple[str, int]]:
+    return [(name, last - first) for name, first, last in roster.run_settings.stage_slots()]
 
 
 def content_digest(values: Mapping[str, Any], arrays: Arrays) -> bytes:

@@ -171,7 +171,7 @@ class Site:
         self._noise = SecureNoise() if noise is None else noise
         self.name = member.name
 
-    def places_wanted(self, this: Round) -> tuple[int, int]:
+    def slots_wanted(self, this: Round) -> tuple[int, int]:
         """Return the places that this site fills in a round, first and last + 1.
 
         They begin behind all that its ledger has in the stream: what was spent is not read again.
@@ -191,7 +191,7 @@ class Site:
             ),
             default=0,
         )
-        return first, first + self.roster.deal(stage.open_places)[self.name]
+        return first, first + self.roster.deal(stage.slots_left)[self.name]
 
     def stored(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one.
@@ -235,7 +235,7 @@ class Site:
             )
         if self._used is not None:
             self._used.check(this.digest)
-        first, last = self.places_wanted(this)
+        first, last = self.slots_wanted(this)
         summing = Summing(this, self.roster, self.name, first, last)
         self.ledger.check(self.roster.event, self._cohort(summing))
         return summing

@@ -50,7 +50,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Arrays, Engine
 from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
 from streamlda.privacy.ledger import LedgerReader, OnStep, digest_file, sync_folder
-from streamlda.private.releaser import PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary

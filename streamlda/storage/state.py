@@ -27,8 +27,7 @@ from streamlda.engine.power import restored_engine
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import PrivateLearner
-from streamlda.private.state import differing
+from streamlda.private.learner import PrivateLearner
 
 STATE_VERSION = 1
 
@@ -189,7 +188,7 @@ def _check_fits(
         for name in found
         if found[name] != run[name]
     ]
-    others += differing(learner.settings, state["settings"])
+    others += learner.settings.differing(state["settings"])
     if others:
         raise InvalidSettingError(
             f"a state must go on with the settings it was made with, got {', '.join(others)} "
@@ -199,7 +198,7 @@ def _check_fits(
 
 def _run_of(learner: PrivateLearner) -> dict[str, Any]:
     return {
-        "first_place": learner.first_place,
+        "first_place": learner.first_slot,
         "vocabulary": learner.vocabulary,
         "delta": learner.delta,
         "secure": learner.releaser.noise.secure,

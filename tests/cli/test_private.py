@@ -19,9 +19,8 @@ from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement
-from streamlda.private.releaser import ledger_terms
+from streamlda.private.budget import WORDS_FRACTION, for_fewer_words, ledger_terms
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.terms import SHARE_OF_WORDS, for_fewer_words
 from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import Poll
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
@@ -376,7 +375,7 @@ def test_words_are_selected_from_places_only():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [1e-7, 1e-6])
 def test_terms_for_the_most_words_cover_fewer_and_their_choice(epsilon, delta):
-    selection = calibrate_selection(epsilon, SHARE_OF_WORDS * delta)
+    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta)
     settings = PrivateSettings(
         n_components=3,
         n_features=900,

@@ -16,7 +16,7 @@ import pytest
 
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
-from streamlda.private.releaser import CLOCKED_ROWS
+from streamlda.private.learner import CLOCKED_ROWS
 from streamlda.stream.ingest import BLOCK_DOCUMENTS
 from tests.cli.test_cli import run
 

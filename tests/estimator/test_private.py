@@ -31,7 +31,8 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 

@@ -31,7 +31,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import ReleaseManager
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import PrefixStage, Stage
 from streamlda.simulate import PlantedLDA
@@ -118,7 +118,7 @@ def one_word(d: int, word: int) -> Array:
 
 def place_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
     """Return a place of a stage of the first window, or of the first round after it."""
-    firsts = {name: first for name, first, _ in settings.stage_places()}
+    firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
 

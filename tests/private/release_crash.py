@@ -31,13 +31,9 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.terms import round_up
 from streamlda.privacy.noise import SecureNoise
-from streamlda.private.releaser import (
-    RELEASE_FORMAT,
-    RELEASE_VERSION,
-    PrivateLearner,
-    ReleaseManager,
-    ledger_terms,
-)
+from streamlda.private.budget import ledger_terms
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from tests.privacy.ledger_crash import die_at, fork, wait
 from tests.private.audit import Recorder

@@ -23,7 +23,7 @@ from streamlda.privacy.users import UserBound
 from streamlda.private import contributions
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.settings import STAGES, PrivateSettings
 from tests.private.audit import (
     LIKELY,

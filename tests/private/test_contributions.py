@@ -14,7 +14,7 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import NORM_ERROR, clip_factors
 from streamlda.private.contributions import (
     CANCELLATION,
-    TRIPLE_SHARES,
+    TRIPLE_FRACTIONS,
     FirstStatistic,
     NormStatistic,
     PairStatistic,
@@ -22,11 +22,8 @@ from streamlda.private.contributions import (
     TripleStatistic,
     View,
     checked_projection,
-    pack_pairs,
-    pack_triples,
-    unpack_pairs,
-    unpack_triples,
 )
+from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.whitening import random_projection
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
@@ -248,8 +245,8 @@ def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
     for n in (3, 4, 1000):
         part.add(view_of([[6] * n], D))
         sums = part.take()
-        found = {name: float(np.linalg.norm(sums[name])) for name in TRIPLE_SHARES}
-        bounds = {b.name: b.l2_clip_norm for b in part.blocks() if b.name in TRIPLE_SHARES}
+        found = {name: float(np.linalg.norm(sums[name])) for name in TRIPLE_FRACTIONS}
+        bounds = {b.name: b.l2_clip_norm for b in part.blocks() if b.name in TRIPLE_FRACTIONS}
         assert bounds == pytest.approx(
             {"triple": longest**3, "triple_pair": longest**2, "triple_first": longest}
         )

@@ -16,7 +16,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.readings import LEAST_BOUND
+from streamlda.private.postprocessing import LEAST_BOUND
 from streamlda.private.settings import PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import batch_of_counts
@@ -164,7 +164,7 @@ def test_every_row_on_its_own_changes_nothing_either():
 
 def test_stages_end_at_the_places_of_the_settings_and_windows_follow_each_other():
     asked = asked_of()
-    names, places = zip(*[(n, (a, b)) for n, a, b in asked.stage_places()], strict=True)
+    names, places = zip(*[(n, (a, b)) for n, a, b in asked.stage_slots()], strict=True)
     assert names == ("norms", "pairs", "triple norms", "triples")
     assert [b for _, b in places] == [9, 519, 528, 600]
     own = run(asked, first_place=1000)

@@ -27,20 +27,21 @@ from streamlda.private import denoising, refinement
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.refinement import (
     BACKGROUND_PRIOR,
     DOCUMENTS_PER_TOPIC,
-    SWEEPS,
+    INNER_ITERATIONS,
     RefinementRounds,
     RefinementStatistic,
     is_round,
     most_topics,
     split_topics,
 )
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import (
     LEAST_ROUND,
-    REFINEMENT_SHARE,
+    REFINEMENT_FRACTION,
     REFINEMENTS,
     PrivateSettings,
 )
@@ -108,7 +109,7 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     view = view_of(rows)
     words = np.maximum(np.vstack([topics, background]).T, 1e-12).astype(np.float32)
     alpha = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
-    shares = oracle_refinement.expect_topics(view.batch, words, alpha, SWEEPS)
+    shares = oracle_refinement.expect_topics(view.batch, words, alpha, INNER_ITERATIONS)
     expected = np.zeros((D, len(topics)))
     for entries in oracle_refinement.documents_of(view.batch):
         if sum(count for _, _, count in entries) < 3:
@@ -137,7 +138,7 @@ def test_long_documents_are_summed_in_parts(monkeypatch):
     whole, cut = part_of(), part_of()
     rows = list(POOL.values())
     whole.add(view_of(rows))
-    monkeypatch.setattr(refinement, "MOST_SHARES", 9)
+    monkeypatch.setattr(refinement, "MOST_RESPONSIBILITIES", 9)
     cut.add(view_of(rows))
     np.testing.assert_array_equal(whole.take()["shares"], cut.take()["shares"])
 
@@ -342,7 +343,7 @@ def test_broad_topics_are_split_and_others_left():
 
 def test_topics_are_split_as_far_as_documents_and_noise_allow():
     asked = wide(documents_per_snapshot=100_000, n_components=50, snapshots=3, refinement_rounds=3)
-    (places,) = {last - first for n, first, last in asked.stage_places() if n == "refine 1"}
+    (places,) = {last - first for n, first, last in asked.stage_slots() if n == "refine 1"}
     most = most_topics(asked)
     assert most == int(places / (DOCUMENTS_PER_TOPIC * asked.noise_multiplier))
     assert 1 <= most_topics(replace(asked, epsilon=1.0)) < most < 50
@@ -406,11 +407,11 @@ def test_rounds_are_stages_behind_those_of_the_moments(solver):
     asked = asked_of(snapshots=1, solver=solver)
     found = run(PrivateEngine(asked), SeededNoise(1))
     places = [stage for stage, *_ in found]
-    assert places == asked.stage_places()
+    assert places == asked.stage_slots()
     assert [first for _, first, _ in places] == [0, *(last for _, _, last in places[:-1])]
     assert places[-1][2] == N
     assert [name for name, *_ in places[-3:]] == ["refine 1", "refine 2", "refine 3"]
-    assert places[-3][1] == pytest.approx((1 - REFINEMENT_SHARE) * N, abs=2)
+    assert places[-3][1] == pytest.approx((1 - REFINEMENT_FRACTION) * N, abs=2)
     assert {event for _, event, _, _ in found} == {asked.event}
     assert {tuple(sums) for (name, *_), _, _, sums in found if is_round(name)} == {("shares",)}
     assert sum(asked.stages.values()) == pytest.approx(1)
@@ -475,7 +476,7 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
 @pytest.mark.parametrize("stage", ["refine 1", "refine 3"])
 def test_a_saved_engine_goes_on_bit_for_bit(stage, noise_in_state):
     asked = asked_of(noise_in_state=noise_in_state)
-    middle = {name: first + 7 for name, first, _ in asked.stage_places()}[stage]
+    middle = {name: first + 7 for name, first, _ in asked.stage_slots()}[stage]
     noises = [SeededNoise(3), SeededNoise(3)]
     whole, first = (PrivateEngine(asked, n if noise_in_state else None) for n in noises)
     run(whole, noises[0], stop=middle)
@@ -527,7 +528,7 @@ def test_the_noise_is_that_of_the_exact_accounting(wrong):
     asked = asked_of()
     z = noise_multiplier(asked.epsilon, asked.delta_left)
     engine, noise = PrivateEngine(asked), SeededNoise(7)
-    run(engine, noise, stop=asked.stage_places()[3][2])
+    run(engine, noise, stop=asked.stage_slots()[3][2])
     assert engine.stage.name == "refine 1"
     engine.skip(engine.stage.open_places)
     values = engine.due.release(noise)["shares"].ravel() / (z * wrong)
@@ -539,7 +540,7 @@ def test_the_noise_is_that_of_the_exact_accounting(wrong):
 def test_a_round_of_noise_alone_loses_the_window():
     asked = asked_of()
     engine, noise = PrivateEngine(asked), SeededNoise(8)
-    run(engine, noise, stop=asked.stage_places()[3][2])
+    run(engine, noise, stop=asked.stage_slots()[3][2])
     engine.skip(engine.stage.open_places)
     sums = -np.abs(engine.due.release(noise)["shares"])
     with pytest.raises(InsufficientDataError, match="noisy number of tokens=-"):
@@ -625,7 +626,7 @@ def test_settings_that_cannot_be_are_refused(options, message):
 
 def test_the_fewest_places_of_a_round_are_accepted():
     asked = asked_of(documents_per_snapshot=100)
-    lengths = [last - first for name, first, last in asked.stage_places() if is_round(name)]
+    lengths = [last - first for name, first, last in asked.stage_slots() if is_round(name)]
     assert min(lengths) >= LEAST_ROUND
 
 
@@ -679,8 +680,8 @@ def test_a_state_from_before_a_round_goes_on_behind_its_release(tmp_path):
     asked, noise = asked_of(), SeededNoise(9)
     with open_ledger(tmp_path / "ledger", asked) as ledger:
         learner = PrivateLearner(asked, ReleaseManager(noise, ledger), vocabulary="public")
-        (middle,) = {first + 50 for n, first, _ in asked.stage_places() if n == "refine 2"}
-        (end,) = {last for n, _, last in asked.stage_places() if n == "refine 2"}
+        (middle,) = {first + 50 for n, first, _ in asked.stage_slots() if n == "refine 2"}
+        (end,) = {last for n, _, last in asked.stage_slots() if n == "refine 2"}
         learner.add(ROWS.rows(0, middle))
         saved = learner.engine.state()
         learner.add(ROWS.rows(middle, end))

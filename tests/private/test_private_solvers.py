@@ -21,8 +21,9 @@ from streamlda.privacy.statement import check_statement
 from streamlda.private import power as solvers
 from streamlda.private.contributions import TripleNorms, View
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import LEAST_ROUND, PrivateSettings
 from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
@@ -228,7 +229,7 @@ def test_rounds_are_stages_of_equal_length_that_fill_the_window(solver, clipping
     asked = asked_of(solver, snapshots=1, clipping=clipping)
     found = run(PrivateEngine(asked), SeededNoise(1))
     places = [stage for stage, *_ in found]
-    assert places == asked.stage_places()
+    assert places == asked.stage_slots()
     rounds = [(first, last) for name, first, last in places if name.startswith("power")]
     assert len(rounds) == asked.n_rounds == {"noisy-power": K * 5, "simultaneous": 8}[solver]
     lengths = {last - first for first, last in rounds}
@@ -267,7 +268,7 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(solver):
 @pytest.mark.parametrize("stage", ["power 1", "power 4"])
 def test_a_saved_engine_goes_on_bit_for_bit(solver, stage):
     asked = asked_of(solver)
-    middle = {name: first + 7 for name, first, _ in asked.stage_places()}[stage]
+    middle = {name: first + 7 for name, first, _ in asked.stage_slots()}[stage]
     whole, first = PrivateEngine(asked), PrivateEngine(asked)
     run(whole, noise := SeededNoise(3), stop=middle)
     # Saving ends the running group of the other one, too.
@@ -312,7 +313,7 @@ def test_the_noise_is_that_of_the_exact_accounting(solver, wrong):
         if probes is not None:
             name = "values" if "values" in sums else "images"
             clip = engine._triple_bound * answer_norm(probes, 3 if name == "values" else 2)
-            scale = z * clip / np.sqrt(1 - solvers.KEPT_SHARE)
+            scale = z * clip / np.sqrt(1 - solvers.KEPT_FRACTION)
             scaled.append((sums[name] / scale).ravel())
             # The answer of a round of noise alone may be lost; go on with a plausible one.
             sums["triple_kept"] = np.array(1.0)
@@ -328,7 +329,7 @@ def test_the_noise_is_that_of_the_exact_accounting(solver, wrong):
 def test_a_round_of_noise_alone_loses_the_window(solver):
     asked = asked_of(solver, clipping="worst-case")
     engine, noise = PrivateEngine(asked), SeededNoise(7)
-    run(engine, noise, stop=asked.stage_places()[0][2])
+    run(engine, noise, stop=asked.stage_slots()[0][2])
     engine.skip(engine.stage.open_places)
     sums = {**engine.due.release(noise), "triple_kept": np.array(-3.0)}
     with pytest.raises(InsufficientDataError, match="noisy number of documents=-3"):
@@ -379,7 +380,7 @@ def test_settings_that_cannot_be_are_refused(options, message):
 
 def test_the_fewest_places_of_a_round_are_accepted():
     asked = asked_of("noisy-power", documents_per_snapshot=200)
-    lengths = [last - first for name, first, last in asked.stage_places() if "power" in name]
+    lengths = [last - first for name, first, last in asked.stage_slots() if "power" in name]
     assert min(lengths) >= LEAST_ROUND - 1
     assert sum(asked.stages.values()) == pytest.approx(1)
 

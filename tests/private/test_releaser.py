@@ -29,13 +29,13 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
+from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import (
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
-    PrivateLearner,
     ReleaseManager,
-    ledger_terms,
     open_ledger,
 )
 from streamlda.private.settings import PrivateSettings
@@ -346,7 +346,7 @@ def test_statement_says_what_was_asked(
     assert said["noise_multiplier"] == settings.noise_multiplier
     assert {bound["source"] for bound in said["clip_bounds"].values()} == {source}
     assert said["cohort"] == {"first": 0, "last": 999}
-    places = [(name, first, last - 1) for name, first, last in settings.stage_places()]
+    places = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == places
     assert model.documents_seen == 1000
 

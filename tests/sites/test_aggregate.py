@@ -12,7 +12,8 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement, statement_lines
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.simulate import PlantedLDA
 from streamlda.sites import site as site_module
 from streamlda.sites.aggregate import aggregate

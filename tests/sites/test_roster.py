@@ -50,7 +50,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(roster):
     settings = roster.run_settings
     stage = PrivateEngine(settings).stage
     pooled = joint_mechanism(
-        stage._parts, stage.open_places, roster.settings, roster.settings.noise_multiplier
+        stage._parts, stage.slots_left, roster.settings, roster.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
         local = roster.local_share * stddev**2
@@ -72,12 +72,12 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(roster):
 
 @few
 @given(rosters(), st.integers(1, 10**6))
-def test_places_are_dealt_out_whole_and_by_weight(roster, places):
-    dealt = roster.deal(places)
+def test_places_are_dealt_out_whole_and_by_weight(roster, slots):
+    dealt = roster.deal(slots)
     assert list(dealt) == list(roster.names)
-    assert sum(dealt.values()) == places
+    assert sum(dealt.values()) == slots
     for member in roster.members:
-        assert abs(dealt[member.name] - member.weight * places) <= 1 + 1e-6
+        assert abs(dealt[member.name] - member.weight * slots) <= 1 + 1e-6
 
 
 def test_the_ledger_of_a_site_serves_rosters_of_other_sites_too():

@@ -70,7 +70,7 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
             )
             # One process over all documents: other groups, so roundings of the grid.
             engine, pooled = this.open(sites.roster)
-            n = sites.roster.deal(stage.open_places)
+            n = sites.roster.deal(stage.slots_left)
             for site, batch in sites.documents.items():
                 engine.add(batch.rows(0, n[site]))
             assert np.abs(pooled.state()[name] - sum(sums[name] for sums in raw)).max() <= 16
@@ -183,10 +183,10 @@ def test_a_share_is_made_once(at_work):
 
 def test_the_next_round_reads_on_behind_the_last(at_work):
     this = Round.first(at_work.roster)
-    assert at_work.sites["site2"].places_wanted(this) == (0, 264)
+    assert at_work.sites["site2"].slots_wanted(this) == (0, 264)
     following = at_work.answer(this).next_round
     assert following is not None
-    assert at_work.sites["site2"].places_wanted(following) == (264, 300)
+    assert at_work.sites["site2"].slots_wanted(following) == (264, 300)
 
 
 def test_too_few_documents_are_refused_and_nothing_is_spent(at_work):
@@ -291,7 +291,7 @@ def test_a_crash_while_noise_is_drawn_costs_the_share(at_work):
     assert ended.outcome == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
-    assert at_work.sites["site0"].places_wanted(this.again()) == (106, 212)
+    assert at_work.sites["site0"].slots_wanted(this.again()) == (106, 212)
 
 
 def test_documents_that_were_spent_are_not_in_another_share(at_work):
@@ -300,7 +300,7 @@ def test_documents_that_were_spent_are_not_in_another_share(at_work):
     at_work.share("site0", this)
     other = replace(at_work.roster, label="another study")
     site = Site(other, at_work.keys[0], at_work.sites["site0"].ledger, "site0")
-    assert site.places_wanted(Round.first(other))[0] == 106
+    assert site.slots_wanted(Round.first(other))[0] == 106
     dearer = replace(other, settings=settings_of(epsilon=5.0))
     site = Site(dearer, at_work.keys[0], at_work.sites["site0"].ledger, "site0")
     with pytest.raises(BudgetExceededError):

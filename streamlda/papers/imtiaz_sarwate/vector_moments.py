@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
-from streamlda.private.contributions import pack_pairs
+from streamlda.private.packing import pack_pairs
 from streamlda.threads import one_blas_thread
 
 Array = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""What the engine reads off noisy sums between two stages; all of it is post-processing."""
+"""What follows from the noisy sums of a stage for the next: bounds, directions, topics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError
 from streamlda.privacy.clipping import NormHistogram, private_quantile
-from streamlda.private.contributions import unpack_pairs, unpack_triples
+from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.settings import PrivateSettings, clip_quantile_for
 from streamlda.private.stage import groups_touched
-from streamlda.private.topics import PairView, PrivateTopics, private_topics
+from streamlda.private.topics import (
+    PairView,
+    PrivateTopics,
+    check_documents,
+    private_topics,
+)
 
 Array = NDArray[np.float64]
 
@@ -25,22 +29,11 @@ LEAST_BOUND = 2.0**-16
 def quantile_bound(
     settings: PrivateSettings, largest: float, counts: Array, stddev: float
 ) -> float:
-    """Return the clip bound that a noisy histogram of norms says.
-
-    Parameters
-    ----------
-    settings : PrivateSettings
-    largest : float
-        The largest norm there can be.
-    counts : ndarray of shape (N_BINS,)
-        Noisy.
-    stddev : float
-        Of the noise in a count.
-    """
+    """Return the clip bound that the noisy counts of norms up to `largest` give."""
     q = settings.clip_quantile
     if q is None:
-        places = {name: last - first for name, first, last in settings.stage_places()}
-        q = clip_quantile_for(settings.n_features, places["pairs"], settings.noise_multiplier)
+        slots = {name: last - first for name, first, last in settings.stage_slots()}
+        q = clip_quantile_for(settings.n_features, slots["pairs"], settings.noise_multiplier)
     bound = private_quantile(counts, NormHistogram(largest).edges, q, stddev)
     return max(bound, LEAST_BOUND * groups_touched(settings) * largest)
 
@@ -51,13 +44,7 @@ def pair_view(
     released: Mapping[str, Array],
     stddevs: Mapping[str, float],
 ) -> PairView:
-    """Return what the released first and pair sums show; `probes` is the public map, if any.
-
-    Raises
-    ------
-    InsufficientDataError
-        If they hold nothing but noise.
-    """
+    """Return what the released first and pair sums show; `probes` is the public projection."""
     pair, stddev = released["pair"], stddevs["pair"]
     if probes is None:
         # Off the diagonal the packed entries stand for sqrt(2) times their value.
@@ -70,7 +57,7 @@ def pair_view(
         stddev,
         probes,
         min(settings.n_components, settings.n_features),
-        1.0 if settings.alpha_0 is None else settings.alpha_0,
+        settings.working_alpha_0,
     )
 
 
@@ -82,20 +69,9 @@ def triple_topics(
     stddevs: Mapping[str, float],
     documents: int,
 ) -> PrivateTopics:
-    """Return the topics of the released triples; `documents` is for the record.
-
-    Raises
-    ------
-    InsufficientDataError
-        If they hold nothing but noise.
-    """
+    """Return the topics of the released triples; `documents` is for the record."""
     kept = float(released["triple_kept"])
-    if kept <= 0:
-        raise InsufficientDataError(
-            "a private release must hold more documents than its noise hides, got "
-            f"noisy number of documents={kept:.0f}; take more documents per snapshot, or a "
-            "larger epsilon"
-        )
+    check_documents(kept)
     t = whitening.shape[1]
     return private_topics(
         view,
