@@ -92,12 +92,11 @@ def cost(event: Event) -> Cost:
         case LaplaceRelease(epsilon):
             mu = _mu_of_pure(epsilon)
             return Cost(mu * mu * _ULPS_UP, 0.0, epsilon)
-        case Composed(events):
+        case Composed(events) | Parallel(events):
             columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
+            if isinstance(event, Parallel):
+                return Cost(*(max(column, default=0.0) for column in columns))
             return Cost(*(math.fsum(column) * _ULPS_UP for column in columns))
-        case Parallel(events):
-            columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
-            return Cost(*(max(column, default=0.0) for column in columns))
     raise unknown(event)
 
 

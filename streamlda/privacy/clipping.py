@@ -17,9 +17,8 @@ different bins; g times that for g documents. Public: largest, ratio and number 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.privacy.events import CLIP_SOURCES
 from streamlda.privacy.mechanism import Block
-from streamlda.privacy.saved_state import require_state
 
 Array = NDArray[np.float64]
 
@@ -108,18 +106,6 @@ class NormHistogram:
         np.minimum(bins, self.n_bins - 1, out=bins)
         self.counts += np.bincount(bins, minlength=self.n_bins)
 
-    def merge(self, other: NormHistogram) -> None:
-        """Add the counts of another histogram of other documents."""
-        require(
-            np.array_equal(self.edges, other.edges),
-            "histograms must have the same edges to be merged",
-            largest=(self.largest, other.largest),
-            n_bins=(self.n_bins, other.n_bins),
-            ratio=(self.ratio, other.ratio),
-            remedy="make all with the same settings",
-        )
-        self.counts += other.counts
-
     def block(self, name: str, weight: float = 1.0, contributions: int = 1) -> Block:
         """Return the block of a joint release whose sum is `counts`.
 
@@ -128,24 +114,6 @@ class NormHistogram:
         """
         at_least(1, contributions=contributions)
         return Block(name, (self.n_bins,), float(contributions), weight, nonnegative=True)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all that `from_state` needs: raw data, to be kept secret."""
-        return {"scale": np.array([self.largest, self.ratio]), "counts": self.counts.copy()}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> NormHistogram:
-        """Go on exactly where `state` was taken."""
-        arrays = {name: np.asarray(array) for name, array in state.items()}
-        shapes = {name: array.shape for name, array in arrays.items()}
-        known = set(shapes) == {"scale", "counts"} and shapes["scale"] == (2,)
-        require_state(known and len(shapes["counts"]) == 1, arrays=shapes)
-        counts = arrays["counts"].astype(np.float64)
-        require_state(np.array_equal(counts, np.abs(np.rint(counts))), arrays=shapes)
-        largest, ratio = arrays["scale"].tolist()
-        restored = cls(largest, len(counts), ratio)
-        restored.counts += counts
-        return restored
 
 
 def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:

@@ -90,6 +90,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,23 +176,18 @@ class JointGaussian:
     n_max : int
         Most contributions that a sum may hold, or all `releases` together; a public number, not
         the true count.
-    term_roundings : int, default TERM_ROUNDINGS
+    term_roundings : int
         T, most roundings behind one term of a document. With d distinct words, and sums of
         dense rows below 64 long, d + 64 holds.
     roundings : int, optional
-        R, most additions that one computed term goes through. By default
-        ``n_max + MERGE_ROUNDINGS``, which holds when a document adds one term to a cell, in any
-        order and grouping.
-    releases : int, default 1
-        Rows H of a matrix mechanism that are released, one call of `release` each, and no more;
-        rounds must have different documents.
-    strategy_sensitivity : float, default 1
-        S, the largest norm of a column of the strategy: `BufferedToeplitz.sensitivity`.
-    group_max : int, optional
-        Most contributions in one floating-point sum, when sums go through `to_grid` in groups.
-    groups_touched : int, default 1
-        Most groups that hold contributions of one unit: 1 for documents, the bound on documents
-        of a user for users.
+        R, most additions that one computed term goes through. The default ``n_max +
+        MERGE_ROUNDINGS`` holds when a document adds one term to a cell, in any order and grouping.
+    releases, strategy_sensitivity : int, float
+        H rows of a matrix mechanism, one call of `release` each and no more, made from rounds of
+        different documents; and S, `BufferedToeplitz.sensitivity`.
+    group_max, groups_touched : int
+        Most contributions in one floating-point sum, when sums go through `to_grid` in groups; and
+        most groups that hold contributions of one unit: 1 for documents, g for users.
     """
 
     def __init__(
@@ -290,13 +286,8 @@ class JointGaussian:
         """Return the sums of at most n contributions in whole steps of the grid."""
         found = {name: np.shape(array) for name, array in sums.items()}
         expected = {block.name: block.shape for block in self.blocks}
-        require(
-            found == expected,
-            "sums must be those of the blocks",
-            shapes=found,
-            expected=expected,
-            remedy="release each round with the mechanism that was made for it",
-        )
+        rule, remedy = "sums must be those of the blocks", "use the mechanism made for them"
+        require(found == expected, rule, shapes=found, expected=expected, remedy=remedy)
         return {block.name: self._aggregate(block, sums[block.name], n) for block in self.blocks}
 
     def _aggregate(self, block: Block, values: Array, n: int) -> Counts:
@@ -379,23 +370,15 @@ class JointGaussian:
         sigma = self.noise_multiplier * self.l2_sensitivity
         #: Standard deviation of the noise in each value of a block, in the block's own units.
         self.stddevs = {name: sigma * scale for name, scale in scales.items()}
+        found: Any = {"noise_multiplier": self.noise_multiplier, "n_max": self.n_max, "cells": cells}
         for block in self.blocks:
             step = self.steps[block.name]
-            require(
-                self.stddevs[block.name] <= MAX_SIGMA * step,
-                "noise must have at most 2^40 steps of the grid",
-                noise_multiplier=self.noise_multiplier,
-                cells=cells,
-                remedy="take a smaller noise multiplier",
-            )
-            require(
-                self.n_max * block.l2_clip_norm <= 2.0**61 * step,
-                "sums must have fewer than 2^61 steps of the grid",
-                n_max=self.n_max,
-                noise_multiplier=self.noise_multiplier,
-                block=block.name,
-                remedy="sum fewer documents or take a larger noise multiplier",
-            )
+            fits = self.stddevs[block.name] <= MAX_SIGMA * step
+            rule, remedy = "noise must have at most 2^40 steps of the grid", "take less noise"
+            require(fits, rule, block=block.name, **found, remedy=remedy)
+            fits = self.n_max * block.l2_clip_norm <= 2.0**61 * step
+            rule, remedy = "sums must have fewer than 2^61 steps of the grid", "sum fewer documents"
+            require(fits, rule, block=block.name, **found, remedy=f"{remedy}, or take more noise")
 
 
 def _gamma(roundings: int) -> float:

@@ -23,13 +23,7 @@ from numpy.typing import NDArray
 from randomgen import ChaCha
 
 from streamlda.checks import at_least, require
-from streamlda.kernels.discrete_gaussian import (
-    MARGIN,
-    MAX_BLOCKS,
-    PLACE_BITS,
-    UNDECIDED,
-    propose,
-)
+from streamlda.kernels.discrete_gaussian import MARGIN, MAX_BLOCKS, PLACE_BITS, UNDECIDED, propose
 
 #: Bound on the total variation distance between one value and the discrete Gaussian.
 TV_DISTANCE_BOUND = 2.0**-60

@@ -64,18 +64,10 @@ class PrefixRelease:
     Memory 2 d + 1 arrays of the size of the blocks for d buffers (1 for 10 rounds, 2 for 100, 3
     for 1000), and up to 5 more during a step; whatever the number of documents.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        z of the whole horizon: all prefix sums together are 1/z-GDP.
-    horizon : int or BufferedToeplitz
-        Rounds H, from 1 to a million, or a factorisation made for them.
-    n_max : int
-        Most contributions in the whole horizon; a public number, not the true count.
-    n_buffers : int, optional
-        As for `buffered_toeplitz`; not beside a factorisation.
-    **options
-        As for `JointGaussian`; what the rows add to `roundings` is added here.
+    The noise multiplier z is that of the whole horizon: all prefix sums together are 1/z-GDP.
+    `horizon` is a number of rounds, or a factorisation made for them; `n_max` counts the most
+    contributions in the whole horizon, a public number; `options` are those of `JointGaussian`
+    (what the rows add to `roundings` is added there).
     """
 
     def __init__(
@@ -95,6 +87,7 @@ class PrefixRelease:
             self.strategy = horizon
         else:
             self.strategy = buffered_toeplitz(horizon, n_buffers)
+        #: What releases a row; its standard deviations are those of a row.
         self.mechanism = JointGaussian(
             blocks,
             noise_multiplier,

@@ -113,16 +113,9 @@ class WordSelection:
     word seen, of which one document adds at most `max_words_per_document`. Not for use by several
     threads at once. What it holds before the release is not private.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        z: standard deviation of the noise over the sensitivity, from 0.001 to 1000.
-    delta : float
-        Probability, at most, that any word that only one document has is kept, from 1e-300
-        to 1/2.
-    max_words_per_document : int, default 100
-        D0: most distinct words of a document that get a vote, up to 2^20. Fewer make each vote
-        weigh more, and lose those of longer documents: about their typical number is best.
+    `delta` bounds the probability that any word that only one document has is kept. D0,
+    `max_words_per_document`, is the most distinct words of a document that get a vote. Fewer make
+    each vote weigh more, and lose those of longer documents: about their typical number is best.
     """
 
     def __init__(

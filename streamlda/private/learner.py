@@ -33,26 +33,15 @@ CLOCKED_ROWS = 64
 class PrivateLearner:
     """A private engine, whose releases are paid for; or `BudgetExceededError` before any document.
 
-    Parameters
-    ----------
-    settings : PrivateSettings
-    releaser : ReleaseManager
-    vocabulary : str
-        Where the columns come from: one of `streamlda.privacy.statement.VOCABULARIES`.
-    delta_of_words : float, default 0
-        What a private selection of the words took off the total delta.
-    first_slot : int, default 0
-        Slot of the first row.
-    on_snapshot : callable of PrivateSnapshot, optional
-        Called after each snapshot; without it they are kept in `snapshots`.
-    seconds_per_snapshot : float, optional
-        Also end a window after this time: each stage after its fraction of it, by the clock alone,
-        if it has a slot. ``documents_per_snapshot`` stays the most. The clock is looked at after
-        every batch: their ends must not depend on what documents say, as with `CLOCKED_ROWS` rows
-        each. A document that takes longer to process moves the border by timing, which the promise
-        excludes.
-    clock : callable, default time.monotonic
-        In seconds.
+    `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
+    `delta_of_words` is what a private selection of the words took off the total delta. Snapshots
+    are kept in `snapshots` unless `on_snapshot` takes them.
+
+    With `seconds_per_snapshot` a window also ends after this time: each stage after its fraction
+    of it, by the clock alone, if it has a slot. ``documents_per_snapshot`` stays the most. The
+    clock is looked at after every batch: their ends must not depend on what documents say, as with
+    `CLOCKED_ROWS` rows each. A document that takes longer to process moves the border by timing,
+    which the promise excludes.
     """
 
     def __init__(
@@ -194,9 +183,7 @@ class PrivateLearner:
         return left
 
     def snapshot(
-        self,
-        vocabulary: Vocabulary | None = None,
-        settings: Mapping[str, Any] | None = None,
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
     ) -> TopicModel:
         """Return the model of the last snapshot; `settings` are further ones to record."""
         snapshot = self.engine.snapshot

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from streamlda.checks import require
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
@@ -117,23 +117,15 @@ class MatrixFit:
         self.model = self._learner.model_of(snapshot, settings=self._record)
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
-        by_user = self.settings.privacy_unit == "user"
-        require(
-            by_user == (users is not None),
-            "users must be given where they are the privacy unit, and only there",
-            privacy_unit=self.settings.privacy_unit,
-            users=users is not None,
-            remedy="pass users=..., or set privacy_unit='user'",
-        )
+        unit, given = self.settings.privacy_unit, users is not None
+        rule = "users must be given where they are the privacy unit, and only there"
+        remedy = "pass users=..., or set privacy_unit='user'"
+        require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
         if users is None:
             return None
         users = list(users)
-        require(
-            len(users) == rows,
-            "users must name the user of each row",
-            n_users=len(users),
-            n_samples=rows,
-            remedy="pass None for rows of nobody",
-            error=InvalidDocumentsError,
-        )
+        if len(users) != rows:
+            rule, remedy = "users must name the user of each row", "pass None for rows of nobody"
+            values = {"n_users": len(users), "n_samples": rows}
+            raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users

@@ -158,10 +158,7 @@ class PowerRounds:
     def statistic(self, bound: float) -> PowerStatistic:
         """Return what the next round sums."""
         return PowerStatistic(
-            self._whitening,
-            self.method.probes,
-            bound,
-            values_only=self.method.wants_values_only,
+            self._whitening, self.method.probes, bound, values_only=self.method.wants_values_only
         )
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:

@@ -150,51 +150,43 @@ class PrivateSettings(TopicSettings):
             between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
         one_of(UNITS, privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
-        by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
-        if by_user:
+        if self.documents_per_user is not None:
             at_least(1, documents_per_user=self.documents_per_user)
-        else:
-            rule = "documents_per_user must be None where the unit is a document"
-            unset = self.documents_per_user is None
-            require(unset, rule, documents_per_user=self.documents_per_user)
-        require(
-            self.snapshots is not None or not (by_user or by_prefix),
-            "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
-            "noise is made for it)",
-            snapshots=self.snapshots,
-            remedy="say how many there will be",
-        )
         if self.snapshots is not None:
             at_least(1, snapshots=self.snapshots)
-        require(
-            not (self.noise_in_state and by_user),
-            "noise in the state cannot hide users, whose table is part of the state",
-            privacy_unit=self.privacy_unit,
-            noise_in_state=self.noise_in_state,
-            remedy="guard the state instead",
-        )
-        require(
-            not by_prefix or not (by_user or self.noise_in_state),
-            "prefix mode must have the unit document and no noise in the state",
-            privacy_unit=self.privacy_unit,
-            noise_in_state=self.noise_in_state,
-            remedy="use window mode",
-        )
         known = isinstance(self.clipping, ClipBounds) or self.clipping in ("quantile", "worst-case")
         rule = "clipping must be quantile, worst-case or ClipBounds"
         require(known, rule, clipping=self.clipping)
         if self.clip_quantile is not None:
             between(0, 1, ends=False, clip_quantile=self.clip_quantile)
-        for name, rounds in (
-            ("refinement_rounds", self.n_refinement_rounds),
-            ("solver", self.solver != WHITENED_TENSOR),
+        by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
+        names = ["privacy_unit", "documents_per_user", "mode", "snapshots", "noise_in_state"]
+        found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}
+        for clash, rule in (
+            (
+                by_user == (self.documents_per_user is None),
+                "documents_per_user must be a number for users, and None for documents",
+            ),
+            (
+                (by_user or by_prefix) and self.snapshots is None,
+                "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
+                "noise is made for it)",
+            ),
+            (
+                by_user and self.noise_in_state,
+                "noise in the state cannot hide users, whose table is part of the state",
+            ),
+            (
+                by_prefix and (by_user or self.noise_in_state),
+                "prefix mode must have the unit document and no noise in the state",
+            ),
+            (
+                by_prefix and (self.solver != WHITENED_TENSOR or self.n_refinement_rounds > 0),
+                "a power method or a refinement must have rounds of its own in every window: the "
+                "mode must be window",
+            ),
         ):
-            require(
-                not (by_prefix and rounds),
-                f"mode must be window where {name} needs rounds of its own in every window",
-                **{name: getattr(self, name), "mode": self.mode},
-                remedy=f"use window mode, or no refinement and {WHITENED_TENSOR!r}",
-            )
+            require(not clash, rule, **found, remedy="change one of these")
         numbered = [part for name, part in self.stages.items() if name[-1].isdigit()]
         slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
         require(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import failure
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.private.contributions import (
@@ -27,13 +27,20 @@ from streamlda.private.contributions import (
     TripleStatistic,
     checked_projection,
 )
-from streamlda.private.postprocessing import pair_view, quantile_bound, triple_topics
+from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
 from streamlda.private.refinement import RefinementRounds
-from streamlda.private.settings import PrivateSettings
-from streamlda.private.topics import PairView, PrivateTopics
+from streamlda.private.settings import PrivateSettings, clip_quantile_for
+from streamlda.private.stage import groups_touched
+from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 
 Array = NDArray[np.float64]
+Sums = Mapping[str, Array]
+
+#: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
+#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words). For users it is as
+#: many times larger as their contributions may touch groups.
+LEAST_BOUND = 2.0**-16
 
 #: Weights of the statistics where they are in one release.
 FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
@@ -85,7 +92,7 @@ class Window:
         raise failure(rule, stage=stage, remedy="restore the state whole")
 
     def accept(
-        self, stage: str, released: Mapping[str, Array], stddevs: Mapping[str, float], slots: int
+        self, stage: str, released: Sums, stddevs: Mapping[str, float], slots: int
     ) -> str | PrivateTopics:
         """Take the noisy sums of a stage, and return the name of the next one, or the topics.
 
@@ -99,7 +106,7 @@ class Window:
             self._set_bounds(released, stddevs, first=first, pair=pair)
             return "pairs"
         if kind == "pairs":
-            self.view = pair_view(self.settings, self.probes, released, stddevs)
+            self.view = self._pair_view(released, stddevs)
             self.whitening = self.view.whitening
             if self.settings.clipping == "quantile":
                 return "triple norms"
@@ -112,10 +119,10 @@ class Window:
             return self._begin_last()
         if kind == "triples":
             assert self.view is not None
-            return self._refined(self.triple_topics(self.view, released, stddevs, slots))
+            return self._refined(self._triple_topics(self.view, released, stddevs, slots))
         if kind == PREFIX:
-            view = pair_view(self.settings, self.probes, released, stddevs)
-            return self.triple_topics(view, released, stddevs, slots)
+            view = self._pair_view(released, stddevs)
+            return self._triple_topics(view, released, stddevs, slots)
         number = int(stage.removeprefix(kind))
         if kind == "power":
             assert self.power is not None
@@ -129,16 +136,6 @@ class Window:
         if number < self.settings.n_refinement_rounds:
             return f"refine {number + 1}"
         return self.refinement.topics()
-
-    def triple_topics(
-        self,
-        view: PairView,
-        released: Mapping[str, Array],
-        stddevs: Mapping[str, float],
-        slots: int,
-    ) -> PrivateTopics:
-        """Return the topics of released triples; see `streamlda.private.postprocessing`."""
-        return triple_topics(self.settings, view, self._projection(), released, stddevs, slots)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return what `restore` needs, as arrays and plain JSON values."""
@@ -168,13 +165,51 @@ class Window:
         if refinement := named(arrays, "refinement/"):
             self.refinement = RefinementRounds.from_state(refinement, self.settings)
 
-    def _set_bounds(
-        self, released: Mapping[str, Array], stddevs: Mapping[str, float], **largest: float
-    ) -> None:
+    def _set_bounds(self, released: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
+        """Clip at a quantile of the norms, whose noisy counts are released; up to the largest."""
+        settings, q = self.settings, self.settings.clip_quantile
+        if q is None:
+            slots = {name: last - first for name, first, last in settings.stage_slots()}
+            q = clip_quantile_for(settings.n_features, slots["pairs"], settings.noise_multiplier)
         for name, norm in largest.items():
             counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
-            found: Any = {name: quantile_bound(self.settings, norm, counts, stddev)}
+            bound = private_quantile(counts, NormHistogram(norm).edges, q, stddev)
+            found: Any = {name: max(bound, LEAST_BOUND * groups_touched(settings) * norm)}
             self.bounds = replace(self.bounds, **found)
+
+    def _pair_view(self, released: Sums, stddevs: Mapping[str, float]) -> PairView:
+        settings, pair, stddev = self.settings, released["pair"], stddevs["pair"]
+        if self.probes is None:
+            # Off the diagonal the packed entries stand for sqrt(2) times their value.
+            pair, stddev = unpack_pairs(pair, settings.n_features), stddev / np.sqrt(2)
+        return PairView.of(
+            released["first"],
+            stddevs["first"],
+            pair,
+            float(released["pair_kept"]),
+            stddev,
+            self.probes,
+            min(settings.n_components, settings.n_features),
+            settings.working_alpha_0,
+        )
+
+    def _triple_topics(
+        self, view: PairView, released: Sums, stddevs: Mapping[str, float], slots: int
+    ) -> PrivateTopics:
+        whitening, kept = self._projection(), float(released["triple_kept"])
+        check_documents(kept)
+        t = whitening.shape[1]
+        return private_topics(
+            view,
+            unpack_triples(released["triple"], t) / kept,
+            stddevs["triple"] / np.sqrt(6) / kept,
+            whitening,
+            released["triple_first"] / kept,
+            unpack_pairs(released["triple_pair"], t) / kept,
+            self.settings.alpha_0,
+            slots,
+            np.random.default_rng(self.settings.seed),
+        )
 
     def _begin_last(self) -> str:
         if self.settings.solver == WHITENED_TENSOR:

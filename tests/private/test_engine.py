@@ -16,7 +16,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.postprocessing import LEAST_BOUND
+from streamlda.private.window import LEAST_BOUND
 from streamlda.private.settings import PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import batch_of_counts

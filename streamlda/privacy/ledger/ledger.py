@@ -136,10 +136,7 @@ class Ledger(LedgerReader):
             return intent
 
     def publish(
-        self,
-        intent: Intent,
-        temp_path: str | os.PathLike[str],
-        final_path: str | os.PathLike[str],
+        self, intent: Intent, temp_path: str | os.PathLike[str], final_path: str | os.PathLike[str]
     ) -> None:
         """Give a finished artefact its final name, and commit the release; time O(bytes).
 

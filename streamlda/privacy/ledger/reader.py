@@ -14,13 +14,7 @@ from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
-from streamlda.privacy.ledger.state import (
-    Intent,
-    LedgerState,
-    ReportBuilder,
-    build_event,
-    describe,
-)
+from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
 
 

@@ -157,20 +157,13 @@ def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[
     Each is on the safe side of the exact figure: not below it if `upward`, else not above it.
     """
     if upward:
-        mu = sqrt_up(mu_squared)
-        return {
-            "mu_squared": round_up(mu_squared),
-            "mu": mu,
-            "epsilon": _epsilon_of(mu, terms.delta),
-        }
-    mu = sqrt_down(mu_squared)
+        mu, rounded = sqrt_up(mu_squared), round_up(mu_squared)
+        return {"mu_squared": rounded, "mu": mu, "epsilon": _epsilon_of(mu, terms.delta)}
+    mu, rounded = sqrt_down(mu_squared), round_down(mu_squared)
     # A budget that is whole is the epsilon it was made with, whatever its mu was rounded to.
     whole = mu_squared >= terms.mu_squared()
-    return {
-        "mu_squared": round_down(mu_squared),
-        "mu": mu,
-        "epsilon": terms.epsilon if whole else _epsilon_below(mu, terms.delta),
-    }
+    epsilon = terms.epsilon if whole else _epsilon_below(mu, terms.delta)
+    return {"mu_squared": rounded, "mu": mu, "epsilon": epsilon}
 
 
 #: Most releases of a ledger cost the same.
