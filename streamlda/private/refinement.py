@@ -328,7 +328,7 @@ def check_array(
     )
     finite = np.isfinite(array).all() and np.all(array >= low) and np.all(array <= high)
     rule = f"{name} must be finite and from {low:g} to {high:g}"
-    require(finite, rule, values="others", remedy="restore it whole")
+    require(finite, rule, remedy="restore it whole")
 
 
 def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> None:

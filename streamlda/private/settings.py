@@ -18,7 +18,7 @@ from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.clipping import N_BINS, ClipBounds
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
 from streamlda.privacy.ledger.terms import MODES, UNITS
 from streamlda.privacy.noise import Noise
 
@@ -150,6 +150,7 @@ class PrivateSettings(TopicSettings):
             between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
         one_of(UNITS, privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
+        one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
         if self.documents_per_user is not None:
             at_least(1, documents_per_user=self.documents_per_user)
         if self.snapshots is not None:
@@ -197,7 +198,7 @@ class PrivateSettings(TopicSettings):
             documents_per_snapshot=self.documents_per_snapshot,
             remedy="take larger windows, or fewer components, iterations or refinements",
         )
-        _ = self.noise_multiplier  # raises if epsilon, delta or the relation is out of range
+        _ = self.noise_multiplier  # raises if epsilon or delta is out of range
 
     @property
     def iterations(self) -> int:

@@ -98,10 +98,10 @@ def test_doubles_decide_as_60_digits_do(sigma):
 def test_doubles_know_the_threshold_within_half_the_margin(sigma):
     block = math.ceil(sigma)
     rng = np.random.default_rng(1)
-    places = {0, block - 1, *rng.integers(block, size=40).tolist()}
+    slots = {0, block - 1, *rng.integers(block, size=40).tolist()}
     checked = 0
     for blocks in range(12):
-        for place in places:
+        for place in slots:
             threshold = int(exact_threshold(blocks, place, sigma))
             for second in (threshold - 2**20, threshold + 2**20):
                 if not 0 <= second < 2**63:

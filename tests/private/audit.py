@@ -8,7 +8,7 @@ goes into the audit, only that noise is Gaussian, which other tests hold.
 
 A release of a real run is drawn once. Here stages are filled once through the engine, in both
 neighbouring streams, and then released again and again with fresh noise: the releases of that many
-runs, given the same earlier releases (which fix maps and bounds in both).
+runs, given the same earlier releases (which fix projections and bounds in both).
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Stream:
     counts: Array
     users: tuple[str, ...]
 
-    def with_rows(self, places: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
-        """Return the stream with a document, or a blank, at the places."""
+    def with_rows(self, slots: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
+        """Return the stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
-        counts[list(places)] = 0.0 if row is None else row
-        for place in places:
-            users[place] = user
+        counts[list(slots)] = 0.0 if row is None else row
+        for slot in slots:
+            users[slot] = user
         return Stream(counts, tuple(users))
 
 
@@ -116,8 +116,8 @@ def one_word(d: int, word: int) -> Array:
     return row
 
 
-def place_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
-    """Return a place of a stage of the first window, or of the first round after it."""
+def slot_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
+    """Return a slot of a stage of the first window, or of the first round after it."""
     firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
@@ -154,7 +154,7 @@ def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ())
 
 
 def whitening(settings: PrivateSettings, stream: Stream) -> Array:
-    """Return the map of the triples that `fill` comes to: the adversary may know it."""
+    """Return the projection of the triples that `fill` comes to: the adversary may know it."""
     engine, noise = PrivateEngine(settings), SeededNoise(11)
     start = 0
     while engine.stage is not None and engine.stage.name != "triples":
@@ -162,8 +162,8 @@ def whitening(settings: PrivateSettings, stream: Stream) -> Array:
         start += engine.add(batch, stream.users[start:])
         assert engine.due is not None
         engine.accept(engine.due.release(noise))
-    assert engine._whitening is not None
-    return engine._whitening
+    assert engine.window.whitening is not None
+    return engine.window.whitening
 
 
 def attained_by(

@@ -50,7 +50,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(roster):
     settings = roster.run_settings
     stage = PrivateEngine(settings).stage
     pooled = joint_mechanism(
-        stage._parts, stage.slots_left, roster.settings, roster.settings.noise_multiplier
+        stage._statistics, stage.slots_left, roster.settings, roster.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
         local = roster.local_share * stddev**2

@@ -419,13 +419,13 @@ def test_a_numbered_stage_is_decided_by_its_name(refining):
     """The attack: "refine 1" with the state of a power method, whose sums have other bounds."""
     sites, this = refining
     engine, _ = this.open(sites.roster)
-    engine._refinement, engine._power = None, object()
+    engine.window.refinement, engine.window.power = None, object()
     with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
-        engine._parts("refine 1")
+        engine.window.statistics("refine 1")
     engine, _ = this.open(sites.roster)
     for stage in ("refine 2", "power 1"):
         with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
-            engine._parts(stage)
+            engine.window.statistics(stage)
 
 
 BAD_MAPS = {

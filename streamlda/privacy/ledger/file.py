@@ -140,8 +140,8 @@ class LedgerFile:
         """Raise a `LedgerError` unless this process still is the only writer."""
         if self._lock is None:
             raise self._refusal(
-                "a ledger must be open for writing, and opened by the process that writes",
-                "open it in that process",
+                "a ledger must be open for writing, and not from before a fork",
+                "open it in the process that writes",
             )
         here = os.fstat(self._lock)
         try:
