@@ -370,7 +370,11 @@ class JointGaussian:
         sigma = self.noise_multiplier * self.l2_sensitivity
         #: Standard deviation of the noise in each value of a block, in the block's own units.
         self.stddevs = {name: sigma * scale for name, scale in scales.items()}
-        found: Any = {"noise_multiplier": self.noise_multiplier, "n_max": self.n_max, "cells": cells}
+        found: Any = {
+            "noise_multiplier": self.noise_multiplier,
+            "n_max": self.n_max,
+            "cells": cells,
+        }
         for block in self.blocks:
             step = self.steps[block.name]
             fits = self.stddevs[block.name] <= MAX_SIGMA * step

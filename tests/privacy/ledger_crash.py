@@ -234,7 +234,7 @@ def full_disk(scratch: Path) -> Counter[str]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         work(folder, 12)
 
-    for limit in range(0, 2 * size, 1500):
+    for limit in range(0, 2 * size, 3000):
         folder = scratch / str(limit)
         shutil.copytree(model, folder)
         status = wait(fork(lambda f=folder, n=limit: limited(f, n)))

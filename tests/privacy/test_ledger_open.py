@@ -99,10 +99,7 @@ def test_reader_needs_no_right_to_write(folder: Path) -> None:
 
 
 def test_right_to_write_lost_while_open_is_reported(ledger: Ledger, folder: Path) -> None:
-    with (
-        reading_only(folder),
-        pytest.raises(LedgerError, match="readonly database"),
-    ):
+    with reading_only(folder), pytest.raises(LedgerError, match="readonly database"):
         ledger.begin(cohort_of(ledger, 0, 10), EVENT)
     assert LedgerReader(folder / "ledger").spent == 0
 

@@ -66,13 +66,13 @@ def test_losses_equal_those_kept_per_document(
     total = Fraction(0)
     for stream, start, length, price in parts:
         cohort = Cohort("c", (DocumentRange(stream, start, start + length),), 0)
-        slots = [(stream, place) for place in range(start, start + length)]
-        largest = max(naive[place] for place in slots)
+        slots = [(stream, slot) for slot in range(start, start + length)]
+        largest = max(naive[slot] for slot in slots)
         assert losses.of(cohort) == (largest if parallel else total)
         assert losses.touches(cohort) == (largest > 0)
         losses.add(cohort, price)
-        for place in slots:
-            naive[place] += Fraction(price)
+        for slot in slots:
+            naive[slot] += Fraction(price)
         total += Fraction(price)
         assert losses.spent == (max(naive.values()) if parallel else total)
     assert losses.of(None) == (0 if parallel else total)

@@ -155,11 +155,7 @@ def test_noise_by_number_of_buffers(horizon: int, figures: str) -> None:
     ],
 )
 def test_constants_found_by_another_optimiser(
-    theta: tuple[float, ...],
-    omega: tuple[float, ...],
-    horizon: int,
-    sensitivity: str,
-    error: str,
+    theta: tuple[float, ...], omega: tuple[float, ...], horizon: int, sensitivity: str, error: str
 ) -> None:
     theirs = BufferedToeplitz(theta, omega, horizon)
     assert f"{theirs.sensitivity:.4f}" == sensitivity

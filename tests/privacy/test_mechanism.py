@@ -126,19 +126,6 @@ def test_the_sensitivity_is_attained(relation, nonnegative):
     assert 0.99 * mech.l2_sensitivity <= found <= mech.l2_sensitivity
 
 
-def test_the_part_of_the_grid_is_attained():
-    # Every cell stands just below half a step, and a document of no size lifts it over.
-    mech = mechanism([Block("pair", (400, 500), 0.04)], z=1e6)
-    step = mech.steps["pair"]
-    here = {"pair": np.full((400, 500), step * 0.5)}
-    there = {"pair": np.full((400, 500), np.nextafter(step * 0.5, 1) + step * 2.0**-50)}
-    moved = float(np.linalg.norm(there["pair"] - here["pair"])) / 0.04
-    rounded = distance(mech, here, there)
-    assert moved < 1e-12
-    assert rounded == pytest.approx(math.sqrt(200_000) * step / 0.04)
-    assert 1.0 + rounded <= mech.l2_sensitivity < 1.0 + rounded * 1.01
-
-
 def extra(n_max, relation="add-remove", **options):
     """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
     fields = {key: options.pop(key) for key in ("magnitude", "sum_magnitude") if key in options}

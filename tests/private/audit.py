@@ -261,10 +261,7 @@ def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, s
 
 
 def _looks(
-    stages: Sequence[Stage],
-    probes: Sequence[tuple[int, str, Array]],
-    draws: int,
-    noise: Noise,
+    stages: Sequence[Stage], probes: Sequence[tuple[int, str, Array]], draws: int, noise: Noise
 ) -> Array:
     """Return inner products of fresh releases with the probes, shape (draws, probes)."""
     looks = np.empty((draws, len(probes)))

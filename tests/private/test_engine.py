@@ -70,13 +70,6 @@ def test_the_cut_into_batches_changes_nothing(cuts):
     assert_same_snapshots(one, other)
 
 
-def test_every_row_on_its_own_changes_nothing_either():
-    batch = ROWS.rows(0, N)
-    one, other = run(asked_of(), batch), run(asked_of(), batch, cuts=range(1, N))
-    assert_same_sums(one, other)
-    assert_same_snapshots(one, other)
-
-
 def test_stages_end_at_the_slots_of_the_settings_and_windows_follow_each_other():
     asked = asked_of()
     names, slots = zip(*[(n, (a, b)) for n, a, b in asked.stage_slots()], strict=True)

@@ -211,10 +211,7 @@ def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
         learner.add(documents(1))
         assert ledger.spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-12)
         assert ledger.pending is None
-    assert Counter(witness.seen) == {
-        ("pairs", "stream:0-88"): 4,
-        ("triples", "stream:88-100"): 4,
-    }
+    assert Counter(witness.seen) == {("pairs", "stream:0-88"): 4, ("triples", "stream:88-100"): 4}
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
 
 

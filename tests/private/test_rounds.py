@@ -23,13 +23,7 @@ from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import REFINEMENT_FRACTION, PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.privacy import ledger_cases
-from tests.private.streams import (
-    Run,
-    assert_same_snapshots,
-    assert_same_sums,
-    replayed,
-    run,
-)
+from tests.private.streams import Run, assert_same_snapshots, replayed, run
 
 # A fixture, which pytest finds by its name here.
 folder = ledger_cases.folder
@@ -144,14 +138,6 @@ def test_snapshots_are_made_of_released_sums_alone(way):
     asked = asked_of(way, snapshots=1)
     own = run(asked, ROWS)
     assert_same_snapshots(own, replayed(own, asked))
-
-
-@pytest.mark.parametrize("cuts", [(1,), (700, 1601), range(0, N, 300)])
-def test_batches_do_not_change_what_is_summed(cuts):
-    asked = asked_of("both", snapshots=1)
-    one, other = run(asked, ROWS), run(asked, ROWS, cuts=cuts)
-    assert_same_sums(one, other)
-    assert_same_snapshots(one, other)
 
 
 @pytest.mark.statistical

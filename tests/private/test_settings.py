@@ -10,12 +10,7 @@ from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.refinement import is_round
 from streamlda.private.release_manager import config_hash
-from streamlda.private.settings import (
-    LEAST_ROUND,
-    REFINEMENTS,
-    PrivateSettings,
-    clip_quantile_for,
-)
+from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import Run
 

@@ -360,40 +360,6 @@ def test_groups_get_smaller_where_terms_are_far_larger_than_the_bound():
 # What comes out.
 
 
-def off_grid(values):
-    """Return how often a value is no multiple of 2^-53."""
-    scaled = np.asarray(values) * 2.0**53
-    return float(np.mean(scaled != np.rint(scaled)))
-
-
-@pytest.mark.statistical
-def test_last_bits_tell_float_sums_of_neighbours_apart_but_not_a_stage():
-    """The event "off the grid of 2^-53" costs a float mechanism delta > 0.02 at any epsilon."""
-    n, asked = 4000, settings_of(n_features=1)
-    plain, ours, steps = [], [], []
-    rng = np.random.default_rng(5)
-    for documents in ([{}], [{0: 3}]):
-        part = FirstStatistic(1, 1.0, 1.0)
-        stage = filled(stage_of([part], asked, 1), documents, asked, d=1)
-        view = contributions.View(batch_of_counts(documents, 1), np.ones(1, dtype=bool))
-        part.add(view)
-        (total,) = part.take()["first"]
-        plain.append(off_grid(total + rng.normal(size=n)))
-        noise = SeededNoise(15)
-        step = stage.mechanism.steps["first"]
-        values = np.array([stage.release(noise)["first"][0] for _ in range(n)])
-        steps.append(step)
-        ours.append(off_grid(values))
-        whole = values / step
-        np.testing.assert_array_equal(whole, np.rint(whole))
-        counts = np.bincount(whole.astype(np.int64) % 32, minlength=32)
-        assert stats.chisquare(counts).pvalue > ALARM
-    assert plain[0] > 0.02
-    assert plain[1] == 0
-    assert ours == [0, 0]
-    assert steps[0] == steps[1]
-
-
 @pytest.mark.parametrize("kind", ["norms", "triple norms", "pairs dense", "all"])
 def test_released_values_are_whole_steps_of_one_public_grid(kind):
     asked = settings_of()

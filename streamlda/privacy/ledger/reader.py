@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import above, require
+from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
@@ -160,7 +160,8 @@ class LedgerReader:
         """
         state = self._state
         requested = cost(event).mu_squared
-        above(0, mu_squared=requested, remedy="describe all its noise by streamlda.privacy.events")
+        rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
+        require(requested > 0, rule, mu_squared=requested, remedy=remedy)
         self._require(
             state.pending is None,
             "one release must end before the next begins",
