@@ -88,6 +88,8 @@ class Window:
             return [self.refinement.statistic()]
         if self.power and stage.startswith("power "):
             return [self.power.statistic(self.bounds.triple)]
+        if not stage.startswith(("power ", "refine ")):
+            raise KeyError(stage)
         rule = "a numbered stage must come with the state of the rounds before it"
         raise failure(rule, stage=stage, remedy="restore the state whole")
 

@@ -243,7 +243,7 @@ def of_no_stage(arrays, metadata):
     [
         (without_sums, InvalidSettingError, "saved sums must be whole numbers in the shapes"),
         (of_another_shape, InvalidSettingError, "saved sums must be whole numbers in the shapes"),
-        (past_its_end, InvalidSettingError, "places=10000"),
+        (past_its_end, InvalidSettingError, "slots=10000"),
         (without_stage, ModelFileError, "must hold a valid state, got error=KeyError"),
         (of_no_stage, ModelFileError, "must hold a valid state"),
     ],
