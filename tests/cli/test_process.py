@@ -239,7 +239,7 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, tmp_path, lines, made
         assert load(tmp_path / "m").settings["snapshot"] == 2
     else:
         assert b"stopped before a snapshot was made" in message
-        assert b"places=490" in message
+        assert b"slots=490" in message
         assert read_report(tmp_path / "L")["generation"] == 3
 
 
@@ -251,7 +251,7 @@ import json, os, random, signal, sys, time
 os.environ["NUMBA_THREADING_LAYER"] = "workqueue"
 import connectors.files, sklearn.feature_extraction.text, tqdm
 from streamlda.stream import ingest
-from streamlda.private import releaser
+from streamlda.private import learner, release_manager
 from streamlda.cli import commands
 
 def start(arguments):

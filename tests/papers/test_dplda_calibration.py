@@ -65,8 +65,8 @@ def test_pure_plans_add_up():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("1", {"epsilon": 0.0}, "epsilon must be a number"),
-        ("1", {"delta": 0.0}, "delta must be a number"),
+        ("1", {"epsilon": 0.0}, "epsilon must lie in"),
+        ("1", {"delta": 0.0}, "delta must lie in"),
         ("1", {"delta": 1e-17}, "delta must be at least 10 times what the samplers take"),
         ("2", {"mechanism": "laplace"}, "only configuration 1 has, got configuration=2"),
         ("1", {"mechanism": "uniform"}, "mechanism='uniform'"),

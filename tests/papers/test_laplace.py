@@ -88,9 +88,9 @@ def test_bad_input_is_refused():
         with pytest.raises(InvalidSettingError, match="whole number of steps from 1 to 2\\^40"):
             discrete_laplace(noise, scale)
     good = {"magnitude": 1.0, "roundings": 1}
-    with pytest.raises(InvalidSettingError, match="l1_sensitivity must be a number"):
+    with pytest.raises(InvalidSettingError, match="l1_sensitivity must lie in"):
         release_laplace(np.zeros(1), 0.0, 1.0, noise, **good)
-    with pytest.raises(InvalidSettingError, match="epsilon must be a number"):
+    with pytest.raises(InvalidSettingError, match="epsilon must lie in"):
         release_laplace(np.zeros(1), 1.0, -1.0, noise, **good)
     with pytest.raises(InvalidSettingError, match="rounding must cost at most 1 %"):
         release_laplace(np.zeros(1), 1e-9, 1.0, noise, magnitude=1.0, roundings=2**40)

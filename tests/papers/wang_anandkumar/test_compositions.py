@@ -112,7 +112,7 @@ def test_every_bound_is_above_the_exact_one(mu: float, releases: int) -> None:
     ],
 )
 def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str) -> None:
-    with pytest.raises(InvalidSettingError, match=f"^{name} must be"):
+    with pytest.raises(InvalidSettingError, match=f"^{name} must"):
         call()
 
 

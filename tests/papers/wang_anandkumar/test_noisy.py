@@ -332,10 +332,10 @@ def test_only_secure_noise_of_a_proven_calibration_is_called_private():
 
 
 OUT_OF_RANGE = [
-    ({"epsilon": 0.0}, r"epsilon must be a number .* got epsilon=0\.0"),
-    ({"epsilon": math.nan}, "epsilon must be a number"),
-    ({"delta": 0.0}, "delta must be a number"),
-    ({"delta": 1.0}, r"delta must be a number .* got delta=1\.0"),
+    ({"epsilon": 0.0}, r"epsilon must lie in .* got epsilon=0\.0"),
+    ({"epsilon": math.nan}, "epsilon must lie in"),
+    ({"delta": 0.0}, "delta must lie in"),
+    ({"delta": 1.0}, r"delta must lie in .* got delta=1\.0"),
     ({"calibration": "loose"}, "one of exact, advanced, paper, got calibration='loose'"),
 ]
 
