@@ -55,7 +55,7 @@ from streamlda.privacy.events import (
 #: How far above the exact delta the one given may lie, relative; computed to about 1e-12.
 DELTA_MARGIN = 1e-10
 
-#: The smallest delta that is told apart from zero, and the largest.
+#: The smallest delta that is distinguished from zero, and the largest.
 MIN_DELTA, MAX_DELTA = 1e-300, math.nextafter(1.0, 0.0)
 
 #: The ranges in which the margin holds. The largest epsilon covers every mu and delta in range.

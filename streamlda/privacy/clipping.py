@@ -42,7 +42,7 @@ _LEAST, _MOST = 1e-100, 1e100
 #: Pays for the roundings of the factor and of the product that it makes.
 _SLACK = 2.0**-40
 
-#: Excess over the noise, in standard deviations, by which documents are told from empty bins.
+#: Excess over the noise, in standard deviations, above which a bin is not taken for empty.
 _EVIDENCE = 5.0
 
 Source = Literal["fixed", "private-quantile", "worst-case"]
@@ -120,8 +120,9 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
     """Return about the q-quantile of the norms whose noisy counts a `NormHistogram` gave.
 
     Post-processing: it costs no privacy. `stddev` is that of the noise in each count; the result
-    lies above 0 and is at most ``edges[-1]``. Documents are first told from empty bins, then the
-    quantile is taken of the positive counts in between, interpolated on the scale of logarithms.
+    lies above 0 and is at most ``edges[-1]``. Bins with documents are first distinguished from
+    empty ones, then the quantile is taken of the positive counts in between, interpolated on the
+    scale of logarithms.
 
     *Which bins hold documents* is found from either end by a cumulative sum that each bin moves by
     its noisy count less one `stddev` and that never falls below 0 (CUSUM, Page 1954). In empty

@@ -209,16 +209,16 @@ class PrivateLearner:
         """Return a snapshot as a model with its privacy statement."""
         found = snapshot.topics
         slots = sum(stage.last + 1 - stage.first for stage in snapshot.stages)
-        asked = self.settings.n_components
+        wanted = self.settings.n_components
         notes = diagnostics(found.spectral)
         warnings = notes["warnings"]
         assert isinstance(warnings, list)
         notes["mixed_with_background"] = found.mixed.tolist()
-        notes["topics_asked"] = asked
-        if len(found.components) < asked:
+        notes["topics_asked"] = wanted
+        if len(found.components) < wanted:
             notes["warnings"] = [
                 *warnings,
-                f"{len(found.components)} of {asked} topics stand above the noise and are "
+                f"{len(found.components)} of {wanted} topics stand above the noise and are "
                 "published; more documents per snapshot or a larger epsilon would show more",
             ]
         return TopicModel(

@@ -188,7 +188,7 @@ class PrivateSettings(TopicSettings):
             ),
         ):
             require(not clash, rule, **found, remedy="change one of these")
-        numbered = [part for name, part in self.stages.items() if name[-1].isdigit()]
+        numbered = [fraction for name, fraction in self.stages.items() if name[-1].isdigit()]
         slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
         require(
             slots >= LEAST_ROUND,
@@ -247,8 +247,12 @@ class PrivateSettings(TopicSettings):
         moments = self._cut(self._norms_fraction)
         if not rounds:
             return moments
-        parts = {name: (1 - REFINEMENT_FRACTION) * part for name, part in moments.items()}
-        return parts | {f"refine {i}": REFINEMENT_FRACTION / rounds for i in range(1, rounds + 1)}
+        fractions = {
+            name: (1 - REFINEMENT_FRACTION) * fraction for name, fraction in moments.items()
+        }
+        return fractions | {
+            f"refine {i}": REFINEMENT_FRACTION / rounds for i in range(1, rounds + 1)
+        }
 
     @property
     def n_stages(self) -> int:
@@ -265,16 +269,16 @@ class PrivateSettings(TopicSettings):
     def _cut(self, norms: float) -> dict[str, float]:
         """Return all stages but those of refinement, as fractions of their slots."""
         last = STAGES["triples"]
-        parts = {"pairs": 1 - last, "triples": last}
+        fractions = {"pairs": 1 - last, "triples": last}
         if self.clipping == "quantile":
-            parts = {**STAGES, "norms": norms, "triple norms": norms}
-            parts["pairs"] = 1 - last - 2 * norms
+            fractions = {**STAGES, "norms": norms, "triple norms": norms}
+            fractions["pairs"] = 1 - last - 2 * norms
         if self.solver == WHITENED_TENSOR:
-            return parts
-        rounds, part = self.n_rounds, ROUNDS_FRACTION[self.solver]
-        parts["pairs"] += last - part
-        del parts["triples"]
-        return parts | {f"power {i}": part / rounds for i in range(1, rounds + 1)}
+            return fractions
+        rounds, fraction = self.n_rounds, ROUNDS_FRACTION[self.solver]
+        fractions["pairs"] += last - fraction
+        del fractions["triples"]
+        return fractions | {f"power {i}": fraction / rounds for i in range(1, rounds + 1)}
 
     @property
     def n_columns(self) -> int | None:
@@ -325,8 +329,8 @@ class PrivateSettings(TopicSettings):
         """Return name, first slot and last slot + 1 of each stage of a window."""
         stages, first = [], 0
         N, passed = self.documents_per_snapshot, 0.0
-        for name, part in self.stages.items():
-            passed += part
+        for name, fraction in self.stages.items():
+            passed += fraction
             last = max(first + 1, round(passed * N))
             stages.append((name, first, last))
             first = last

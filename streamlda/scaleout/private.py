@@ -1,11 +1,11 @@
 """A private fit on a cluster: workers sum on the grid, the driver pays and draws the noise.
 
-The sums of a stage are sums of *groups*: runs of places of the whole stream, each summed in
+The sums of a stage are sums of *groups*: runs of slots of the whole stream, each summed in
 floating point by itself and rounded to the grid (`streamlda.private.stage`). Groups add as whole
 numbers. So a task takes whole groups, wherever the shards begin and end, and the raw sums that
 come together at the driver are, number for number, those of one process: what is proven of its
 releases holds here. What decides who sums what is the number of records of each shard, which is as
-public as places are.
+public as slots are.
 
 Workers see raw documents and hold raw sums. They draw no noise, so a task that is done twice
 releases nothing; everything that is published goes through the one ledger of the driver.
@@ -51,8 +51,8 @@ class Aggregates:
     Attributes
     ----------
     sums : mapping of str to ndarray of int64
-    places : tuple of (int, int)
-        Places of the stream that are in it, each from and to (not included).
+    slots : tuple of (int, int)
+        Slots of the stream that are in it, each from and to (not included).
     """
 
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
@@ -77,7 +77,7 @@ def fit_privately(
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.
 
-    Every record of a file, and every row of a partition, takes a place of the stream, in the order
+    Every record of a file, and every row of a partition, takes a slot of the stream, in the order
     of the shards. Each shard is read once to count its records, and once or twice for its stages.
 
     Parameters
@@ -104,7 +104,7 @@ def fit_privately(
     BudgetExceededError, LedgerError
         If the ledger does not allow it; before a document is read if that is known then.
     InsufficientDataError
-        If there are fewer places than a snapshot needs; nothing is released then.
+        If there are fewer slots than a snapshot needs; nothing is released then.
     ClusterError, SourceError, InvalidDocumentsError
         As `streamlda.scaleout.fit.learn`. What was released before is paid for.
     """
@@ -184,7 +184,7 @@ def _listed(*numbers: int) -> list[int]:
 
 
 def count_slots(shard: Shard, value: Any) -> int:
-    """Return how many places a shard takes: rows of a partition, records of files. A task."""
+    """Return how many slots a shard takes: rows of a partition, records of files. A task."""
     with told(shard):
         return sum(len(rows) for rows in rows_of(shard, value, blanks=True))
 
@@ -198,7 +198,7 @@ def _stage_sums(
     end: int,
     vocabulary: Vocabulary | None,
 ) -> Aggregates:
-    """Sum the places from the beginning of a stage to `end` on the workers."""
+    """Sum the slots from the beginning of a stage to `end` on the workers."""
     arrays, values = engine.state()
     state = run.given((arrays, values))
     words = run.given(vocabulary)
@@ -221,7 +221,7 @@ def _stage_sums(
 def _pieces(
     corpus: Corpus, lengths: list[int], first: int, last: int
 ) -> Iterator[tuple[int, Piece]]:
-    """Yield the rows of each shard that take places `first` to `last`, with its number."""
+    """Yield the rows of each shard that take slots `first` to `last`, with its number."""
     begin = 0
     for number, (shard, length) in enumerate(zip(corpus.shards, lengths, strict=True)):
         low, high = max(first - begin, 0), min(last - begin, length)
@@ -241,7 +241,7 @@ def sum_groups(
         `PrivateEngine.state` at the beginning of the stage, when its raw sums are 0.
     vocabulary : Vocabulary or None
     first : int
-        Place of the first row, where a group of the stage begins.
+        Slot of the first row, where a group of the stage begins.
     pieces : list of Piece
     *values : object
         Of each piece's partition.
@@ -284,7 +284,7 @@ def merged(*parts: Aggregates) -> Aggregates:
     Raises
     ------
     InvalidSettingError
-        If a place is in two.
+        If a slot is in two.
     """
     slots = sorted(own for part in parts for own in part.slots)
     for (_, last), (first, _) in pairwise(slots):

@@ -15,7 +15,7 @@ What it holds to, whatever comes (``tests/service/test_machine.py``):
 
 - A batch is learned once, in order, several at a time, and a checkpoint names the last batch
   learned: positions and state are of one moment, though polls run ahead.
-- No poll reaches beyond the place where the next release is due. No release is made while a
+- No poll reaches beyond the slot where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
   before each checkpoint, dead letters are flushed.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
@@ -109,7 +109,7 @@ class Rules:
         Stop rather than idle when no release is left.
     release_at_end : bool
         When the source ends, release once more what was learned since the last time. Only where
-        releases are not private: those end at places that were fixed in advance.
+        releases are not private: those end at slots that were fixed in advance.
     """
 
     checkpoint_seconds: float = 60.0
@@ -173,7 +173,7 @@ class Machine:
         self._batches = 0
         self._learned = 0
         self._rounds = 0
-        # Places to the next release that are not polled, and that are not learned.
+        # Slots to the next release that are not polled, and that are not learned.
         self._left_to_poll: int | None = None
         self._left_to_learn: int | None = None
         self._asked: int | None = None

@@ -31,7 +31,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A `Poll` brought `records` (each takes a place), of which `rejects` were passed over."""
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were passed over."""
 
     time: float
     records: int

@@ -96,7 +96,7 @@ class PrivateWork:
 
     @property
     def slots(self) -> int:
-        """Records that took a place."""
+        """Records that took a slot."""
         if self._learner is not None:
             return self._learner.engine.slots
         assert self._votes is not None
@@ -184,7 +184,7 @@ class PrivateWork:
 
         Returns
         -------
-        places : int
+        slots : int
             Records to pass over.
         released : Released
 

@@ -208,7 +208,7 @@ def statement(roster: Roster, snapshot: PrivateSnapshot, secure: bool) -> dict[s
     promise bears, the digest of the roster, and ``epsilon_against``: what a document of an honest
     site has against the aggregator with 0, 1, ... colluding sites, None where that is nothing.
     The mechanism's sentence says what another site has, which always knows its own noise.
-    Places count over all sites.
+    Slots count over all sites.
     """
     if not secure:
         return seeded()

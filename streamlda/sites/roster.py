@@ -51,7 +51,7 @@ class Member:
     ----------
     keys : PublicKeys
     weight : float
-        Its share of the places of a window.
+        Its share of the slots of a window.
     """
 
     keys: PublicKeys
@@ -76,7 +76,7 @@ class Roster:
         of their names.
     settings : PrivateSettings
         What is learned and what is promised to each document of an honest site.
-        ``documents_per_snapshot`` counts the places of all sites together. For documents as the
+        ``documents_per_snapshot`` counts the slots of all sites together. For documents as the
         unit, in windows, without noise in the state, by the whole tensor.
     vocabulary : Vocabulary
         Given or hashed: public.

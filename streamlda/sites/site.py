@@ -8,16 +8,16 @@ standard deviation of the aggregate's noise, and m_s the site's mask (`streamlda
 
 Privacy
 -------
-*Unit and relation*: a document, in a place of the site's own stream; `add-remove` or
+*Unit and relation*: a document, in a slot of the site's own stream; `add-remove` or
 `replace-one`, as the roster says.
 
-*Sensitivity*: a document is in the sums of one site. They are made of groups of its own places, as
+*Sensitivity*: a document is in the sums of one site. They are made of groups of its own slots, as
 a stage's are, and neighbours differ in one group. So what is added to the noise moves by at most
 the `l2_sensitivity` of the stage's mechanism (`streamlda.privacy.mechanism`), which allows for the
-places of all sites. A document of one word, as heavy as the clip bound, attains it but for what is
+slots of all sites. A document of one word, as heavy as the clip bound, attains it but for what is
 set aside for rounding. The sum over all sites moves by exactly what that share moves.
 
-*Public*: the roster; the round, all of which was released before; which places a site has read; who
+*Public*: the roster; the round, all of which was released before; which slots a site has read; who
 sent a share, and when.
 
 *What is released*: with h honest sites, the sum over them of a_s + g_s (masks hide all else), under
@@ -68,7 +68,7 @@ class Summing:
     roster : Roster
     site : str
     first, last : int
-        Places of the site's stream, `last` not included.
+        Slots of the site's stream, `last` not included.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Summing:
 
     @property
     def documents_seen(self) -> int:
-        """Places seen, which are public; the number of documents is not."""
+        """Slots seen, which are public; the number of documents is not."""
         return self._seen
 
     @property
@@ -93,7 +93,7 @@ class Summing:
         return self._seen < self.last
 
     def add(self, batch: DocumentBatch, /) -> None:
-        """Take rows of the stream, one a place; those before `first` and from `last` on are left.
+        """Take rows of the stream, one a slot; those before `first` and from `last` on are left.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Summing:
         Raises
         ------
         InsufficientDataError
-            If places are missing.
+            If slots are missing.
         """
         if self.wanted:
             found = max(self._seen - self.first, 0)
@@ -172,7 +172,7 @@ class Site:
         self.name = member.name
 
     def slots_wanted(self, this: Round) -> tuple[int, int]:
-        """Return the places that this site fills in a round, first and last + 1.
+        """Return the slots that this site fills in a round, first and last + 1.
 
         They begin behind all that its ledger has in the stream: what was spent is not read again.
 

@@ -39,7 +39,7 @@ def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -
     """Write the state of a learner to a file that only its owner can read, whole or not at all.
 
     Time and memory as `state_of` and `streamlda.container.write_arrays`. A private learner ends
-    its running group of documents here (`PrivateEngine.state`): save at places or times that do
+    its running group of documents here (`PrivateEngine.state`): save at slots or times that do
     not depend on what documents say.
 
     Parameters
@@ -115,7 +115,7 @@ def load_state(
     path : str or path-like
         A file of `save_state`.
     learner : PrivateLearner, optional
-        For a private state: a new one, made with the settings, the ledger and the first place of
+        For a private state: a new one, made with the settings, the ledger and the first slot of
         the saved one, that has read nothing yet. It takes over the state, and is returned.
     releases_behind : int, default 0
         Releases that were begun since the save and that the caller makes up for: none of their

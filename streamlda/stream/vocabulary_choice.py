@@ -1,7 +1,7 @@
 """Which words a stream is read by, when they are not given: learned or chosen from its beginning.
 
 `VocabularyLearner` takes the most frequent words of the first documents; what it says depends on
-them and is not private. `PrivateVocabularySelection` lets the first places vote and publishes what
+them and is not private. `PrivateVocabularySelection` lets the first slots vote and publishes what
 enough of them use, by a release of its own (`streamlda.privacy.selection`).
 """
 
@@ -32,7 +32,7 @@ class VocabularyLearner:
     """Which words to take from the first documents of a stream. Not private.
 
     How many documents they are learned from depends on their lengths. A private choice of words
-    is a release of its own, of a stage with a number of places that was fixed in advance.
+    is a release of its own, of a stage with a number of slots that was fixed in advance.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ class PaidRelease(Protocol):
 
 
 class PrivateVocabularySelection:
-    """Words to choose privately from the first places of a stream.
+    """Words to choose privately from the first slots of a stream.
 
-    Every record takes a place, and those documents are used for nothing else: what comes after
+    Every record takes a slot, and those documents are used for nothing else: what comes after
     them is learned from. The words are one release, of the arrays ``words`` (UTF-8 text, largest
     noisy weight first, joined by line feeds) and ``weights``.
 
@@ -110,10 +110,10 @@ class PrivateVocabularySelection:
         What a document may change; taken over.
     size : int
         Most words, at least 1; those of the largest noisy weight.
-    places : int
+    slots : int
         Records to choose from, at least 1.
     first_place : int, default 0
-        Place of the first of them.
+        Slot of the first of them.
     analyzer : TextAnalyzer
         How texts are split.
     release : callable

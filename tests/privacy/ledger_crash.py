@@ -112,7 +112,7 @@ def die_at(step: int) -> Callable[[str], None]:
 
 
 def kill_after(steps: int, work: Callable[[Callable[[str], None]], None]) -> None:
-    """Run work in a child, and kill it at any moment after so many of its steps."""
+    """Run work in a child, and kill it at any moment after a number of its steps."""
     read_end, write_end = os.pipe()
     child = fork(lambda: work(lambda name: os.write(write_end, b".") and None))
     os.close(write_end)

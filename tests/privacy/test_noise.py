@@ -66,10 +66,10 @@ def test_the_bits_are_those_of_chacha20():
 
 
 def test_the_key_is_256_bits_of_the_operating_system(monkeypatch):
-    asked = []
-    monkeypatch.setattr(secrets, "randbits", lambda n: asked.append(n) or 12345)
+    sizes = []
+    monkeypatch.setattr(secrets, "randbits", lambda n: sizes.append(n) or 12345)
     words = SecureNoise()._words(100)
-    assert asked == [256]
+    assert sizes == [256]
     expected = ChaCha(key=12345, rounds=20).random_raw(100).view(np.int64)
     np.testing.assert_array_equal(words, expected)
 

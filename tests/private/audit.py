@@ -169,7 +169,7 @@ def whitening(settings: PrivateSettings, stream: Stream) -> Array:
 def attained_by(
     settings: PrivateSettings, stream: Stream, times: float = 1.0
 ) -> tuple[PrivateSettings, int]:
-    """Return settings whose bound of the triples one word attains so many times, and that word.
+    """Return settings whose bound of the triples one word attains `times` times, and that word.
 
     Once: then it is at the bounds of all three moments of that stage.
     """
@@ -195,14 +195,14 @@ def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int
     before, after = _expected(without), _expected(within)
     shift = [{name: b[name] - a[name] for name in a} for a, b in zip(before, after, strict=True)]
     # Stages that the canary is not in have noise of their own, which tells nothing.
-    told = [
+    shifted = [
         i
         for i, stage in enumerate(without)
         if isinstance(stage, PrefixStage) or any(np.any(s) for s in shift[i].values())
     ]
-    without, within = [without[i] for i in told], [within[i] for i in told]
-    probes = _probes(without, [shift[i] for i in told])
-    moved = np.array([np.vdot(probe, shift[told[i]][name]) for i, name, probe in probes])
+    without, within = [without[i] for i in shifted], [within[i] for i in shifted]
+    probes = _probes(without, [shift[i] for i in shifted])
+    moved = np.array([np.vdot(probe, shift[shifted[i]][name]) for i, name, probe in probes])
     learned = _looks(without, probes, draws // 2, noise)
     covariance = np.atleast_2d(np.cov(learned, rowvar=False))
     # Where noise is missing the variance is 0; that little must do for it.

@@ -142,14 +142,14 @@ def distance(mechanism, aggregates, others):
     return math.sqrt(square)
 
 
-def apart(statistics, asked, streams, *, group=None, users=(None, None), cuts=()):
+def apart(statistics, config, streams, *, group=None, users=(None, None), cuts=()):
     """Return how far two streams of a stage are apart, over what the mechanism says at most.
 
     `statistics` makes those of a stage; `users` are those of either stream; `cuts` are where the
     batches of the second are cut.
     """
     stages = [
-        filled(stage_of(statistics(), asked, 24, group), documents, asked, names, cuts=ends)
+        filled(stage_of(statistics(), config, 24, group), documents, config, names, cuts=ends)
         for documents, names, ends in zip(streams, users, ((), cuts), strict=True)
     ]
     mechanism = stages[0].mechanism
@@ -159,13 +159,13 @@ def apart(statistics, asked, streams, *, group=None, users=(None, None), cuts=()
 class Run:
     """An engine, what it released and what it published."""
 
-    def __init__(self, asked, seed=1, first_slot=0):
+    def __init__(self, config, seed=1, first_slot=0):
         self.noise = SeededNoise(seed)
-        self.engine = PrivateEngine(asked, self._state_noise(asked), first_slot)
+        self.engine = PrivateEngine(config, self._state_noise(config), first_slot)
         self.stages, self.released, self.raw, self.snapshots, self.lost = [], [], [], [], 0
 
-    def _state_noise(self, asked):
-        return self.noise if asked.noise_in_state else None
+    def _state_noise(self, config):
+        return self.noise if config.noise_in_state else None
 
     def add(self, batch, users=None, start=0, stop=None):
         stop = batch.n_documents if stop is None else stop
@@ -201,17 +201,17 @@ class Run:
         return arrays
 
 
-def run(asked, batch, users=None, seed=1, cuts=(), first_slot=0):
+def run(config, batch, users=None, seed=1, cuts=(), first_slot=0):
     """Feed a batch cut at `cuts`, making all releases on the way."""
-    own = Run(asked, seed, first_slot)
+    own = Run(config, seed, first_slot)
     for start, stop in itertools.pairwise([0, *sorted(cuts), batch.n_documents]):
         own.add(batch, users, start, stop)
     return own
 
 
-def replayed(own, asked, batch=None):
+def replayed(own, config, batch=None):
     """Return a run that is fed the released sums of another, over blanks or other documents."""
-    other, start = Run(asked, seed=99), 0
+    other, start = Run(config, seed=99), 0
     for released in own.released:
         if batch is None:
             other.engine.skip(other.engine.stage.slots_left)

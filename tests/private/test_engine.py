@@ -27,7 +27,7 @@ D = 6
 N = 600
 
 
-def asked_of(**options):
+def config_of(**options):
     values = {
         "n_components": 2,
         "n_features": D,
@@ -55,9 +55,9 @@ ROWS = batch_of(planted(2 * N), D)
 
 
 def test_bounds_are_found_in_a_small_window_with_much_noise():
-    asked = asked_of(epsilon=0.1, delta=1e-5, documents_per_snapshot=10_000)
+    config = config_of(epsilon=0.1, delta=1e-5, documents_per_snapshot=10_000)
     batch = batch_of(planted(10_000), D)
-    runs = [run(asked, batch, seed=seed) for seed in range(3)]
+    runs = [run(config, batch, seed=seed) for seed in range(3)]
     # Norms of p1 lie near 0.5. What is not found is 1, as with a fraction of 0.015.
     assert [snapshot.bounds.first < 0.7 for one in runs for snapshot in one.snapshots] == [True] * 3
 
@@ -65,17 +65,17 @@ def test_bounds_are_found_in_a_small_window_with_much_noise():
 @settings(max_examples=15)
 @given(cuts=st.sets(st.integers(0, 2 * N), max_size=12))
 def test_the_cut_into_batches_changes_nothing(cuts):
-    one, other = run(asked_of(), ROWS), run(asked_of(), ROWS, cuts=cuts)
+    one, other = run(config_of(), ROWS), run(config_of(), ROWS, cuts=cuts)
     assert_same_sums(one, other)
     assert_same_snapshots(one, other)
 
 
 def test_stages_end_at_the_slots_of_the_settings_and_windows_follow_each_other():
-    asked = asked_of()
-    names, slots = zip(*[(n, (a, b)) for n, a, b in asked.stage_slots()], strict=True)
+    config = config_of()
+    names, slots = zip(*[(n, (a, b)) for n, a, b in config.stage_slots()], strict=True)
     assert names == ("norms", "pairs", "triple norms", "triples")
     assert [b for _, b in slots] == [9, 519, 528, 600]
-    own = run(asked, ROWS, first_slot=1000)
+    own = run(config, ROWS, first_slot=1000)
     expected = [(name, a, b) for name, (a, b) in zip(names, slots, strict=True)]
     moved = [(n, a + 1000 + w * N, b + 1000 + w * N) for w in range(2) for n, a, b in expected]
     assert own.stages == moved
@@ -85,12 +85,12 @@ def test_stages_end_at_the_slots_of_the_settings_and_windows_follow_each_other()
         kept = [(s.name, s.first, s.last + 1) for s in snapshot.stages]
         assert kept == moved[4 * window : 4 * window + 4]
         multipliers = {s.noise_multiplier for s in snapshot.stages}
-        assert multipliers == {asked.noise_multiplier}
+        assert multipliers == {config.noise_multiplier}
 
 
 def test_topics_are_found_at_all():
     """So that what the other tests compare is no accident of noise."""
-    (snapshot, _) = run(asked_of(), ROWS).snapshots
+    (snapshot, _) = run(config_of(), ROWS).snapshots
     assert snapshot.topics.components.shape == (2, D)
     halves = snapshot.topics.components[:, : D // 2].sum(axis=1)
     assert min(halves) < 0.2
@@ -102,21 +102,21 @@ def test_blanks_take_slots_and_add_nothing():
     documents = planted(N)
     blanks = [[] if n % 3 == 0 else t for n, t in enumerate(documents)]
     short = [[0, 1] if n % 3 == 0 else t for n, t in enumerate(documents)]
-    skipped = Run(asked_of())
+    skipped = Run(config_of())
     for n, tokens in enumerate(documents):
         if n % 3 == 0:
             assert skipped.engine.skip(1) == 1
             skipped.settle()
         else:
             skipped.add(batch_of([tokens], D))
-    one = run(asked_of(), batch_of(blanks, D))
-    for other in (run(asked_of(), batch_of(short, D)), skipped):
+    one = run(config_of(), batch_of(blanks, D))
+    for other in (run(config_of(), batch_of(short, D)), skipped):
         assert_same_sums(one, other)
         assert_same_snapshots(one, other)
 
 
 def test_nothing_is_taken_while_a_release_is_due():
-    engine = PrivateEngine(asked_of())
+    engine = PrivateEngine(config_of())
     assert engine.add(ROWS.rows(0, 5)) == 5
     assert engine.due is None
     assert engine.skip(100) == 4
@@ -137,7 +137,7 @@ def test_nothing_is_taken_while_a_release_is_due():
 
 
 def test_a_stage_can_end_before_its_last_slot():
-    own = Run(asked_of())
+    own = Run(config_of())
     with pytest.raises(InsufficientDataError, match="slots=0"):
         own.engine.end_stage()
     own.add(ROWS.rows(0, 300))
@@ -160,7 +160,7 @@ def test_a_stage_can_end_before_its_last_slot():
 
 def user_settings(**options):
     values = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2}
-    return asked_of(**{**values, "delta": 1e-2, "epsilon": 25.0, **options})
+    return config_of(**{**values, "delta": 1e-2, "epsilon": 25.0, **options})
 
 
 def test_no_more_than_g_documents_of_a_user_count_in_a_stage():
@@ -193,7 +193,7 @@ def test_rows_of_nobody_add_nothing(users):
 
 @pytest.mark.parametrize("clipping", ["worst-case", ClipBounds(0.6, 0.4, 5.0, "fixed")])
 def test_known_bounds_need_no_stages_of_norms(clipping):
-    own = run(asked_of(clipping=clipping), ROWS)
+    own = run(config_of(clipping=clipping), ROWS)
     assert own.stages[:2] == [("pairs", 0, 528), ("triples", 528, 600)]
     bounds = own.snapshots[0].bounds
     if clipping == "worst-case":
@@ -205,11 +205,11 @@ def test_known_bounds_need_no_stages_of_norms(clipping):
 
 
 def test_quantile_bounds_come_from_the_released_histograms():
-    own = run(asked_of(), ROWS)
+    own = run(config_of(), ROWS)
     assert own.snapshots[0].bounds.source == "private-quantile"
     assert own.snapshots[0].bounds.first < 1.0
     # The same sums again, with all norms in the lowest bin: bounds stay where stages can be made.
-    engine = PrivateEngine(asked_of())
+    engine = PrivateEngine(config_of())
     engine.add(ROWS)
     fed = {name: np.zeros(array.shape) for name, array in own.released[0].items()}
     for counts in fed.values():
@@ -221,7 +221,7 @@ def test_quantile_bounds_come_from_the_released_histograms():
 
 def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
     batch = batch_of(planted(4 * N), D)
-    own = run(asked_of(mode="prefix", snapshots=3), batch)
+    own = run(config_of(mode="prefix", snapshots=3), batch)
     assert own.stages[3:] == [("triples", 528, 600), ("prefix", 600, 1200), ("prefix", 1200, 1800)]
     assert [s.number for s in own.snapshots] == [1, 2, 3]
     assert own.engine.stage is None
@@ -237,7 +237,7 @@ def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
 
 
 def test_a_round_that_is_lost_is_one_of_the_horizon():
-    own = Run(asked_of(mode="prefix", snapshots=3))
+    own = Run(config_of(mode="prefix", snapshots=3))
     own.add(ROWS.rows(0, N + 1))
     stage = own.engine.stage
     own.add(ROWS.rows(N + 1, 2 * N - 1))
@@ -256,7 +256,7 @@ def test_a_lost_window_is_followed_by_the_next():
 
     That none of 30 windows is lost, or all are, has a probability below 1e-8 for random seeds.
     """
-    own = Run(asked_of(documents_per_snapshot=100, epsilon=0.1, clipping="worst-case"))
+    own = Run(config_of(documents_per_snapshot=100, epsilon=0.1, clipping="worst-case"))
     for _ in range(30):
         before, first = own.lost, own.engine.slots
         own.engine.skip(88)
@@ -276,7 +276,7 @@ def test_a_lost_window_is_followed_by_the_next():
 
 
 def test_who_accepts_a_release_learns_that_the_window_is_lost():
-    engine = PrivateEngine(asked_of(clipping="worst-case"))
+    engine = PrivateEngine(config_of(clipping="worst-case"))
     engine.add(ROWS)
     released = engine.due.release(SeededNoise(1))
     with pytest.raises(InsufficientDataError, match="noisy_number=-7;"):
@@ -287,16 +287,16 @@ def test_who_accepts_a_release_learns_that_the_window_is_lost():
 
 def test_users_pay_for_lost_windows_and_documents_do_not():
     fed = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
-    for asked in (
+    for config in (
         user_settings(clipping="worst-case"),
-        asked_of(snapshots=2, clipping="worst-case"),
+        config_of(snapshots=2, clipping="worst-case"),
     ):
-        own = Run(asked)
+        own = Run(config)
         for _ in range(2):
             own.engine.skip(N)
             own.settle(fed)
         assert own.lost == 2
-        assert (own.engine.stage is None) == (asked.privacy_unit == "user")
+        assert (own.engine.stage is None) == (config.privacy_unit == "user")
 
 
 # Nothing but released sums.
@@ -305,14 +305,14 @@ def test_users_pay_for_lost_windows_and_documents_do_not():
 @pytest.mark.parametrize("options", [{}, {"alpha_0": None}, {"clipping": "worst-case"}])
 def test_snapshots_are_made_of_released_sums_alone(options):
     """Another stream, with the released sums of the first fed in: the same snapshots."""
-    asked, rows = asked_of(**options), batch_of(planted(2 * N, seed=5)[::-1], D)
-    own = run(asked, ROWS)
-    other = replayed(own, asked, rows)
+    config, rows = config_of(**options), batch_of(planted(2 * N, seed=5)[::-1], D)
+    own = run(config, ROWS)
+    other = replayed(own, config, rows)
     pairs = [i for i, sums in enumerate(own.raw) if "pair" in sums]
     assert any(np.any(own.raw[i]["pair"] != other.raw[i]["pair"]) for i in pairs)
     assert_same_snapshots(own, other)
     # What this would miss if releases did not depend on the stream.
-    free = run(asked, rows)
+    free = run(config, rows)
     found = [each.snapshots[0].topics.components for each in (own, free)]
     assert found[0].shape != found[1].shape or np.any(found[0] != found[1])
 
@@ -321,8 +321,8 @@ def test_snapshots_are_made_of_released_sums_alone(options):
 
 
 def test_noise_in_the_state_is_there_before_the_first_document_and_costs_a_factor():
-    noisy = PrivateEngine(asked_of(noise_in_state=True), SeededNoise(5))
-    plain = PrivateEngine(asked_of())
+    noisy = PrivateEngine(config_of(noise_in_state=True), SeededNoise(5))
+    plain = PrivateEngine(config_of())
     assert all(array.any() for array in noisy.stage.aggregates.values())
     assert not any(array.any() for array in plain.stage.aggregates.values())
     for engine in (noisy, plain):
@@ -331,7 +331,7 @@ def test_noise_in_the_state_is_there_before_the_first_document_and_costs_a_facto
         # Up to what delta is left: more cells of noise, a little more of it.
         assert noisy.due.stddevs[name] == pytest.approx(np.sqrt(2) * stddev, rel=1e-3)
     # The next stage begins with noise of its own.
-    noisy.accept(run(asked_of(), ROWS).released[0])
+    noisy.accept(run(config_of(), ROWS).released[0])
     assert all(array.any() for array in noisy.stage.aggregates.values())
 
 
@@ -339,7 +339,7 @@ def test_noise_in_the_state_is_there_before_the_first_document_and_costs_a_facto
 
 
 def test_documents_that_do_not_fit_are_refused_and_take_no_slot():
-    engine = PrivateEngine(asked_of())
+    engine = PrivateEngine(config_of())
     weights = DocumentBatch(
         np.array([1.5, 3.0]), np.array([0, 1], np.int32), np.array([0, 2]), D, integral=False
     )
@@ -352,6 +352,6 @@ def test_documents_that_do_not_fit_are_refused_and_take_no_slot():
 
 def test_state_noise_is_for_a_state_with_noise_alone():
     with pytest.raises(InvalidSettingError, match="needs a source of it"):
-        PrivateEngine(asked_of(), SeededNoise(1))
+        PrivateEngine(config_of(), SeededNoise(1))
     with pytest.raises(InvalidSettingError, match="needs a source of it"):
-        PrivateEngine(asked_of(noise_in_state=True))
+        PrivateEngine(config_of(noise_in_state=True))

@@ -69,8 +69,8 @@ def statistic_of(public="mixed"):
 
 def moved(*streams, public="mixed", relation="add-remove", g=None, **options):
     """Return how far two streams are apart, over what the mechanism says at most."""
-    asked = settings_of(relation, g)
-    return apart(lambda: [statistic_of(public)], asked, streams, **options)
+    config = settings_of(relation, g)
+    return apart(lambda: [statistic_of(public)], config, streams, **options)
 
 
 # Sums.
@@ -312,16 +312,16 @@ def test_broad_topics_are_split_and_others_left():
 
 
 def test_topics_are_split_as_far_as_documents_and_noise_allow():
-    asked = wide(documents_per_snapshot=100_000, n_components=50, snapshots=3, refinement_rounds=3)
-    (slots,) = {last - first for n, first, last in asked.stage_slots() if n == "refine 1"}
-    most = most_topics(asked)
-    assert most == int(slots / (DOCUMENTS_PER_TOPIC * asked.noise_multiplier))
-    assert 1 <= most_topics(replace(asked, epsilon=1.0)) < most < 50
-    assert most_topics(replace(asked, n_components=most - 1)) == most - 1
-    assert most_topics(replace(asked, noise_in_state=True)) == pytest.approx(most / 2**0.5, abs=1)
-    other = replace(asked, neighboring_relation="replace-one")
+    config = wide(documents_per_snapshot=100_000, n_components=50, snapshots=3, refinement_rounds=3)
+    (slots,) = {last - first for n, first, last in config.stage_slots() if n == "refine 1"}
+    most = most_topics(config)
+    assert most == int(slots / (DOCUMENTS_PER_TOPIC * config.noise_multiplier))
+    assert 1 <= most_topics(replace(config, epsilon=1.0)) < most < 50
+    assert most_topics(replace(config, n_components=most - 1)) == most - 1
+    assert most_topics(replace(config, noise_in_state=True)) == pytest.approx(most / 2**0.5, abs=1)
+    other = replace(config, neighboring_relation="replace-one")
     assert most_topics(other) == pytest.approx(most / 2**0.5, abs=1)
-    users = replace(asked, privacy_unit="user", documents_per_user=2)
+    users = replace(config, privacy_unit="user", documents_per_user=2)
     assert most_topics(users) < most / 2
 
 
@@ -360,7 +360,7 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
     corpus = PlantedLDA(topics, d, topic_concentration=0.02, mean_length=30, seed=5)
     batch, found = text_like(n, d, corpus, 40), {0: [], 3: []}
     for rounds, seed in itertools.product(found, range(2)):
-        asked = wide(
+        config = wide(
             n_components=topics,
             n_features=d,
             epsilon=3.0,
@@ -368,7 +368,7 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
             documents_per_snapshot=n,
             refinement_rounds=rounds,
         )
-        (snapshot,) = run(asked, batch, seed=seed).snapshots
+        (snapshot,) = run(config, batch, seed=seed).snapshots
         ours = snapshot.topics.components
         found[rounds].append(top_words_found(corpus.components, ours))
     assert np.mean(found[3]) > np.mean(found[0]) + 0.03, found
@@ -382,7 +382,7 @@ BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 
 def audited(draws, relation="add-remove"):
     """Audit a document of one word against a blank, or one of another word, in a round."""
-    asked = PrivateSettings(
+    config = PrivateSettings(
         n_components=2,
         n_features=30,
         epsilon=4.0,
@@ -392,9 +392,9 @@ def audited(draws, relation="add-remove"):
         refinement_rounds=2,
         neighboring_relation=relation,
     )
-    base, slot = documents(400, 30), [slot_in(asked, "refine 2")]
+    base, slot = documents(400, 30), [slot_in(config, "refine 2")]
     other = None if relation == "add-remove" else one_word(30, 4)
-    return audit(asked, base.with_rows(slot, other), base.with_rows(slot, one_word(30, 3)), draws)
+    return audit(config, base.with_rows(slot, other), base.with_rows(slot, one_word(30, 3)), draws)
 
 
 @pytest.mark.statistical
@@ -420,11 +420,11 @@ def test_a_round_with_a_larger_norm_is_found(monkeypatch):
 
 
 def test_rounds_of_refinement_are_restored_from_their_own_state():
-    asked = wide(n_features=40, refinement_rounds=3)
-    rounds = RefinementRounds(asked, found_topics())
+    config = wide(n_features=40, refinement_rounds=3)
+    rounds = RefinementRounds(config, found_topics())
     sums = {"shares": np.random.default_rng(0).uniform(0, 50, (40, len(rounds.components)))}
     rounds.answer(sums, {"shares": 0.5})
-    same = RefinementRounds.from_state(rounds.state(), asked)
+    same = RefinementRounds.from_state(rounds.state(), config)
     for each in (rounds, same):
         each.answer(sums, {"shares": 0.5})
     assert same.rounds_done == 2
@@ -446,9 +446,9 @@ BAD_STATES = {
 
 @pytest.mark.parametrize("kind", BAD_STATES)
 def test_a_state_whose_arrays_do_not_fit_is_refused(kind):
-    asked = wide(n_features=40, refinement_rounds=3)
-    state = RefinementRounds(asked, found_topics()).state()
-    assert RefinementRounds.from_state(state, asked).rounds_done == 0
+    config = wide(n_features=40, refinement_rounds=3)
+    state = RefinementRounds(config, found_topics()).state()
+    assert RefinementRounds.from_state(state, config).rounds_done == 0
     ((name, change),) = BAD_STATES[kind].items()
     with pytest.raises(InvalidSettingError, match="restore it whole"):
-        RefinementRounds.from_state({**state, name: change(state[name])}, asked)
+        RefinementRounds.from_state({**state, name: change(state[name])}, config)

@@ -42,7 +42,7 @@ WAYS = {
 }
 
 
-def asked_of(way, **options):
+def config_of(way, **options):
     values = {
         "n_components": K,
         "n_features": V,
@@ -60,18 +60,18 @@ def is_numbered(name):
 @pytest.mark.parametrize("clipping", ["quantile", "worst-case"])
 @pytest.mark.parametrize("way", WAYS)
 def test_rounds_are_stages_that_fill_the_window(way, clipping):
-    asked = asked_of(way, snapshots=1, clipping=clipping)
-    own = run(asked, ROWS)
-    assert own.stages == asked.stage_slots()
+    config = config_of(way, snapshots=1, clipping=clipping)
+    own = run(config, ROWS)
+    assert own.stages == config.stage_slots()
     # Each slot in one stage: parallel composition, so every stage spends the whole budget.
     assert [first for _, first, _ in own.stages] == [0, *(last for *_, last in own.stages[:-1])]
     assert own.stages[-1][2] == N
     rounds = [stage for stage in own.stages if is_numbered(stage[0])]
-    assert len(rounds) == asked.n_rounds + asked.n_refinement_rounds == WAYS[way][1]
+    assert len(rounds) == config.n_rounds + config.n_refinement_rounds == WAYS[way][1]
     for prefix in ("power", "refine"):
         lengths = [last - first for name, first, last in rounds if name.startswith(prefix)]
         assert not lengths or max(lengths) - min(lengths) <= 1
-    if asked.n_refinement_rounds:
+    if config.n_refinement_rounds:
         assert rounds[-3][1] == pytest.approx((1 - REFINEMENT_FRACTION) * N, abs=2)
     blocks = [
         sorted(sums)
@@ -90,7 +90,7 @@ def test_rounds_are_stages_that_fill_the_window(way, clipping):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
-    small, large = (run(asked_of(way, epsilon=eps, clip_quantile=0.9), ROWS) for eps in (20, 0.02))
+    small, large = (run(config_of(way, epsilon=eps, clip_quantile=0.9), ROWS) for eps in (20, 0.02))
     (snapshot,) = small.snapshots
     topics = snapshot.topics
     assert matched_l1_error(CORPUS.components, topics.components).mean < 0.3
@@ -117,9 +117,9 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
     ],
 )
 def test_a_saved_engine_goes_on_bit_for_bit(way, stage, in_state):
-    asked = asked_of(way, noise_in_state=in_state)
-    middle = {name: first + 7 for name, first, _ in asked.stage_slots()}[stage]
-    runs = [Run(asked).add(ROWS, stop=middle) for _ in range(2)]
+    config = config_of(way, noise_in_state=in_state)
+    middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
+    runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
     # Saving ends the running group of the other one, too.
     runs[0].save(and_restore=False)
     arrays = runs[1].save(and_restore=True)
@@ -135,9 +135,9 @@ def test_a_saved_engine_goes_on_bit_for_bit(way, stage, in_state):
 @pytest.mark.parametrize("way", WAYS)
 def test_snapshots_are_made_of_released_sums_alone(way):
     """Blanks in place of all documents, with the released sums of another run fed in."""
-    asked = asked_of(way, snapshots=1)
-    own = run(asked, ROWS)
-    assert_same_snapshots(own, replayed(own, asked))
+    config = config_of(way, snapshots=1)
+    own = run(config, ROWS)
+    assert_same_snapshots(own, replayed(own, config))
 
 
 @pytest.mark.statistical
@@ -146,10 +146,10 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
     """Blanks in the rounds: what is released is noise. False-alarm rate 1e-6; 1.5 is refused."""
     more = {"documents_per_snapshot": 40 * N, "n_iterations": 40}
     more = {"refinement_rounds": 10} if way == "refinement" else more
-    asked = asked_of(way, clipping="worst-case", **more)
-    z = noise_multiplier(asked.epsilon, asked.delta_left)
-    begun = next(first for name, first, _ in asked.stage_slots() if is_numbered(name))
-    own, scaled = Run(asked, seed=6).add(ROWS, stop=min(begun, N)), []
+    config = config_of(way, clipping="worst-case", **more)
+    z = noise_multiplier(config.epsilon, config.delta_left)
+    begun = next(first for name, first, _ in config.stage_slots() if is_numbered(name))
+    own, scaled = Run(config, seed=6).add(ROWS, stop=min(begun, N)), []
     while (stage := own.engine.stage) is not None and own.engine.snapshot is None:
         window = own.engine.window
         probes = None if window.power is None else window.power.method.probes
@@ -179,9 +179,9 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
 
 @pytest.mark.parametrize("way", ["noisy power", "simultaneous", "refinement"])
 def test_a_round_of_noise_alone_loses_the_window(way):
-    asked = asked_of(way, clipping="worst-case")
-    own = Run(asked)
-    begun = next(first for name, first, _ in asked.stage_slots() if is_numbered(name))
+    config = config_of(way, clipping="worst-case")
+    own = Run(config)
+    begun = next(first for name, first, _ in config.stage_slots() if is_numbered(name))
     own.add(ROWS, stop=begun)
     own.engine.skip(own.engine.stage.slots_left)
     sums = own.engine.due.release(own.noise)
@@ -198,48 +198,48 @@ def test_a_round_of_noise_alone_loses_the_window(way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rounds_go_through_the_ledger_and_into_the_statement(way, folder):
-    asked = asked_of(way, clipping="worst-case")
-    with open_ledger(folder / "ledger", asked) as ledger:
-        learner = PrivateLearner(asked, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
+    config = config_of(way, clipping="worst-case")
+    with open_ledger(folder / "ledger", config) as ledger:
+        learner = PrivateLearner(config, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
         learner.add(ROWS.rows(0, N - 3))
         # The last round is filled well enough.
         learner.finish()
         assert learner.missed == []
         model = learner.snapshot()
         with pytest.raises(BudgetExceededError):
-            ledger.check(GaussianRelease(0.9 * asked.noise_multiplier))
-        assert len(list((folder / "ledger.releases").iterdir())) == len(asked.stages)
+            ledger.check(GaussianRelease(0.9 * config.noise_multiplier))
+        assert len(list((folder / "ledger.releases").iterdir())) == len(config.stages)
     check_statement(model.privacy)
-    assert [stage["name"] for stage in model.privacy["stages"]] == list(asked.stages)
-    assert model.privacy["noise_multiplier"] == pytest.approx(asked.noise_multiplier)
-    assert model.settings["solver"] == asked.solver
-    norm = {"l2_clip_norm": 1.0, "source": "fixed"} if asked.n_refinement_rounds else None
+    assert [stage["name"] for stage in model.privacy["stages"]] == list(config.stages)
+    assert model.privacy["noise_multiplier"] == pytest.approx(config.noise_multiplier)
+    assert model.settings["solver"] == config.solver
+    norm = {"l2_clip_norm": 1.0, "source": "fixed"} if config.n_refinement_rounds else None
     assert model.privacy["clip_bounds"].get("shares") == norm
 
 
 def test_users_have_a_statement_of_their_own():
     users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 3}
-    asked = asked_of("refinement", **users, epsilon=14.0)
-    learner = PrivateLearner(asked, ReleaseManager(SecureNoise()), vocabulary="public")
+    config = config_of("refinement", **users, epsilon=14.0)
+    learner = PrivateLearner(config, ReleaseManager(SecureNoise()), vocabulary="public")
     learner.add(ROWS, [f"user {i // 2}" for i in range(N)])
     check_statement(learner.snapshot().privacy)
 
 
 def test_a_state_from_before_a_round_goes_on_behind_its_release(folder):
     """As after a crash: no document is released twice, and the topics are the same."""
-    asked = asked_of("refinement")
-    with open_ledger(folder / "ledger", asked) as ledger:
+    config = config_of("refinement")
+    with open_ledger(folder / "ledger", config) as ledger:
         releaser = ReleaseManager(SecureNoise(), ledger)
-        learner = PrivateLearner(asked, releaser, vocabulary="public")
-        ((begin, end),) = [(a, b) for name, a, b in asked.stage_slots() if name == "refine 2"]
+        learner = PrivateLearner(config, releaser, vocabulary="public")
+        ((begin, end),) = [(a, b) for name, a, b in config.stage_slots() if name == "refine 2"]
         learner.add(ROWS.rows(0, begin + 50))
         saved = learner.engine.state()
         learner.add(ROWS.rows(begin + 50, end))
-        again = PrivateLearner(asked, releaser, vocabulary="public")
+        again = PrivateLearner(config, releaser, vocabulary="public")
         again.engine = type(learner.engine).from_state(*saved)
         assert again.catch_up(ledger.last_intent) == end - begin - 50
         assert again.engine.stage.name == learner.engine.stage.name == "refine 3"
         topics = [each.engine.window.refinement.components for each in (learner, again)]
         np.testing.assert_array_equal(*topics)
         again.add(ROWS.rows(end, N))
-    assert [stage.name for stage in again.engine.snapshot.stages] == list(asked.stages)
+    assert [stage.name for stage in again.engine.snapshot.stages] == list(config.stages)

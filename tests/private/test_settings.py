@@ -15,7 +15,7 @@ from tests.corpora import batch_of
 from tests.private.streams import Run
 
 
-def asked_of(**options):
+def config_of(**options):
     values = {
         "n_components": 2,
         "n_features": 6,
@@ -50,9 +50,9 @@ POWER = {"solver": "noisy-power"}
 def test_equal_settings_have_the_digest_of_version_0_1_0(options, digest):
     """Ledgers hold it: releases of then must be known as those of the same settings."""
     values = {"n_components": 3, "n_features": 20, "documents_per_snapshot": 1000, **options}
-    assert config_hash(asked_of(**values), "public") == digest
-    assert config_hash(asked_of(**values, seed=9), "public") == digest
-    assert config_hash(asked_of(**values), "hashed") != digest
+    assert config_hash(config_of(**values), "public") == digest
+    assert config_hash(config_of(**values, seed=9), "public") == digest
+    assert config_hash(config_of(**values), "hashed") != digest
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_equal_settings_have_the_digest_of_version_0_1_0(options, digest):
 )
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(InvalidSettingError, match=message):
-        asked_of(**options)
+        config_of(**options)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_settings_that_cannot_be_are_refused(options, message):
     ],
 )
 def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
-    stages = asked_of(**options).stages
+    stages = config_of(**options).stages
     assert stages["norms"] == stages["triple norms"] == pytest.approx(fraction, rel=2e-3)
     assert sum(stages.values()) == pytest.approx(1)
 
@@ -118,7 +118,7 @@ def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
 def wide(**options):
     """Return settings with more words than a whole pair matrix is made for."""
     few = {"n_features": 2000, "epsilon": 4.0, "documents_per_snapshot": 40_000}
-    return asked_of(**(few | options))
+    return config_of(**(few | options))
 
 
 def test_refinement_is_on_where_it_helps():
@@ -131,9 +131,9 @@ def test_refinement_is_on_where_it_helps():
         wide(refinement_rounds=0),
         wide(**PREFIX),
         wide(solver="simultaneous"),
-        asked_of(),
+        config_of(),
     ]
-    assert not any(asked.n_refinement_rounds for asked in off)
+    assert not any(config.n_refinement_rounds for config in off)
     assert wide(solver="simultaneous", refinement_rounds=2).n_refinement_rounds == 2
     same = wide(refinement_rounds=0)
     assert list(same.stages) == list(wide().stages)[: len(same.stages)]
@@ -148,20 +148,20 @@ def test_refinement_is_on_where_it_helps():
     ],
 )
 def test_the_fewest_slots_of_a_round_are_accepted(options):
-    asked = asked_of(**options)
-    slots = [last - first for name, first, last in asked.stage_slots() if name[-1].isdigit()]
-    assert min(slots) >= LEAST_ROUND - (not is_round(asked.stage_slots()[-1][0]))
-    assert sum(asked.stages.values()) == pytest.approx(1)
+    config = config_of(**options)
+    slots = [last - first for name, first, last in config.stage_slots() if name[-1].isdigit()]
+    assert min(slots) >= LEAST_ROUND - (not is_round(config.stage_slots()[-1][0]))
+    assert sum(config.stages.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("options", "stages"), [({"solver": "simultaneous"}, 11), ({"refinement_rounds": 3}, 7)]
 )
 def test_users_pay_for_every_stage_of_every_window(options, stages):
-    asked = asked_of(**USERS, **options)
-    assert len(asked.stages) == asked.n_stages == stages
-    expected = noise_multiplier(asked.epsilon, asked.delta_left, 2 * stages)
-    assert asked.noise_multiplier == expected
+    config = config_of(**USERS, **options)
+    assert len(config.stages) == config.n_stages == stages
+    expected = noise_multiplier(config.epsilon, config.delta_left, 2 * stages)
+    assert config.noise_multiplier == expected
 
 
 @pytest.mark.parametrize(
@@ -170,17 +170,17 @@ def test_users_pay_for_every_stage_of_every_window(options, stages):
     ids=["quantile", "few words", "worst case", "prefix"],
 )
 def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(options):
-    asked = asked_of(**{"n_features": 30, "n_components": 2, **options})
-    paid, own, start, needed = asked.delta - asked.delta_left, Run(asked), 0, {}
-    batch = batch_of([[n % 6, n % 5, 3, 4] for n in range(1200)], asked.n_features)
+    config = config_of(**{"n_features": 30, "n_components": 2, **options})
+    paid, own, start, needed = config.delta - config.delta_left, Run(config), 0, {}
+    batch = batch_of([[n % 6, n % 5, 3, 4] for n in range(1200)], config.n_features)
     while start < batch.n_documents:
         stage = own.engine.stage
-        needed[stage.name] = (1 + math.exp(asked.epsilon)) * stage.mechanism.tv_distance_bound
+        needed[stage.name] = (1 + math.exp(config.epsilon)) * stage.mechanism.tv_distance_bound
         start += own.engine.add(batch.rows(start, batch.n_documents))
         own.settle()
     assert {"pairs", "triples"} <= needed.keys()
     assert max(needed.values()) <= paid
-    assert ("prefix" in needed) == (asked.mode == "prefix")
+    assert ("prefix" in needed) == (config.mode == "prefix")
 
 
 def test_the_quantile_to_clip_at_falls_with_the_noise():
@@ -191,9 +191,9 @@ def test_the_quantile_to_clip_at_falls_with_the_noise():
 
 
 def test_saved_settings_are_restored_and_compared():
-    asked = asked_of(clipping=ClipBounds(0.6, 0.4, 5.0, "fixed"))
-    values = {**asdict(asked), "epsilon": 3.0, "later": 1}
-    assert PrivateSettings.of(asdict(asked)) == asked
-    assert asked.differing(asdict(asked)) == []
-    assert asked.differing(values) == ["epsilon=20.0 (saved: 3.0)", "later=None (saved: 1)"]
-    assert replace(asked, alpha_0=None).working_alpha_0 == asked.working_alpha_0 == 1.0
+    config = config_of(clipping=ClipBounds(0.6, 0.4, 5.0, "fixed"))
+    values = {**asdict(config), "epsilon": 3.0, "later": 1}
+    assert PrivateSettings.of(asdict(config)) == config
+    assert config.differing(asdict(config)) == []
+    assert config.differing(values) == ["epsilon=20.0 (saved: 3.0)", "later=None (saved: 1)"]
+    assert replace(config, alpha_0=None).working_alpha_0 == config.working_alpha_0 == 1.0

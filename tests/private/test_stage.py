@@ -50,8 +50,8 @@ SLOTS = 24
 
 def moved(kind, relation, *streams, bound=0.3, per_user=None, **options):
     """Return how far two streams are apart, over what the mechanism says at most."""
-    asked = settings_of(relation, per_user)
-    return apart(lambda: statistics_of(kind, bound), asked, streams, **options)
+    config = settings_of(relation, per_user)
+    return apart(lambda: statistics_of(kind, bound), config, streams, **options)
 
 
 groups = st.sampled_from([1, 2, 3, 64])
@@ -152,10 +152,10 @@ def test_replacing_a_user_by_another_with_blanks_touches_groups_of_both():
     users = ["u"] * 4, [None, None, "v", "v"]
     streams = [one] * 4, [{}, {}, POOL["one word"], POOL["one word"]]
     assert moved("all", "replace-one", *streams, group=1, per_user=2, users=users) <= 1
-    asked = [settings_of(relation, g) for relation in RELATIONS for g in (None, 2)]
-    assert [groups_touched(each) for each in asked] == [1, 2, 1, 4]
+    config = [settings_of(relation, g) for relation in RELATIONS for g in (None, 2)]
+    assert [groups_touched(each) for each in config] == [1, 2, 1, 4]
     # Where the grid is what limits the steps, each group touched makes them finer.
-    for each in asked:
+    for each in config:
         statistics, touched = statistics_of("all", 0.3), groups_touched(each)
         found = joint_mechanism(statistics, SLOTS, each, 1e6)
         blocks = unit_blocks(statistics, each)
@@ -261,7 +261,7 @@ FINE = 1e-3
 
 def test_sums_are_made_in_blocks_that_end_at_slots():
     """Other blocks give other doubles, which a fine grid shows; other batches must not."""
-    n, asked = BLOCK_DOCUMENTS + 900, settings_of()
+    n, config = BLOCK_DOCUMENTS + 900, settings_of()
     rows = random_documents(n, seed=3)
     batch, everyone = batch_of_counts(rows), np.ones(n, dtype=bool)
 
@@ -273,7 +273,7 @@ def test_sums_are_made_in_blocks_that_end_at_slots():
         return {name: sums for part in statistics for name, sums in part.take().items()}
 
     stages = [
-        filled(stage_of(statistics_of("all", 0.3), asked, n, n, FINE), rows, asked, cuts=cuts)
+        filled(stage_of(statistics_of("all", 0.3), config, n, n, FINE), rows, config, cuts=cuts)
         for cuts in ([], [1, 700, 4500], [BLOCK_DOCUMENTS - 1], range(400, n, 400))
     ]
     right, wrong = (
@@ -289,10 +289,10 @@ def test_sums_are_made_in_blocks_that_end_at_slots():
 @settings(max_examples=12)
 @given(cuts=st.sets(st.integers(0, 20), max_size=6), group=groups, skipped=st.booleans())
 def test_sums_do_not_depend_on_the_cut_into_batches(kind, cuts, group, skipped):
-    asked, rows = settings_of(), random_documents(20)
+    config, rows = settings_of(), random_documents(20)
     rows[5] = rows[6] = rows[19] = {}
-    one = filled(stage_of(statistics_of(kind, 0.3), asked, SLOTS, group, FINE), rows, asked)
-    other = stage_of(statistics_of(kind, 0.3), asked, SLOTS, group, FINE)
+    one = filled(stage_of(statistics_of(kind, 0.3), config, SLOTS, group, FINE), rows, config)
+    other = stage_of(statistics_of(kind, 0.3), config, SLOTS, group, FINE)
     if skipped:
         other.add(batch_of_counts(rows[:5]), np.ones(5, dtype=bool))
         other.skip(2)
@@ -300,7 +300,7 @@ def test_sums_do_not_depend_on_the_cut_into_batches(kind, cuts, group, skipped):
         other.skip(1)
         other.flush()
     else:
-        filled(other, rows, asked, cuts=cuts)
+        filled(other, rows, config, cuts=cuts)
     assert one.slots_filled == other.slots_filled == 20
     for name, sums in one.aggregates.items():
         np.testing.assert_array_equal(sums, other.aggregates[name])
@@ -308,18 +308,18 @@ def test_sums_do_not_depend_on_the_cut_into_batches(kind, cuts, group, skipped):
 
 def test_documents_of_other_groups_keep_their_sums_to_the_last_bit():
     """What a long document does to the cut into batches does nothing to later groups."""
-    asked = settings_of()
+    config = settings_of()
     n = 3 * BLOCK_DOCUMENTS // 2
     rows = random_documents(n, seed=2)
     longest = [POOL["huge and mixed"], *rows[1:]]
     sums = []
     for documents, cuts in ((rows, [4096]), (longest, [1, 700, 4500]), (rows, [9, 5000])):
         statistics = statistics_of("all", 0.3)
-        stage = stage_of(statistics, asked, n, BLOCK_DOCUMENTS, FINE)
+        stage = stage_of(statistics, config, n, BLOCK_DOCUMENTS, FINE)
         end = BLOCK_DOCUMENTS
-        filled(stage, documents[:end], asked, cuts=[c for c in cuts if c < end])
+        filled(stage, documents[:end], config, cuts=[c for c in cuts if c < end])
         before = {name: array.copy() for name, array in stage.aggregates.items()}
-        filled(stage, documents[end:], asked, cuts=[c - end for c in cuts if c > end])
+        filled(stage, documents[end:], config, cuts=[c - end for c in cuts if c > end])
         sums.append({name: stage.aggregates[name] - before[name] for name in before})
     for other in sums[1:]:
         for name, array in sums[0].items():
@@ -327,9 +327,9 @@ def test_documents_of_other_groups_keep_their_sums_to_the_last_bit():
 
 
 def test_rows_may_be_overwritten_once_they_were_added():
-    asked, rows = settings_of(), random_documents(12)
-    expected = filled(stage_of(statistics_of("all", 0.3), asked, SLOTS, 8), rows, asked)
-    stage = stage_of(statistics_of("all", 0.3), asked, SLOTS, 8)
+    config, rows = settings_of(), random_documents(12)
+    expected = filled(stage_of(statistics_of("all", 0.3), config, SLOTS, 8), rows, config)
+    stage = stage_of(statistics_of("all", 0.3), config, SLOTS, 8)
     for start in range(0, 12, 3):
         batch = batch_of_counts(rows[start : start + 3])
         counts = batch.counts.copy()
@@ -362,11 +362,11 @@ def test_groups_get_smaller_where_terms_are_far_larger_than_the_bound():
 
 @pytest.mark.parametrize("kind", ["norms", "triple norms", "pairs dense", "all"])
 def test_released_values_are_whole_steps_of_one_public_grid(kind):
-    asked = settings_of()
+    config = settings_of()
     rows = random_documents(9)
     found = []
     for documents in (rows, [{}, *rows[1:]]):
-        stage = filled(stage_of(statistics_of(kind, 0.3), asked, SLOTS, 2), documents, asked)
+        stage = filled(stage_of(statistics_of(kind, 0.3), config, SLOTS, 2), documents, config)
         released = stage.release(SeededNoise(1))
         assert {name: np.shape(array) for name, array in released.items()} == {
             block.name: block.shape for block in stage.mechanism.blocks
@@ -387,12 +387,12 @@ def test_released_values_are_whole_steps_of_one_public_grid(kind):
 @pytest.mark.statistical
 def test_a_sum_that_begins_with_noise_ends_with_twice_the_variance():
     """Blanks only; both sides of chi-squared at a false-alarm rate of 1e-5."""
-    asked = settings_of(n_features=D)
+    config = settings_of(n_features=D)
     values, squares = 0, {True: 0.0, False: 0.0}
     noise = SeededNoise(3)
     for begun in (True, False):
         for _ in range(60):
-            stage = stage_of(statistics_of("all", 0.3), asked, SLOTS)
+            stage = stage_of(statistics_of("all", 0.3), config, SLOTS)
             if begun:
                 stage.begin_with(noise)
                 assert all(array.any() for array in stage.aggregates.values())
@@ -409,22 +409,22 @@ def test_a_sum_that_begins_with_noise_ends_with_twice_the_variance():
     # Told a standard deviation of one draw only, or of two where there is one, it is refused.
     assert not accepted(2 * squares[True])
     assert not accepted(squares[False] / 2)
-    plain, begun = (stage_of(statistics_of("all", 0.3), asked, SLOTS) for _ in range(2))
+    plain, begun = (stage_of(statistics_of("all", 0.3), config, SLOTS) for _ in range(2))
     begun.begin_with(noise)
     for name, stddev in plain.stddevs().items():
         assert begun.stddevs()[name] == pytest.approx(np.sqrt(2) * stddev, rel=1e-15)
 
 
-def prefix_rounds(documents, asked, group=None):
+def prefix_rounds(documents, config, group=None):
     """Return the stages of all rounds, filled, and what each released with one seed."""
     statistics = [statistics_of("all", 0.3) for _ in documents]
     slots = sum(map(len, documents))
-    prefix = prefix_mechanism(statistics[0], slots, asked, 1.0)
+    prefix = prefix_mechanism(statistics[0], slots, config, 1.0)
     noise, stages, released, first = SeededNoise(4), [], [], 0
     for own, rows in zip(statistics, documents, strict=True):
         stage = PrefixStage("prefix", first, first + len(rows), own, prefix)
         stddevs = stage.stddevs()
-        released.append(filled(stage, rows, asked).release(noise))
+        released.append(filled(stage, rows, config).release(noise))
         # The same before and after: it is the noise of this round's sum.
         assert stage.stddevs() == stddevs == prefix.stddevs(len(released))
         stages.append(stage)
@@ -433,14 +433,14 @@ def prefix_rounds(documents, asked, group=None):
 
 
 def test_rounds_release_the_sums_of_all_rounds_so_far():
-    asked = settings_of(mode="prefix", snapshots=3)
+    config = settings_of(mode="prefix", snapshots=3)
     rows = random_documents(12)
     rounds = [rows[:4], rows[4:8], rows[8:]]
-    prefix, released = prefix_rounds(rounds, asked)
-    _, blank = prefix_rounds([[{}] * 4] * 3, asked)
+    prefix, released = prefix_rounds(rounds, config)
+    _, blank = prefix_rounds([[{}] * 4] * 3, config)
     for t in range(3):
-        stage = stage_of(statistics_of("all", 0.3), asked, 12)
-        filled(stage, rows[: 4 * (t + 1)], asked)
+        stage = stage_of(statistics_of("all", 0.3), config, 12)
+        filled(stage, rows[: 4 * (t + 1)], config)
         expected = stage.mechanism.from_grid(stage.aggregates)
         for name, values in expected.items():
             difference = released[t][name] - blank[t][name]

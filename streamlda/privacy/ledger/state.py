@@ -173,7 +173,7 @@ _epsilon_of = lru_cache(maxsize=1024)(epsilon_of)
 def _epsilon_below(mu: float, delta: float) -> float:
     """Return an epsilon that is not above the exact one of mu and delta.
 
-    Just below what `epsilon_of` returns, `delta_of` is above the delta asked for, and the exact
+    Just below what `epsilon_of` returns, `delta_of` is above the given delta, and the exact
     delta at most `DELTA_MARGIN` below that: so a little more delta than there is gives an epsilon
     at which the exact delta is still too large. The last factor is twice the bisection's.
     """
