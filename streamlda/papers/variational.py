@@ -1,4 +1,4 @@
-"""The E-step of variational Bayes for LDA: a share of every topic for each word of a document.
+"""The E-step of variational Bayes for LDA: responsibilities of topics for a document's words.
 
 Used by the published system it belongs to (`streamlda.papers.dpvi`); the engine's own E-step is
 in `streamlda.kernels.refinement`.
@@ -17,7 +17,7 @@ from streamlda.kernels import F64_1D, F64_2D, I32_1D, I64_1D, OUT_F64_1D, kernel
 
 _OUT_F32_2D = types.Array(types.float32, 2, "C")
 
-#: A word less probable than this under every topic is shared out evenly: dividing could overflow.
+#: A word less probable than this under every topic is divided evenly: a quotient could overflow.
 SMALLEST = 1e-280
 
 
@@ -54,30 +54,14 @@ def variational_shares(
     shares: Any,
     norms: Any,
 ) -> None:
-    """Find the variational shares of topics in every entry, topics held fixed.
+    """Find the variational responsibilities of topics for every entry, topics held fixed.
 
     Equivalent to ``tests.oracle_variational.variational_shares``: repeat
     ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
     gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
-    ``mean(abs(change)) < tolerance``. Time O(nnz * K * iterations); memory O(K) a thread. Each row
-    depends on its document only.
-
-    Parameters
-    ----------
-    counts, word_ids, row_pointers
-        Documents in compressed sparse row form, counts in tokens.
-    words : array of shape (V, K)
-        exp(E log beta).
-    alpha : array of shape (K,)
-        Parameters of the Dirichlet prior, all above 0.
-    max_iterations : int
-        Most updates of one document.
-    tolerance : float
-        Mean change of gamma at which a document is done.
-    shares : array of shape (nnz, K), float32, output
-        Rows that sum to 1, to rounding.
-    norms : array of shape (n_documents,), output
-        Euclidean norm of ``counts[:, None] * shares`` over the entries of each document.
+    ``mean(abs(change)) < tolerance``. `words`, of shape (V, K), is exp(E log beta); `norms` become
+    the Euclidean norm of ``counts[:, None] * shares`` over the entries of each document. Time
+    O(nnz * K * iterations); memory O(K) a thread. Each row depends on its document only.
     """
     n_topics = len(alpha)
     for n in numba.prange(len(row_pointers) - 1):
