@@ -72,12 +72,9 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 class Cost(NamedTuple):
     """What an event costs the documents in it, each figure rounded up."""
 
-    #: Of everything, pure releases included: the figure that a ledger adds up.
-    mu_squared: float
-    #: Of the Gaussian releases alone.
-    gaussian_mu_squared: float
-    #: Sum of epsilon of the pure releases, in nats.
-    pure_epsilon: float
+    mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
+    gaussian_mu_squared: float  # Of the Gaussian releases alone.
+    pure_epsilon: float  # Sum of epsilon of the pure releases, in nats.
 
 
 def cost(event: Event) -> Cost:

@@ -96,8 +96,7 @@ class NormHistogram:
         require(lowest >= -100, rule, largest=largest, n_bins=n_bins, ratio=ratio, remedy=remedy)
         self.edges = self.largest * self.ratio ** -np.arange(self.n_bins - 1.0, -1.0, -1.0)
         self.edges.flags.writeable = False
-        #: Whole numbers; not private until released with noise.
-        self.counts = np.zeros(self.n_bins)
+        self.counts = np.zeros(self.n_bins)  # Whole numbers; not private until released with noise.
 
     def add(self, norms: ArrayLike) -> None:
         """Count documents by their norms, array_like of shape (n,); time O(n log n_bins)."""

@@ -51,12 +51,9 @@ EXCESS_ERROR = 0.01
 class BufferedToeplitz:
     """A factorisation A = B C of the prefix sums of `horizon` rounds, C given by two vectors."""
 
-    #: Decay of each of d buffers a round, from 0 to below 1.
-    theta: tuple[float, ...]
-    #: Weight of each buffer, above 0; their sum is at most 1.
-    omega: tuple[float, ...]
-    #: Rounds n, from 1 to `MAX_HORIZON`.
-    horizon: int
+    theta: tuple[float, ...]  # Decay of each of d buffers a round, from 0 to below 1.
+    omega: tuple[float, ...]  # Weight of each buffer, above 0; their sum is at most 1.
+    horizon: int  # Rounds n, from 1 to `MAX_HORIZON`.
 
     def __post_init__(self) -> None:
         theta = tuple(float(value) for value in self.theta)

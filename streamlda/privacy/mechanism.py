@@ -129,8 +129,7 @@ class Block:
     """One of the arrays that are summed over documents and released together."""
 
     name: str
-    #: Of the sum; ``()`` for a single number.
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # Of the sum; ``()`` for a single number.
     #: C: no document's contribution has a larger Euclidean norm. The caller clips.
     l2_clip_norm: float
     #: Importance relative to the other blocks: noise in this block is proportional to

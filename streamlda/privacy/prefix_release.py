@@ -54,8 +54,7 @@ class PrefixState:
     #: Sums of raw contributions. Whoever reads them has the data without noise: never beside a
     #: published model.
     secret: dict[str, NDArray[Any]]
-    #: Made of noisy rows and public settings only.
-    private: dict[str, NDArray[Any]]
+    private: dict[str, NDArray[Any]]  # Made of noisy rows and public settings only.
 
 
 class PrefixRelease:

@@ -87,8 +87,7 @@ class ReleasedStage:
     name: str
     first: int
     last: int
-    #: Standard deviation / l2_sensitivity, for one privacy unit.
-    noise_multiplier: float
+    noise_multiplier: float  # Standard deviation / l2_sensitivity, for one privacy unit.
 
 
 def not_private() -> dict[str, Any]:

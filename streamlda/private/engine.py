@@ -95,10 +95,8 @@ class PrivateEngine:
             state_noise=state_noise,
         )
         self.settings = settings
-        #: Slots taken so far: a public number.
-        self.slots = first_slot
-        #: The last finished one.
-        self.snapshot: PrivateSnapshot | None = None
+        self.slots = first_slot  # Slots taken so far: a public number.
+        self.snapshot: PrivateSnapshot | None = None  # The last finished one.
         self._state_noise = state_noise
         self._users = UserBound(settings.documents_per_user or 1)
         self._snapshots = self._windows = 0

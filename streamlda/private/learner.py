@@ -65,12 +65,10 @@ class PrivateLearner:
         self.snapshots: list[PrivateSnapshot] = []
         self.releaser = releaser
         self.vocabulary = vocabulary
-        #: In all, that of the words included.
-        self.delta = settings.delta + delta_of_words
+        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         self.first_slot = first_slot
         self._on_snapshot = on_snapshot or self.snapshots.append
-        #: Why windows gave no snapshot although they were paid for.
-        self.missed: list[str] = []
+        self.missed: list[str] = []  # Why windows gave no snapshot although they were paid for.
         self._seconds, self._clock = seconds_per_snapshot, clock
         self._stage_began = clock()
 

@@ -148,8 +148,7 @@ class PowerRounds:
                 n_iterations=settings.iterations,
                 seed=settings.seed,
             )
-        #: Of the noise in an entry of the last images.
-        self.image_stddev = 0.0
+        self.image_stddev = 0.0  # Of the noise in an entry of the last images.
         self._alpha_0 = settings.working_alpha_0
         self._view, self._whitening = view, whitening
         pairs = whitening.T @ pairs_through(view, whitening)

@@ -90,8 +90,7 @@ class PrivateSettings(TopicSettings):
     component after the other, or all at once. The latter two are for window mode only.
     """
 
-    #: What the releases of this engine may cost one privacy unit in all.
-    epsilon: float
+    epsilon: float  # What the releases of this engine may cost one privacy unit in all.
     delta: float
     #: N, slots of a window (and of a round in ``prefix`` mode); at least 100.
     documents_per_snapshot: int
@@ -111,8 +110,7 @@ class PrivateSettings(TopicSettings):
     #: Begin each sum with noise of its own, so that one copy of the state shows no more than a
     #: release: noise is sqrt(2) times as large then.
     noise_in_state: bool = False
-    #: L, random starts of each component (``noisy-power``).
-    n_restarts: int = 3
+    n_restarts: int = 3  # L, random starts of each component (``noisy-power``).
     #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
     #: or R.
     n_iterations: int | None = None

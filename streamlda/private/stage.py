@@ -53,8 +53,7 @@ class Stage:
         self.name, self.first, self.last = name, first, last
         self.mechanism = mechanism
         self.slots_filled = 0
-        #: Whether its release was made; see `PendingRelease`.
-        self.drawn = False
+        self.drawn = False  # Whether its release was made; see `PendingRelease`.
         #: Raw sums in steps of the grid, up to the last `flush`: not private.
         self.aggregates: dict[str, Counts] = {
             block.name: np.zeros(block.shape, dtype=np.int64) for block in mechanism.blocks
@@ -199,13 +198,10 @@ class PendingRelease:
     """A release that is due: what to charge, and how to draw its noise."""
 
     stage: str
-    #: Slots of its documents, `last` not included.
-    first: int
+    first: int  # Slots of its documents, `last` not included.
     last: int
-    #: What each unit in it pays.
-    event: GaussianRelease
-    #: Of the noise in each value of a block.
-    stddevs: dict[str, float]
+    event: GaussianRelease  # What each unit in it pays.
+    stddevs: dict[str, float]  # Of the noise in each value of a block.
     _sums: Stage = field(repr=False)
 
     def release(self, noise: Noise) -> dict[str, Array]:

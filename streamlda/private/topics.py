@@ -62,24 +62,15 @@ SMALLEST_EIGENVALUE = 1e-3
 class PairView:
     """What the first and pair sums of a release show."""
 
-    #: M1, a distribution; (d,).
-    first: Array
-    #: E P2 W, or E P2 without a projection; (d, m).
-    pairs: Array
-    #: W; (d, m).
-    probes: Array | None
-    #: Of the noise in an entry of `pairs`.
-    stddev: float
-    #: Of M2, those above the noise floor, largest first; (K',), at least one.
-    eigenvalues: Array
-    #: Orthonormal; (d, K').
-    directions: Array
-    #: All K leading eigenvalues.
-    spectrum: Array
-    #: Spectral norm to be expected of the noise.
-    floor: float
-    #: a/(a+1), by which M1 M1' was taken off.
-    centre: float
+    first: Array  # M1, a distribution; (d,).
+    pairs: Array  # E P2 W, or E P2 without a projection; (d, m).
+    probes: Array | None  # W; (d, m).
+    stddev: float  # Of the noise in an entry of `pairs`.
+    eigenvalues: Array  # Of M2, those above the noise floor, largest first; (K',), at least one.
+    directions: Array  # Orthonormal; (d, K').
+    spectrum: Array  # All K leading eigenvalues.
+    floor: float  # Spectral norm to be expected of the noise.
+    centre: float  # a/(a+1), by which M1 M1' was taken off.
 
     @classmethod
     def of(
@@ -140,12 +131,10 @@ class PrivateTopics:
     K' may be below what was wanted: topics that the noise would hide are left out.
     """
 
-    #: Distributions, most prevalent first; (K', d).
-    components: Array
+    components: Array  # Distributions, most prevalent first; (K', d).
     alpha: Array
     background: Array
-    #: What the decomposition gave, for diagnostics.
-    spectral: SpectralTopics
+    spectral: SpectralTopics  # What the decomposition gave, for diagnostics.
     #: Fraction of each topic that the corpus frequencies decided, because noise hid the pairs.
     mixed: Array
 

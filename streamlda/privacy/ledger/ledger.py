@@ -40,10 +40,8 @@ class Recovery:
     """What became of a release that a crash cut short; its price stays spent in any case."""
 
     intent: Intent
-    #: Whether the stored bytes are published now.
-    outcome: Literal["committed", "lost"]
-    #: The published artefact.
-    path: Path | None
+    outcome: Literal["committed", "lost"]  # Whether the stored bytes are published now.
+    path: Path | None  # The published artefact.
 
 
 class Ledger(LedgerReader):

@@ -46,13 +46,11 @@ class Intent:
     ledger_id: str
     cohort: Cohort
     event: Event
-    #: What it costs each of its documents, as it was worked out then.
-    mu_squared: float
+    mu_squared: float  # What it costs each of its documents, as it was worked out then.
     config_hash: str
     description: str
     replay: bool
-    #: Time of the intent, UTC, ISO 8601.
-    at: str
+    at: str  # Time of the intent, UTC, ISO 8601.
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the row of this intent."""
@@ -76,10 +74,8 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
-        #: Total mu^2, rounded down.
-        self.budget = Fraction(0)
-        #: Number of intents, and of rows.
-        self.generation = self.rows = 0
+        self.budget = Fraction(0)  # Total mu^2, rounded down.
+        self.generation = self.rows = 0  # Number of intents, and of rows.
         #: The newest intent; and while it is neither committed nor lost.
         self.last: Intent | None = None
         self.pending: Intent | None = None

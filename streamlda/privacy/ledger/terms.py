@@ -51,8 +51,7 @@ class LedgerTerms:
     mode: str = "window"
     #: Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
-    #: Names the configuration that the budget is for.
-    config_hash: str = ""
+    config_hash: str = ""  # Names the configuration that the budget is for.
 
     def __post_init__(self) -> None:
         above(0, epsilon=self.epsilon)
@@ -114,8 +113,7 @@ class Cohort:
     """The documents that one release reads."""
 
     cohort_id: str
-    #: Ranges that do not overlap.
-    documents: tuple[DocumentRange, ...]
+    documents: tuple[DocumentRange, ...]  # Ranges that do not overlap.
     #: Generation of the ledger when the cohort was gathered. It guards against a state that was
     #: restored from before a release.
     generation: int
