@@ -10,7 +10,6 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.settings import PrivateSettings
 from streamlda.private.window import LEAST_BOUND
 from tests.corpora import batch_of
 from tests.private.streams import (
@@ -20,6 +19,7 @@ from tests.private.streams import (
     batch_of_counts,
     replayed,
     run,
+    settings_of,
 )
 
 D = 6
@@ -28,14 +28,7 @@ N = 600
 
 
 def config_of(**options):
-    values = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 20.0,
-        "delta": 1e-4,
-        "documents_per_snapshot": N,
-    }
-    return PrivateSettings(**{**values, **options})
+    return settings_of(**{"n_features": D, "documents_per_snapshot": N, **options})
 
 
 def planted(n, seed=0):

@@ -16,7 +16,6 @@ from streamlda.privacy.noise import SeededNoise
 from streamlda.private import power as solvers
 from streamlda.private.contributions import TripleNorms
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
-from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
@@ -177,14 +176,7 @@ CORPUS = PlantedLDA(K, 12, topic_concentration=0.2, mean_length=30, seed=4)
 
 
 def test_rounds_that_are_left_refine_the_components_found():
-    settings = PrivateSettings(
-        n_components=K,
-        n_features=12,
-        epsilon=20.0,
-        delta=1e-4,
-        documents_per_snapshot=2000,
-        solver="noisy-power",
-    )
+    settings = settings_of(n_features=12, documents_per_snapshot=2000, solver="noisy-power")
     rng = np.random.default_rng(0)
     first, d = rng.dirichlet(np.ones(12)), 12
     direction = unit_columns(*[rng.normal(size=(d, 1))] * 2)

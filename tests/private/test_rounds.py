@@ -20,10 +20,10 @@ from streamlda.private import power
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.power import answer_norm
 from streamlda.private.release_manager import ReleaseManager, open_ledger
-from streamlda.private.settings import REFINEMENT_FRACTION, PrivateSettings
+from streamlda.private.settings import REFINEMENT_FRACTION
 from streamlda.simulate import PlantedLDA
 from tests.privacy import ledger_cases
-from tests.private.streams import Run, assert_same_snapshots, replayed, run
+from tests.private.streams import Run, assert_same_snapshots, replayed, run, settings_of
 
 # A fixture, which pytest finds by its name here.
 folder = ledger_cases.folder
@@ -43,14 +43,7 @@ WAYS = {
 
 
 def config_of(way, **options):
-    values = {
-        "n_components": K,
-        "n_features": V,
-        "epsilon": 20.0,
-        "delta": 1e-4,
-        "documents_per_snapshot": N,
-    }
-    return PrivateSettings(**{**values, **WAYS[way][0], **options})
+    return settings_of(n_features=V, **{"documents_per_snapshot": N, **WAYS[way][0], **options})
 
 
 def is_numbered(name):

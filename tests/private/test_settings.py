@@ -12,18 +12,11 @@ from streamlda.private.refinement import is_round
 from streamlda.private.release_manager import config_hash
 from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
-from tests.private.streams import Run
+from tests.private.streams import Run, settings_of
 
 
 def config_of(**options):
-    values = {
-        "n_components": 2,
-        "n_features": 6,
-        "epsilon": 20.0,
-        "delta": 1e-4,
-        "documents_per_snapshot": 600,
-    }
-    return PrivateSettings(**{**values, **options})
+    return settings_of(**{"n_features": 6, **options})
 
 
 USERS = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2}
