@@ -120,12 +120,12 @@ def test_long_documents_are_summed_in_parts(monkeypatch):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
-    """The attack: shares that are no numbers where a word is present would spoil the sum."""
+    """The attack: responsibilities that are no numbers where a word stands would spoil the sum."""
     original = refinement.expect_topics
 
-    def broken(counts, word_ids, row_pointers, words, alpha, sweeps, shares):
-        original(counts, word_ids, row_pointers, words, alpha, sweeps, shares)
-        shares[word_ids == 4] = value
+    def broken(counts, word_ids, *others):
+        original(counts, word_ids, *others)
+        others[-1][word_ids == 4] = value
 
     rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
     part, without = statistic_of(), statistic_of()

@@ -38,6 +38,7 @@ from streamlda.private.release_manager import (
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.privacy import ledger_cases
+from tests.privacy.chance import has_scale
 from tests.privacy.ledger_cases import CrashProcess
 from tests.private.audit import Recorder
 
@@ -93,13 +94,6 @@ def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None)
     return recorder
 
 
-def scale_fits(values: NDArray[np.float64], scale: float = 1.0) -> bool:
-    """Tell whether values may be normal with mean 0 and this deviation: two-sided chi-square."""
-    total = float(np.sum((values / scale) ** 2))
-    tail = min(stats.chi2.cdf(total, len(values)), stats.chi2.sf(total, len(values)))
-    return bool(2 * tail > ALARM)
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "changes",
@@ -126,9 +120,7 @@ def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
         values = np.hstack(draws)
         if len(values) < 100:
             continue
-        assert scale_fits(values), name
-        assert not scale_fits(values, 2 / 3), name
-        assert not scale_fits(values, 3 / 2), name
+        assert has_scale(values, alarm=ALARM), name
         assert stats.kstest(values, "norm").pvalue > ALARM
     assert any(len(np.hstack(draws)) >= 100 for draws in found.values())
 
@@ -144,10 +136,7 @@ def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
             rounds.setdefault(t, []).append(arrays["pair"] / stddevs["pair"])
     assert len(rounds) >= 3
     for draws in rounds.values():
-        values = np.hstack(draws)
-        assert scale_fits(values)
-        assert not scale_fits(values, 2 / 3)
-        assert not scale_fits(values, 3 / 2)
+        assert has_scale(np.hstack(draws), alarm=ALARM)
 
 
 def independent(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
@@ -319,7 +308,7 @@ def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashPro
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
     ],
 )
-def test_statement_says_what_was_asked(
+def test_statement_agrees_with_the_settings(
     changes: dict[str, Any], source: str, horizon: int | None, folder: Path
 ) -> None:
     settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
