@@ -112,7 +112,7 @@ class PrivateVocabularySelection:
         Most words, at least 1; those of the largest noisy weight.
     slots : int
         Records to choose from, at least 1.
-    first_place : int, default 0
+    first_slot : int, default 0
         Slot of the first of them.
     analyzer : TextAnalyzer
         How texts are split.

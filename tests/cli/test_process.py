@@ -249,7 +249,7 @@ KILLER = """
 import json, os, random, signal, sys, time
 # The threads of other layers would not live on in a child.
 os.environ["NUMBA_THREADING_LAYER"] = "workqueue"
-import connectors.files, sklearn.feature_extraction.text, tqdm
+import streamlda_connectors.files, sklearn.feature_extraction.text, tqdm
 from streamlda.stream import ingest
 from streamlda.private import learner, release_manager
 from streamlda.cli import commands

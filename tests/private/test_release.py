@@ -255,15 +255,16 @@ def test_slots_are_not_released_twice(folder: Path) -> None:
 
 
 def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
-    users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1)
+    users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
+    users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
     path = folder / "ledger"
     with open_ledger(path, users) as ledger:
         learner = learner_of(users, ReleaseManager(ledger=ledger))
-        learner.add(documents(100), [f"user {i}" for i in range(100)])
+        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
     witness = Witness(path)
     with open_ledger(path, users) as ledger:
         with pytest.raises(BudgetExceededError):
-            learner_of(users, ReleaseManager(witness, ledger), first_slot=100)
+            learner_of(users, ReleaseManager(witness, ledger), first_slot=1000)
         assert len(ledger.report()["snapshots"]) == 2
     small = folder / "small"
     with Ledger.open(small, ledger_terms(settings_of(epsilon=1.0)), create=True) as ledger:
