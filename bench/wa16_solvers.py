@@ -83,7 +83,8 @@ def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
 
 def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     from streamlda.errors import InsufficientDataError
-    from streamlda.private.releaser import PrivateLearner, ReleaseManager
+    from streamlda.private.learner import PrivateLearner
+    from streamlda.private.release_manager import ReleaseManager
 
     settings = settings_of(parameters, seed, solver=parameters["solver"])
     learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
@@ -132,8 +133,8 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
+    from streamlda.private.arrays import from_arrays
     from streamlda.private.engine import PrivateEngine
-    from streamlda.private.state import from_arrays
     from streamlda.private.topics import PairView
 
     engine, start, done = PrivateEngine(settings), 0, ""

@@ -467,7 +467,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if self._private is None:
             found, todo = "a copy from before it", "fit it"
         else:
-            found = f"places_missing={self._private.places_missing}"
+            found = f"slots_missing={self._private.slots_missing}"
             todo = "pass that many further rows to partial_fit"
         return NoSnapshotError(
             "a private estimator must have read a whole window before its topics are read, got "

@@ -82,7 +82,7 @@ class GenerationSnapshot(NamedTuple):
 
     def topics(self, settings: EngineSettings) -> SpectralTopics:
         """Return the topics that components stand for, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2)."""
-        moments, alpha_0 = self.moments, settings.assumed_alpha_0
+        moments, alpha_0 = self.moments, settings.working_alpha_0
         root = inverse_root(pairs_within(moments, alpha_0))
         return topics_along(
             moments.first_moment(),
@@ -201,7 +201,7 @@ class Generation:
 
     def _association(self) -> _Association:
         """Return an association through V, corrected by the moments so far."""
-        moments, alpha_0 = self.moments, self.settings.assumed_alpha_0
+        moments, alpha_0 = self.moments, self.settings.working_alpha_0
         pairs = moments.whitening.T @ moments.pair_moment()
         return _Association(moments.whitening, alpha_0, moments.first_moment(), pairs)
 
@@ -299,7 +299,7 @@ class Generation:
         """Replace V by V N^(-1/2), and all that is in its coordinates."""
         moments = self.moments
         self._whitened_documents = moments.documents
-        basis = inverse_root(pairs_within(moments, self.settings.assumed_alpha_0))
+        basis = inverse_root(pairs_within(moments, self.settings.working_alpha_0))
         moments.whitening = np.ascontiguousarray(moments.whitening @ basis)
         moments.pair_cross = np.ascontiguousarray(moments.pair_cross @ basis)
         state = self.power.state()

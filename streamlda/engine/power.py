@@ -118,7 +118,7 @@ class Generations(Phase):
         """Leave a warm-up; a stream that ends in it is divided into the rounds it needs."""
         warmup, settings = self._warmup.batch(), self.settings
         if warmup.usable.any():
-            alpha_0 = settings.assumed_alpha_0
+            alpha_0 = settings.working_alpha_0
             sketch = Moments(first_projection(warmup, settings), triple_columns=0)
             sketch.add(warmup)
             V = whitened_projection(sketch, settings.n_components, alpha_0)

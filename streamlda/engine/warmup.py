@@ -96,7 +96,7 @@ def better_projection(moments: Moments, settings: EngineSettings) -> Array:
     """Return the projection that sums lead to, for the round after them; time O(d m^2)."""
     first = moments.first_moment()
     # It only has to span the topics roughly, whatever alpha_0 will be.
-    alpha_0 = settings.assumed_alpha_0
+    alpha_0 = settings.working_alpha_0
     pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
     return next_projection(pairs, moments.whitening, word_scale(first), settings.n_columns)
 

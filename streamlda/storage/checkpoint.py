@@ -48,10 +48,9 @@ from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.errors import ModelFileError, NewerFormatError
-from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
-from streamlda.privacy.ledger.ledger import LedgerReader
-from streamlda.private.releaser import PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row, has_checksum
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position

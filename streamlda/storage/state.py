@@ -28,8 +28,7 @@ from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import PrivateLearner
-from streamlda.private.state import differing
+from streamlda.private.learner import PrivateLearner
 
 STATE_VERSION = 1
 
@@ -161,7 +160,7 @@ def _check_fits(
         for name in found
         if found[name] != run[name]
     ]
-    others += differing(learner.settings, state["settings"])
+    others += learner.settings.differing(state["settings"])
     require(
         not others,
         f"a state must go on with the settings it was made with, not {', '.join(others)}",
@@ -172,7 +171,7 @@ def _check_fits(
 
 def _run_of(learner: PrivateLearner) -> dict[str, Any]:
     return {
-        "first_place": learner.first_place,
+        "first_place": learner.first_slot,
         "vocabulary": learner.vocabulary,
         "delta": learner.delta,
         "secure": learner.releaser.noise.secure,

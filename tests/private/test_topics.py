@@ -240,9 +240,8 @@ def test_alpha_0_is_found_when_it_is_not_given() -> None:
 @pytest.mark.parametrize(("kept", "scale"), [(0.0, 1.0), (-12.0, 1.0), (100.0, -1.0)])
 def test_sums_of_nothing_but_noise_are_refused(kept: float, scale: float) -> None:
     first, pairs, _ = expected(planted())
-    with pytest.raises(InsufficientDataError, match="more documents than its noise") as caught:
+    with pytest.raises(InsufficientDataError, match=r"more documents than its noise .*number=-?\d"):
         PairView.of(scale * first, 0.1, pairs, kept, 0.1, None, K, 1.0)
-    assert f"noisy number of documents={kept:.0f}" in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", [None, 20])

@@ -13,7 +13,8 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
@@ -173,14 +174,14 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
         found = store.newest(private.ledger)
         assert (found.epoch, found.ledger_id) == (0, private.ledger.ledger_id)
         again = found.restore(private.learner())
-        assert again.engine.places == 10
+        assert again.engine.slots == 10
         assert digest(again.engine) == digest(learner.engine)
         learner.add(documents.rows(10, 20))
         assert private.ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
             store.newest(private.ledger)
         store.save(learner, position_of(20), WORDS)
-        assert store.newest(private.ledger).restore(private.learner()).engine.places == 20
+        assert store.newest(private.ledger).restore(private.learner()).engine.slots == 20
         # The newest is lost: the one before is whole, but its documents were released.
         (tmp_path / "checkpoints" / "state-000002").unlink()
         with pytest.raises(LedgerError, match="before a release"):

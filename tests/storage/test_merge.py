@@ -19,7 +19,8 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments

@@ -20,7 +20,7 @@ from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Sch
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy.accounting import Budget, cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
