@@ -1,0 +1,89 @@
+"""Options of commands, made from the table of settings; help in groups, by section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from streamlda.settings.load import load_settings
+from streamlda.settings.setting import Setting
+from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
+from streamlda.settings.values import shown
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+METAVARS = {"secret": "FILE", "list": "SOURCE...", "frequency": "COUNT|FRACTION", "ngrams": "N|M..N"}
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows settings by their section, and its own options last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a group for each section."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                section = str(parameter.name).partition("__")[0]
+                groups.setdefault(section if section in SECTIONS else "", []).append(record)
+        for section in (*SECTIONS, ""):
+            if section in groups:
+                title = section.replace("_", " ").capitalize() or "Options"
+                with formatter.section(title):
+                    formatter.write_dl(groups[section])
+
+
+def settings_options(command: str) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command all settings that it reads."""
+    return options_of(command, (s.name for s in TABLE if command in s.commands))
+
+
+def options_of(command: str, names: Iterable[str]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command some settings, by their names."""
+    chosen = [SETTINGS[name] for name in names]
+
+    def decorate(function: Command) -> Command:
+        for setting in reversed(chosen):
+            function = _parameter(setting, command)(function)
+        return function
+
+    return decorate
+
+
+def read_settings(
+    command: str, flags: dict[str, Any], config: str | None = None, **more: Any
+) -> RunSettings:
+    """Return the settings of a command from its parameters; `more` are values by name.
+
+    The flags are as click hands them over: ``section__key``.
+    """
+    given = {name.replace("__", "."): value for name, value in flags.items()}
+    given = {name: None if value == () else value for name, value in given.items()}
+    return load_settings(config, flags={**given, **more}, command=command)
+
+
+def _parameter(setting: Setting, command: str) -> Callable[[Command], Command]:
+    name = setting.name.replace(".", "__")
+    if setting.kind == "list":
+        return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...")
+    if setting.kind == "secret":
+        name += "_file"
+    if setting.kind == "bool":
+        no = setting.flag.replace("--", "--no-", 1)
+        declared, more = [f"{setting.flag}/{no}"], {"default": None}
+    else:
+        metavar = "|".join(setting.choices) or METAVARS.get(setting.kind, setting.kind.upper())
+        metavar += "|auto" if setting.auto else ""
+        declared, more = [setting.flag], {"metavar": metavar}
+    if setting.short:
+        declared.append(setting.short)
+    return click.option(*declared, name, help=_help(setting, command), **more)  # type: ignore[arg-type]
+
+
+def _help(setting: Setting, command: str) -> str:
+    default = shown(setting, setting.default_of(command))
+    if "default:" in setting.help:
+        return setting.help
+    return f"{setting.help} [default: {default}]"

@@ -1,0 +1,93 @@
+"""From settings to the parts of a run that touch the outside: source, sinks, ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from streamlda.privacy.ledger import Ledger
+from streamlda.private.terms import run_terms
+from streamlda.run.words import asked_privately
+from streamlda.settings.rules import source_of
+from streamlda.settings.table import RunSettings
+from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.source import Source, open_source
+
+#: Gets each rejected record and its reason, where the source has whole records to give.
+OnReject = Callable[[Any, str], None]
+
+
+def stream_name(settings: RunSettings) -> str:
+    """Return the name of the stream in ledger and models: ``source.stream``, or the source."""
+    source, kafka = settings.source, settings.kafka
+    if source.stream:
+        return source.stream
+    if source.kind == "kafka":
+        return f"kafka:{kafka.topic}/{kafka.partitions}"
+    if source_of(settings) == "stdin":
+        return "stdin"
+    return " ".join(
+        name if "://" in name else str(Path(name).resolve()) for name in source.files
+    )
+
+
+def open_stream(settings: RunSettings, on_reject: OnReject | None = None) -> Source:
+    """Open the source that the settings name, at its beginning.
+
+    Raises
+    ------
+    SourceError, MissingExtraError, InvalidSettingError
+        As the connectors.
+    """
+    source, kind = settings.source, source_of(settings)
+    shared: dict[str, Any] = {
+        "text_field": source.text_field,
+        "user_field": source.user_field,
+        "max_document_bytes": source.max_record,
+    }
+    if kind == "files":
+        stored = None if source.compression == "none" else source.compression
+        return open_source(
+            "files", list(source.files), format=source.format, compression=stored, **shared
+        )
+    if kind == "stdin":
+        stored = "text" if source.format == "auto" else source.format
+        return open_source("stdin", format=stored, **shared)
+    records = "jsonl" if source.format == "auto" else source.format
+    if kind == "follow":
+        gaps = source.allow_gaps
+        return open_source("follow", list(source.files), format=records, allow_gaps=gaps, **shared)
+    kafka = settings.kafka
+    return open_source(
+        "kafka",
+        kafka.topic,
+        bootstrap_servers=kafka.bootstrap,
+        partitions=_partitions(kafka.partitions),
+        start=kafka.start,
+        group=kafka.group,
+        format=records,
+        allow_gaps=source.allow_gaps,
+        security=security(settings),
+        on_reject=on_reject,
+        **shared,
+    )
+
+
+def security(settings: RunSettings) -> dict[str, Any]:
+    """Return how to connect to Kafka; secrets are named, and read at each connection."""
+    kafka = settings.kafka
+    names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
+    found = {name: getattr(kafka, name) for name in names}
+    for name in ("password", "key_password"):
+        secret = getattr(kafka, name)
+        if secret is not None:
+            kind, place = ("env", secret.variable) if secret.file is None else ("file", secret.file)
+            found[f"{name}_{kind}"] = place
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _partitions(chosen: str) -> str | list[int]:
+    numbers = chosen.split(",")
+    return [int(number) for number in numbers] if all(map(str.isdecimal, numbers)) else chosen
