@@ -36,7 +36,7 @@ DOCUMENTS_PER_SECOND = 4000
 SETTINGS = """\
 [source]
 kind = "kafka"
-format = "json"
+format = "jsonl"
 
 [kafka]
 bootstrap = "{bootstrap}"

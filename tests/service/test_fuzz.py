@@ -104,7 +104,7 @@ def run_of(values: list[bytes | None]) -> Run:
     seed=st.integers(0, 2**32 - 1),
     user_field=st.sampled_from([None, "user", "text.user"]),
     text_field=st.sampled_from(["text", "text.text", "", "."]),
-    form=st.sampled_from(["json", "json", "json", "text"]),
+    form=st.sampled_from(["jsonl", "jsonl", "jsonl", "text"]),
     size=st.integers(1, PAYLOADS),
 )
 def test_no_payload_breaks_decoding_or_counting(
@@ -113,7 +113,7 @@ def test_no_payload_breaks_decoding_or_counting(
     values = mutated(documents, seed)
     rejected: list[tuple[int, str]] = []
     decoding = Decoding(
-        *("t", form, text_field, user_field if form == "json" else None, 5000),
+        *("t", form, text_field, user_field if form == "jsonl" else None, 5000),
         lambda record, reason: rejected.append((record.offset, reason)),
     )
     pending, next_ = deque([run_of(values)]), {0: 0}
