@@ -39,6 +39,7 @@ from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.errors import InvalidDocumentsError
+from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import SpectralTopics
@@ -49,7 +50,7 @@ from streamlda.threads import one_blas_thread
 _WITHOUT_EFFECT = ("refine", "warmup_documents")
 
 
-class Engine:
+class Engine(Learner):
     """Learns topics from batches of documents; see the module's description.
 
     Parameters
@@ -156,8 +157,14 @@ class Engine:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Learn from a batch.
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel:
+        """Return the topics of now, as `snapshot`."""
+        return self.snapshot(vocabulary, settings)
+
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Learn from a batch; return its rows. `users` are of no account without privacy.
 
         Raises
         ------
@@ -181,6 +188,7 @@ class Engine:
                 self._phase = self._phase.next()
                 start = stop
         self.counters.tokens_seen += int(batch.lengths.sum())
+        return batch.n_documents
 
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.

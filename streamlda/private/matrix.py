@@ -7,22 +7,19 @@ ledger is open only while rows are read, so that other fits may spend from it in
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.private.engine import PrivateSnapshot
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
-
-Users = Sequence[str | bytes | None]
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
@@ -53,16 +50,23 @@ class MatrixFit:
         """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones."""
         users = self._checked(users, batch.n_documents)
         require(
-            self._learner is None or not self._learner.finished,
+            self._learner is None or self._learner.due is not None,
             "documents must not come after the last snapshot",
             snapshots=self.settings.snapshots,
             remedy="fit another estimator, with a budget of its own",
         )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
-            learner.add(batch, users)
+            before = learner.engine.snapshot
+            try:
+                feed(learner, batch, users)
+                if finish and learner.ends_well:
+                    learner.release()
+            finally:
+                # Also after an error on the way: what was released stays released.
+                if learner.engine.snapshot is not before:
+                    self.model = learner.snapshot(settings=self._record)
             if finish:
-                learner.finish()
                 learner.snapshot()
 
     @property
@@ -73,7 +77,7 @@ class MatrixFit:
     @property
     def lost(self) -> list[str]:
         """Why windows were paid for and gave no snapshot: one message for each."""
-        return [] if self._learner is None else list(self._learner.missed)
+        return [] if self._learner is None else list(self._learner.lost)
 
     @property
     def slots_missing(self) -> int:
@@ -108,13 +112,9 @@ class MatrixFit:
             ledger.check(self.settings.event, cohort)
         self._releaser = ReleaseManager(self._noise, ledger, self._stream)
         self._learner = PrivateLearner(
-            self.settings, self._releaser, vocabulary=VOCABULARY, on_snapshot=self._publish
+            self.settings, self._releaser, vocabulary=VOCABULARY
         )
         return self._learner
-
-    def _publish(self, snapshot: PrivateSnapshot) -> None:
-        assert self._learner is not None
-        self.model = self._learner.model_of(snapshot, settings=self._record)
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
         unit, given = self.settings.privacy_unit, users is not None

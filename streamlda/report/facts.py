@@ -25,7 +25,7 @@ from streamlda.model.diagnostics import (
 from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.layout import flat_map
-from streamlda.service.identity import follow, prevalence
+from streamlda.storage.identity import follow, prevalence
 
 Array = NDArray[np.float64]
 

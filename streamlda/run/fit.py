@@ -1,7 +1,7 @@
 """A run over a source that ends: polls it, makes what is due, and returns the newest model.
 
 A source that has no end (a topic, files that grow) ends for a fit where nothing more is there yet.
-With a checkpoint folder a fit that was cut short goes on, as the daemon does.
+With a checkpoint folder, a fit that was cut short goes on as the daemon does.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from streamlda.errors import InsufficientDataError, SourceError
-from streamlda.model.topic_model import TopicModel
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
-from streamlda.run.outputs import Outputs, RejectsFile
+from streamlda.errors import SourceError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.run.opening import OpenedRun, capture, open_ledger, open_pipeline
 from streamlda.run.parts import open_stream, skip_records
+from streamlda.run.rejects import RejectsFile
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
 from streamlda.stream.source import Source
 
-#: Records asked for at once, and the longest wait for one, in seconds.
+#: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
+
+Progress = Callable[[Source, RecordCounts], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +45,12 @@ class FitResult:
     stopped: bool
     failure: SourceError | None
 
-    @property
-    def counts(self) -> RecordCounts:
-        """What was met."""
-        return self.pipeline.counts
-
 
 def fit(
     settings: RunSettings,
     *,
     should_stop: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Source, RecordCounts], None] = lambda source, counts: None,
+    on_progress: Progress = lambda source, counts: None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
@@ -58,15 +58,14 @@ def fit(
     Raises
     ------
     BudgetExceededError, LedgerError
-        Before any document is read if the ledger does not allow the first window.
+        Before any document is read, if the ledger does not allow the first window.
     InsufficientDataError
         If no model could be made; the message counts what came instead, privately record slots.
     SourceError
         If the source fails before anything was learned; later failures are returned.
     """
     with ExitStack() as opened:
-        crank = _Crank(settings, opened, should_stop, warn)
-        return crank.turn(on_progress)
+        return _Crank(settings, opened, should_stop, warn).turn(on_progress)
 
 
 class _Crank:
@@ -89,12 +88,15 @@ class _Crank:
         on_reject = None if rejects is None else opened.enter_context(RejectsFile(rejects)).write
         ledger, ended = open_ledger(settings, opened)
         if ended:
-            warn(f"{ended}, and paid: it was cut short before")
+            warn(f"a release was cut short before, and is paid: {ended}")
         folder = settings.checkpoint.folder
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
-        self._outputs = Outputs(settings.output.file, settings.output.folder)
+        self._publisher = Publisher.to(settings.output.folder, settings.output.file)
         run = open_pipeline(settings, self._store, ledger, on_reject)
         self._pipeline = run.pipeline
+        self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
+        self._clock.restart(self._start)
+        self._resumed = run.checkpoint is not None
         self._source = open_stream(settings)
         opened.callback(self._source.close)
         self._go_on(run)
@@ -104,38 +106,38 @@ class _Crank:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
             self._source.seek(run.checkpoint.position)
-        skip_records(self._source, run.slots_to_skip)
+        skip_records(self._source, run.slots_to_skip, lambda: None)
         if run.released is not None:
             self._publish(run.released)
 
-    def turn(self, on_progress: Callable[[Source, RecordCounts], None]) -> FitResult:
+    def turn(self, on_progress: Progress) -> FitResult:
+        """Read to the end, and return what came of it."""
         pipeline = self._pipeline
         while not (self._ended or self._failure or self._should_stop()):
-            if pipeline.due == 0:
-                self._publish(pipeline.release())
+            if pipeline.due == 0 or self._clock_is_over():
+                self._release()
                 self._save()
             if pipeline.due is None:
                 break
             self._poll()
             on_progress(self._source, pipeline.counts)
-            if pipeline.tick(time.monotonic()):
-                self._publish(pipeline.release())
+            if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
                 self._save()
-            self._save_if_time()
         stopped = not (self._ended or self._failure or pipeline.due is None)
-        # Where a signal or a failure ends the stream may depend on what documents say.
-        if not pipeline.counts_slots or self._ended:
-            if pipeline.end():
-                self._publish(pipeline.release())
+        # Where a signal or a failure ends a private stream may depend on what documents say.
+        may_end = self._ended or not pipeline.counts_slots
+        if (pipeline.due == 0 and self._ended) or (may_end and pipeline.ends_well):
+            self._release()
         self._save()
-        return FitResult(
-            self._model(), pipeline, time.monotonic() - self._start, stopped, self._failure
-        )
+        seconds = time.monotonic() - self._start
+        return FitResult(self._model(), pipeline, seconds, stopped, self._failure)
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""
-        n = self._pipeline.poll_records(POLL_RECORDS)
-        most, counts = self._settings.source.max_documents, self._pipeline.counts
+        pipeline, counts = self._pipeline, self._pipeline.counts
+        assert pipeline.due is not None
+        n = self._clock.records_to_step(pipeline.since_release, min(pipeline.due, POLL_RECORDS))
+        most = self._settings.source.max_documents
         if most is not None:
             n = min(n, most - (counts.records if self._settings.private else counts.documents))
         if n <= 0:
@@ -147,37 +149,41 @@ class _Crank:
         except SourceError as error:
             self._failure = error
             return
-        self._pipeline.add(batch)
+        pipeline.add(batch)
         # A source without an end says how far behind it is.
         lag = getattr(self._source, "lag", None)
-        caught_up = lag is not None and not batch.n_records and lag() == 0
-        self._ended = batch.exhausted or caught_up
+        self._ended = batch.exhausted or (lag is not None and not batch.n_records and not lag())
+
+    def _clock_is_over(self) -> bool:
+        pipeline = self._pipeline
+        over = self._clock.over(
+            time.monotonic(), pipeline.since_release, pipeline.fraction_of_window
+        )
+        return over and pipeline.learner is not None
+
+    def _release(self) -> None:
+        self._publish(self._pipeline.release())
+        self._clock.restart(time.monotonic())
 
     def _publish(self, released: Released) -> None:
-        if released.missed:
-            self._missed = released.missed
+        self._missed = released.missed or self._missed
         if released.model is not None:
             self._newest = released.model
-            self._outputs.publish(released.model)
-
-    def _save_if_time(self) -> None:
-        if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
-            self._save()
+            self._publisher.store(released.model)
 
     def _save(self) -> None:
         if self._store is not None:
-            self._store.save(self._pipeline, self._source.position())
+            captured = capture(self._pipeline, self._store, self._source.position())
+            if captured is not None:
+                self._store.write(captured)
         self._saved_at = time.monotonic()
 
     def _model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
-        learner = self._pipeline.learner
-        if self._newest is None and learner is not None and self._pipeline.snapshots:
-            # Nothing came since the checkpoint.
-            self._newest = learner.snapshot(self._pipeline.vocabulary, self._pipeline.facts())
-            self._outputs.publish(self._newest)
+        file = self._settings.output.file
+        if self._newest is None and self._resumed and file is not None and Path(file).exists():
+            # Nothing came behind the checkpoint that would give another model.
+            self._newest = load(file)
         if self._newest is not None:
             return self._newest
-        if self._failure is not None:
-            raise self._failure
-        raise InsufficientDataError(self._pipeline.insufficient(self._missed))
+        raise self._failure or self._pipeline.insufficient(self._missed)

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from streamlda.checks import failure, require
-from streamlda.engine.engine import Engine, projection_digest
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private.budget import (
     STATEMENTS,
@@ -28,7 +30,7 @@ from streamlda.private.budget import (
     words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.release_manager import ReleaseManager, ResumedReleaseManager
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.parts import stream_name
 from streamlda.settings.build import (
@@ -41,10 +43,10 @@ from streamlda.settings.build import (
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
-from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import load_projection
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Reject
+from streamlda.stream.source import Position, Reject
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -127,6 +129,18 @@ def open_pipeline(
     return OpenedRun(pipeline, saved)
 
 
+def capture(
+    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+) -> PendingCheckpoint | None:
+    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    if pipeline.learner is None:
+        return None
+    assert pipeline.vocabulary is not None
+    return store.capture(
+        pipeline.learner, position, pipeline.vocabulary, pipeline.values(), pipeline.waiting
+    )
+
+
 def _restore(
     pipeline: Pipeline[Engine],
     saved: Checkpoint,
@@ -165,6 +179,17 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
 # Private runs.
 
 
+class ResumedReleaseManager(ReleaseManager):
+    """Pays for a run that is under way, and lets it start when the budget is used up.
+
+    Its snapshots are still served then, and its last release may be one that a crash cut short.
+    What is left was asked before the first document, and is asked again at each release.
+    """
+
+    def check(self, event: Event) -> None:
+        """Do nothing."""
+
+
 class _PrivateTerms(NamedTuple):
     """What a private run asks for, for the most words there can be; the choice of words, if any."""
 
@@ -188,9 +213,8 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
     saved = None if store is None else store.newest(ledger, catch_up=True)
     stream, last = stream_name(settings), ledger.last_intent
     fresh = last is None or all(d.stream != stream for d in last.cohort.documents)
-    manager = (ReleaseManager if fresh or store is None else ResumedReleaseManager)(
-        ledger=ledger, stream=stream
-    )
+    manage = ReleaseManager if fresh or store is None else ResumedReleaseManager
+    manager = manage(ledger=ledger, stream=stream)
     asked, words, choice = _PrivateTerms.of(settings)
     selection = None if choice is None else _selection(settings, choice, manager)
     if saved is None and (fresh or store is None):
@@ -201,7 +225,12 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
-        pipeline.restore(saved.vocabulary, saved.restore(learner), saved.about)
+        saved.restore(learner)
+        learner.resume(int(saved.about["stages"]))
+        stage, slots = learner.engine.stage, learner.engine.slots
+        begun = slots if stage is None else stage.first
+        values = {**saved.about, "places": slots, "released_at": begun}
+        pipeline.restore(saved.vocabulary, learner, values)
     behind = 0 if saved is None else saved.releases_behind
     if saved is None and store is not None and not fresh:
         behind = _releases_of(ledger, stream)
@@ -257,7 +286,6 @@ def _private_pipeline(
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - own.delta,
             first_slot=first_slot,
-            seconds_per_snapshot=settings.snapshots.seconds,
         )
 
     return Pipeline(words, make_learner, about={"stream": manager.stream})
@@ -278,8 +306,11 @@ def _catch_up(
             description=intent.description,
             remedy="begin with other documents and a ledger of their own",
         )
+    before = learner.engine.snapshot
     skipped = learner.catch_up(intent)
-    return skipped, pipeline.caught_up(skipped)
+    new = learner.engine.snapshot is not before
+    model = learner.snapshot(pipeline.vocabulary, pipeline.facts(skipped)) if new else None
+    return skipped, pipeline.caught_up(skipped, model)
 
 
 def _catch_up_with_words(
@@ -302,8 +333,7 @@ def _catch_up_with_words(
     found = manager.stored(intent)
     if found is None:
         # Paid for and never drawn: the next records vote.
-        words.first_slot = documents.stop
-        pipeline.counts.records = documents.stop
+        words.first_slot = pipeline.counts.records = documents.stop
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
         chosen = words.chosen(found.arrays, found.metadata["selection"])

@@ -1,22 +1,23 @@
-"""From settings to the parts of a run that touch the outside: source, sinks, ledger."""
+"""From settings to the parts of a run that touch the outside: its source and its sinks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from streamlda.privacy.ledger import Ledger
-from streamlda.private.terms import run_terms
-from streamlda.run.words import asked_privately
+from streamlda.checks import require
+from streamlda.errors import SourceError
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
 from streamlda.stream.source import Source, open_source
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
-OnReject = Callable[[Any, str], None]
+OnRejected = Callable[[Any, str], None]
+
+#: Records that are skipped at once, behind a release.
+SKIPPED_RECORDS = 4096
 
 
 def stream_name(settings: RunSettings) -> str:
@@ -33,7 +34,7 @@ def stream_name(settings: RunSettings) -> str:
     )
 
 
-def open_stream(settings: RunSettings, on_reject: OnReject | None = None) -> Source:
+def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
     """Open the source that the settings name, at its beginning.
 
     Raises
@@ -70,7 +71,7 @@ def open_stream(settings: RunSettings, on_reject: OnReject | None = None) -> Sou
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),
-        on_reject=on_reject,
+        on_reject=on_rejected,
         **shared,
     )
 
@@ -91,3 +92,46 @@ def security(settings: RunSettings) -> dict[str, Any]:
 def _partitions(chosen: str) -> str | list[int]:
     numbers = chosen.split(",")
     return [int(number) for number in numbers] if all(map(str.isdecimal, numbers)) else chosen
+
+
+def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:
+    """Open the topic for rejected records, if there is one."""
+    if settings.dead_letters.topic is None:
+        return None
+    sink: DeadLetterSink = open_sink(
+        "kafka-dead-letters",
+        settings.dead_letters.topic,
+        bootstrap_servers=settings.kafka.bootstrap,
+        with_text=settings.dead_letters.with_text,
+        security=security(settings),
+    )
+    return sink
+
+
+def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
+    """Open the topic for snapshots, if there is one."""
+    if settings.output.topic is None:
+        return None
+    sink: SnapshotSink = open_sink(
+        "kafka-snapshots",
+        settings.output.topic,
+        bootstrap_servers=settings.kafka.bootstrap,
+        security=security(settings),
+    )
+    return sink
+
+
+def skip_records(source: Source, records: int, on_poll: Callable[[], None]) -> None:
+    """Take a source behind records that a release has used; they are not kept."""
+    while records:
+        on_poll()
+        batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
+        batch.check(SKIPPED_RECORDS)
+        records -= batch.n_records
+        require(
+            not (batch.exhausted and records),
+            "a source must still hold what a release has used",
+            error=SourceError,
+            records_missing=records,
+            remedy="bring the source back",
+        )

@@ -18,10 +18,11 @@ from queue import Empty, SimpleQueue
 from threading import Timer
 from typing import NoReturn
 
+from streamlda import exit_codes
 from streamlda.errors import StreamLDAError
 from streamlda.process import resident_bytes
 from streamlda.service.logs import log, log_failure, log_from_signal
-from streamlda.service.machine import EXIT_OK, EXIT_UNFINISHED, Machine, Phase
+from streamlda.service.machine import Machine, Phase
 from streamlda.service.messages import (
     Checkpoint,
     Event,
@@ -132,7 +133,7 @@ class Daemon:
         if self._signals > 1:
             os._exit(128 + number)
         # Should the loop itself be stuck, in a client say, the end comes all the same.
-        timer = Timer(LATEST_EXIT_SECONDS, leave, (EXIT_UNFINISHED,))
+        timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
         timer.daemon = True
         timer.start()
         self._events.put(SignalReceived(time.monotonic(), number))
@@ -318,7 +319,7 @@ def end_at_signals() -> None:
 
 def _end_at_once(number: int, frame: object) -> None:
     log_from_signal("info", "signal", number=number, phase="starting")
-    os._exit(EXIT_OK)
+    os._exit(exit_codes.OK)
 
 
 def leave(code: int) -> NoReturn:

@@ -29,6 +29,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
+from streamlda import exit_codes
 from streamlda.errors import InvalidSettingError
 from streamlda.service.messages import (
     BudgetExhausted,
@@ -57,14 +58,7 @@ from streamlda.service.messages import (
     Started,
     Tick,
 )
-
-#: Exit codes, as sysexits.h has them where it does. Bad settings (78) are refused before this.
-EXIT_OK = 0
-EXIT_BREAKER = 65
-EXIT_INTERNAL = 70
-EXIT_MEMORY = 71
-EXIT_SOURCE = 74
-EXIT_UNFINISHED = 75
+from streamlda.stream.clock import SnapshotClock
 
 #: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
 LONGEST_BACKOFF_SECONDS = 30.0
@@ -107,6 +101,10 @@ class Rules:
         How long memory may stay short while nothing is read.
     stop_when_exhausted : bool
         Stop rather than idle when no release is left.
+    snapshot_seconds : float or None
+        A release is due after this time, too, or after the fraction of it that a stage is.
+    counts_slots : bool
+        Whether releases are private: a clock ends them at multiples of record slots then.
     release_at_end : bool
         When the source ends, release once more what was learned since the last time. Only where
         releases are not private: those end at slots that were fixed in advance.
@@ -121,6 +119,8 @@ class Rules:
     attempts: int = 5
     memory_patience_seconds: float = 60.0
     stop_when_exhausted: bool = False
+    snapshot_seconds: float | None = None
+    counts_slots: bool = False
     release_at_end: bool = False
 
     def __post_init__(self) -> None:
@@ -187,13 +187,15 @@ class Machine:
         self._publishing = _Retry()
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
-        # Something was learned since the last release.
-        self._fresh = False
+        # Records learned since the last release, and when a clock ends what they are of.
+        self._since_release = 0
+        self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
+        self._fraction = 1.0
         self._saved_at = 0.0
         self._unflushed = False
         self._seen = self._rejected = 0
         self._signals = 0
-        self._code = EXIT_OK
+        self._code = exit_codes.OK
         self._save_at_end = self._drain = False
         self._deadline: float | None = None
 
@@ -249,7 +251,8 @@ class Machine:
         self._rounds, self._saved_at = event.rounds, event.time
         self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = event.unsaved
-        self._fresh = event.fresh
+        self._since_release, self._fraction = event.since_release, event.fraction
+        self._clock.restart(event.time)
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(Publish())
@@ -276,9 +279,9 @@ class Machine:
             self._left_to_poll -= event.records
             self._unflushed = self._unflushed or event.rejects > 0
             self._count_rejects(event, out)
-        if event.exhausted and self._code == EXIT_OK:
+        if event.exhausted and self._code == exit_codes.OK:
             out.append(LogLine("info", "source-ended"))
-            self._end(EXIT_OK, None, drain=True)
+            self._end(exit_codes.OK, None, drain=True)
 
     def _count_rejects(self, event: Polled, out: list[Instruction]) -> None:
         self._seen += event.records
@@ -290,7 +293,7 @@ class Machine:
             values = {"records": self._seen, "rejects": self._rejected}
             out.append(LogLine("error", "breaker", {**values, "share": round(share, 4)}))
             # Not saved: with corrected settings these records are to be read again.
-            self._end(EXIT_BREAKER, event.time + self.rules.grace_seconds, save=False)
+            self._end(exit_codes.DATA, event.time + self.rules.grace_seconds, save=False)
         # Half is forgotten, so that old good records do not hide new bad ones for long.
         self._seen //= 2
         self._rejected //= 2
@@ -304,7 +307,8 @@ class Machine:
             _, records, size = self._queue.popleft()
             self.queued_bytes -= size
             self._left_to_learn -= records
-        self._learned, self._dirty, self._fresh = work.batch, True, True
+            self._since_release += records
+        self._learned, self._dirty = work.batch, True
         if event.rounds > self._rounds:
             out.append(LogLine("info", "round", {"rounds": event.rounds}))
             self._rounds = event.rounds
@@ -314,8 +318,12 @@ class Machine:
     def _on_release(self, event: ReleaseDone, out: list[Instruction]) -> None:
         self._done(Release)
         self._left_to_poll = self._left_to_learn = event.slots_left
+        if event.slots_left is not None:
+            # A clock may end what is running while records wait.
+            self._left_to_poll = event.slots_left - sum(records for _, records, _ in self._queue)
         self._dirty = self._owed = True
-        self._fresh = False
+        self._since_release, self._fraction = 0, event.fraction
+        self._clock.restart(event.time)
         out.append(LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
             out.append(Publish())
@@ -325,13 +333,13 @@ class Machine:
     def _no_release_left(self, time: float, out: list[Instruction]) -> None:
         out.append(LogLine("warning", "no-release-left"))
         self._left_to_poll = self._left_to_learn = None
-        self._fresh = False
+        self._since_release = 0
         self._clear_queue()
         if self.phase is Phase.DRAINING:
             return
         self.phase = Phase.EXHAUSTED
         if self.rules.stop_when_exhausted:
-            self._end(EXIT_OK, time + self.rules.grace_seconds)
+            self._end(exit_codes.OK, time + self.rules.grace_seconds)
 
     def _on_failed(self, event: Failed, out: list[Instruction]) -> None:
         out.append(LogLine("error", "failed", {"what": event.what}))
@@ -341,7 +349,7 @@ class Machine:
         if event.what in ("learn", "release"):
             self._done(Learn if event.what == "learn" else Release)
             # What is in memory may be half done; the last checkpoint is whole.
-            self._exit(EXIT_SOURCE if event.outside else EXIT_INTERNAL, out)
+            self._exit(exit_codes.IO if event.outside else exit_codes.INTERNAL, out)
             return
         if self._writing:
             self._writing = False
@@ -350,7 +358,7 @@ class Machine:
         self._dirty = True
         self._saving.failed(event.time)
         if self._saving.failures >= self.rules.attempts:
-            self._exit(EXIT_SOURCE, out)
+            self._exit(exit_codes.IO, out)
 
     def _on_source_failed(self, event: SourceFailed, out: list[Instruction]) -> None:
         self._asked = None
@@ -359,7 +367,7 @@ class Machine:
         values = {"failures": self._source.failures, "fatal": int(fatal)}
         out.append(LogLine("error" if fatal else "warning", "source-failed", values))
         if fatal and self.phase is not Phase.DRAINING:
-            self._end(EXIT_SOURCE, event.time + self.rules.grace_seconds)
+            self._end(exit_codes.IO, event.time + self.rules.grace_seconds)
 
     def _on_memory(self, event: MemoryPressure, out: list[Instruction]) -> None:
         if not event.short:
@@ -374,24 +382,24 @@ class Machine:
         if self._signals > 1:
             self._exit(128 + event.number, out)
         elif self.phase is Phase.STARTING:
-            self._exit(EXIT_OK, out)
+            self._exit(exit_codes.OK, out)
         elif self.phase is Phase.DRAINING and not self._drain:
             assert self._deadline is not None
             self._deadline = min(self._deadline, event.time + self.rules.grace_seconds)
         else:
-            self._end(EXIT_OK, event.time + self.rules.grace_seconds)
+            self._end(exit_codes.OK, event.time + self.rules.grace_seconds)
 
     def _on_tick(self, event: Tick, out: list[Instruction]) -> None:
         if self._deadline is not None and event.time >= self._deadline:
             out.append(LogLine("error", "grace-over", {"work": type(self._work).__name__}))
-            self._exit(EXIT_UNFINISHED, out)
+            self._exit(exit_codes.UNFINISHED, out)
             return
         since = self._memory_short_since
         running = self.phase in (Phase.WARMUP, Phase.ROUNDS)
         patience = self.rules.memory_patience_seconds
         if running and since is not None and event.time - since >= patience:
             out.append(LogLine("error", "memory-short-for-too-long"))
-            self._end(EXIT_MEMORY, event.time + self.rules.grace_seconds)
+            self._end(exit_codes.MEMORY, event.time + self.rules.grace_seconds)
         for retry, instruction in ((self._source, Rebuild()), (self._publishing, Publish())):
             if retry.at is not None and event.time >= retry.at:
                 retry.at = None
@@ -425,8 +433,12 @@ class Machine:
             and left
             and self._asked is None
             and self._source.at is None
+            # Where a clock ends stages, nothing is read ahead: how much fits depends on what
+            # documents say.
+            and not (self._clock.step and (self._queue or self._work is not None))
         ):
-            self._asked = min(left, self.rules.poll_records)
+            most = min(left, self.rules.poll_records)
+            self._asked = self._clock.records_to_step(self._since_release, most)
             out.append(Poll(self._asked))
 
     def _next_work(self, time: float) -> Learn | Release | Checkpoint | None:
@@ -446,7 +458,9 @@ class Machine:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._save_at_end and self._dirty else None
-        if self._left_to_learn == 0:
+        reading = self.phase in (Phase.WARMUP, Phase.ROUNDS)
+        by_clock = self._clock.over(time, self._since_release, self._fraction)
+        if self._left_to_learn == 0 or (reading and by_clock):
             return Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds
         if self._dirty and (due or self.phase is Phase.EXHAUSTED):
@@ -454,7 +468,7 @@ class Machine:
         if self._queue:
             return self._learn_next()
         if self.phase is Phase.DRAINING:
-            if self.rules.release_at_end and self._fresh:
+            if self.rules.release_at_end and self._since_release:
                 return Release()
             return checkpoint if self._dirty else None
         return None

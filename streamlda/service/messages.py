@@ -17,8 +17,8 @@ class Started:
     """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is behind a release that no checkpoint knows of yet; `fresh` if
-    something was learned since the last release.
+    `unsaved` if the state is behind a release that no checkpoint knows of yet; `since_release` are
+    the records learned since the last one, and `fraction` is that of a window that they are of.
     """
 
     time: float
@@ -26,7 +26,8 @@ class Started:
     rounds: int = 0
     snapshot: bool = False
     unsaved: bool = False
-    fresh: bool = False
+    since_release: int = 0
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class ReleaseDone:
     time: float
     snapshot: bool
     slots_left: int | None
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from streamlda.service.opening import (
     security,
     stream_name,
 )
-from streamlda.service.publishing import Publisher
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker

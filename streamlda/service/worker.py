@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 from streamlda.errors import BudgetExceededError
+from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
@@ -19,10 +21,11 @@ from streamlda.service.messages import (
     Learned,
     ReleaseDone,
 )
-from streamlda.service.publishing import Publisher
+from streamlda.run.opening import capture
 from streamlda.service.status import Status
-from streamlda.service.work import Released, Work
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
+from streamlda.storage.publishing import Publisher
+from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
 from streamlda.threads import one_at_a_time
 
@@ -33,24 +36,14 @@ Tell = Callable[[Event], None]
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
-    Parameters
-    ----------
-    work : Work
-        Used by nobody else from now on.
-    store : Checkpoints
-    publisher : Publisher
-    status : Status
-    tell : callable of Event
-        Safe to call from any thread.
-    committed : callable of position
-        Called when a checkpoint with this position is on the disk.
-    ledger : Ledger, optional
-        Of a private run, to show what was spent.
+    The pipeline is used by nobody else from now on. `tell` takes what each answers, from any thread;
+    `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
+    private run shows what was spent.
     """
 
     def __init__(
         self,
-        work: Work,
+        pipeline: Pipeline[Any],
         store: Checkpoints,
         publisher: Publisher,
         status: Status,
@@ -59,7 +52,7 @@ class Worker:
         ledger: Ledger | None = None,
     ) -> None:
         self._ledger = ledger
-        self._work, self._store, self._publisher = work, store, publisher
+        self._pipeline, self._store, self._publisher = pipeline, store, publisher
         self._status, self._tell, self._committed = status, tell, committed
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._writes: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -108,17 +101,18 @@ class Worker:
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
             with one_at_a_time():
-                found = self._work.learn(batch)
+                found = self._pipeline.add(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
             self._status.count("rejected", len(batch.rejects))
             self._status.count("blank", batch.n_blanks)
             self._show()
-        self._tell(Learned(time.monotonic(), self._work.rounds))
+        self._tell(Learned(time.monotonic(), self._pipeline.rounds))
 
     def _show(self) -> None:
-        self._status.set_slots(self._work.slots, self._work.slots_left)
-        self._status.set_rounds(self._work.rounds)
+        due = self._pipeline.due
+        self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
+        self._status.set_rounds(self._pipeline.rounds)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -128,7 +122,7 @@ class Worker:
     def _release(self) -> None:
         try:
             with one_at_a_time():
-                released = self._work.release()
+                released = self._pipeline.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))
@@ -137,7 +131,9 @@ class Worker:
         self._show()
         self._show_budget()
         self._status.released()
-        self._tell(ReleaseDone(time.monotonic(), made, self._work.slots_left))
+        pipeline = self._pipeline
+        done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
+        self._tell(done)
 
     def _publish_model(self, released: Released) -> bool:
         """Write the model of a release, if it has one; return whether it has."""
@@ -151,7 +147,7 @@ class Worker:
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()
-        captured = self._work.capture(self._store, position)
+        captured = capture(self._pipeline, self._store, position)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:

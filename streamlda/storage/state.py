@@ -66,7 +66,7 @@ def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
         arrays, state = learner.engine.state()
         run = {
             **_run_of(learner),
-            "missed": learner.missed[-1] if learner.missed else None,
+            "missed": learner.lost[-1] if learner.lost else None,
             "ledger_id": ledger.ledger_id,
             "epoch": ledger.generation,
         }
@@ -127,7 +127,7 @@ def load_state(
         engine = PrivateEngine.from_state(file.arrays, state, noise)
     learner.engine = engine
     if run["missed"] is not None:
-        learner.missed.append(str(run["missed"]))
+        learner.lost.append(str(run["missed"]))
     return learner
 
 

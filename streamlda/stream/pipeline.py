@@ -16,17 +16,17 @@ only on how many records came before it.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamlda.checks import require
-from streamlda.documents import DocumentBatch
+from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
@@ -36,58 +36,11 @@ from streamlda.text.vocabulary import Vocabulary
 #: Reason of a `Reject` for a document too short to learn from.
 SHORT = "short"
 
-#: Records until something is due, where nothing is due before the end of the source.
-AT_THE_END = sys.maxsize
-
 #: Characters encoded at once; tables of words take some 8 times as many bytes.
 ENCODED_CHARACTERS = 2**23
 
-Users = Sequence[str | bytes | None]
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
-
-
-class Learner(Protocol):
-    """What a pipeline feeds: an engine, a private learner, the shares of a site, sums of a shard."""
-
-    @property
-    def counts_slots(self) -> bool:
-        """Whether every record takes a row, a blank one where there is no document."""
-
-    @property
-    def due(self) -> int | None:
-        """Rows until a release must be made: 0 now, None never."""
-
-    @property
-    def rounds_finished(self) -> int:
-        """Rounds, or stages, that were finished; above 0 once a warm-up is over."""
-
-    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
-        """Learn from rows up to where something is due; return how many were taken."""
-
-    def release(self) -> bool:
-        """Make what is due; return whether there are topics that were not there before."""
-
-    def snapshot(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> TopicModel:
-        """Return the topics of now."""
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return arrays and plain JSON values to go on from."""
-
-
 LearnerT = TypeVar("LearnerT", bound=Learner)
-
-
-def feed(learner: Learner, batch: DocumentBatch, users: Users | None = None) -> int:
-    """Give a learner rows and make what falls due; return the rows taken, fewer only at its end."""
-    start = 0
-    while start < batch.n_documents and learner.due is not None:
-        rest = batch if start == 0 else batch.rows(start, batch.n_documents)
-        start += learner.add(rest, None if users is None else users[start:])
-        if learner.due == 0:
-            learner.release()
-    return start
 
 
 @dataclass(slots=True)
@@ -133,16 +86,18 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When an engine is asked for a snapshot: every so many records, and at most so often."""
+    """When an engine is asked for a snapshot: after every `every` records, `most` times at most."""
 
     every: int | None = None
     most: int | None = None
 
-    def due(self, records: int, snapshots: int) -> int | None:
-        """Return the records until the next snapshot."""
+    def due(self, records: int, released_at: int, snapshots: int) -> int | None:
+        """Return the records until the next snapshot, None if none is left."""
         if self.most is not None and snapshots >= self.most:
             return None
-        return AT_THE_END if self.every is None else self.every * (snapshots + 1) - records
+        if self.every is None:
+            return NEVER_BY_ITSELF
+        return max(0, self.every * (released_at // self.every + 1) - records)
 
 
 @dataclass(slots=True)
@@ -231,12 +186,17 @@ class Pipeline(Generic[LearnerT]):
             return self._learner.due
         if isinstance(self.words, PrivateVocabularySelection):
             return self.words.slots - self._voted
-        return self._schedule.due(self.records, self.snapshots)
+        return self._schedule.due(self.records, self._released_at, self.snapshots)
 
     @property
-    def fresh(self) -> bool:
-        """Whether records were taken since the last release."""
-        return self.records > self._released_at
+    def since_release(self) -> int:
+        """Records taken since the last release: those of the running stage, or of a snapshot."""
+        return self.records - self._released_at
+
+    @property
+    def fraction_of_window(self) -> float:
+        """Fraction of the time between snapshots after which a clock may end what is running."""
+        return 1.0 if self._learner is None else self._learner.fraction_of_window
 
     @property
     def rounds(self) -> int:
@@ -332,8 +292,15 @@ class Pipeline(Generic[LearnerT]):
 
     # Releases.
 
+    @property
+    def ends_well(self) -> bool:
+        """Whether there is something to release where the source ends."""
+        if self.counts_slots:
+            return self._learner is not None and self._learner.ends_well
+        return self.due is not None and (self.since_release > 0 or not self.snapshots)
+
     def release(self) -> Released:
-        """Make what is due, or a snapshot of now: a model, or why there is none.
+        """Make what is due, or end what is running here: a model, or why there is none.
 
         Raises
         ------
@@ -344,32 +311,58 @@ class Pipeline(Generic[LearnerT]):
         if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
             self.begin(self.words.choose(), self.words.first_slot + self.words.slots)
             return Released(None)
+        if not self.counts_slots:
+            self.snapshots += 1
         try:
             if self._learner is None:
                 self._learn_words()
             assert self._learner is not None
             self.flush()
-            if not self._learner.counts_slots:
-                self.snapshots += 1
-            if not self._learner.release():
-                return Released(None, getattr(self._learner, "missed", ""))
-            if self._learner.counts_slots:
-                self.snapshots += 1
-            return Released(self._learner.snapshot(self.vocabulary, self.facts()))
+            model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
+        return self._released(model)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a model of now records of its stream."""
-        found = {**self._about, "places": self.records}
+    def _released(self, model: TopicModel | None) -> Released:
+        assert self._learner is not None
+        if self.counts_slots and model is not None:
+            self.snapshots += 1
+        return Released(model, self._learner.missed if model is None else "")
+
+    def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
+        """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
+        self.counts.records += skipped
+        self._released_at = self.records
+        return self._released(model)
+
+    def facts(self, skipped: int = 0) -> dict[str, Any]:
+        """Return what a model of now, or behind records that are skipped, says of its stream."""
+        found = {**self._about, "places": self.records + skipped}
         if self.vocabulary_documents:
             found["vocabulary_documents"] = self.vocabulary_documents
+        if self.counts_slots:
+            found["snapshot"] = self.snapshots + 1
         return found
 
     def flush(self) -> None:
         """Give the learner the documents that wait for a full block."""
         if self._learner is not None and self._blocks.waiting is not None:
             self._learner.add(self._blocks.flush())
+
+    def insufficient(self, reason: str = "") -> InsufficientDataError:
+        """Return the error of a run that ends without topics: what came, privately slots alone."""
+        counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
+        if self.counts_slots:
+            return InsufficientDataError(
+                reason or "a private snapshot needs a whole window of record slots, got "
+                f"slots={counts.records}; take smaller windows, or read more"
+            )
+        rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
+        return InsufficientDataError(
+            f"{rule}, got documents={counts.documents} short={counts.short} "
+            f"rejects={counts.rejects.total()}{rejects}; check the format, the text field, the "
+            "token pattern and the vocabulary" + (f" ({reason})" if reason else "")
+        )
 
     # State.
 
@@ -380,20 +373,34 @@ class Pipeline(Generic[LearnerT]):
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
+        counts = asdict(self.counts)
         return {
-            "places": self.records,
+            "places": counts.pop("records"),
             "first_place": self.first_slot,
+            "stages": self.rounds,
             "snapshots": self.snapshots,
             "released_at": self._released_at,
             "vocabulary_documents": self.vocabulary_documents,
-            "counts": {
-                "documents": self.counts.documents,
-                "short": self.counts.short,
-                "tokens": self.counts.tokens,
-                "unseen_tokens": self.counts.unseen_tokens,
-                "rejects": dict(self.counts.rejects),
-            },
+            "counts": counts,
         }
+
+    def restore(
+        self,
+        vocabulary: Vocabulary,
+        learner: LearnerT,
+        values: Mapping[str, Any],
+        waiting: DocumentBatch | None = None,
+    ) -> None:
+        """Go on from the state of a learner, from `values` and from the documents that waited."""
+        self.vocabulary, self._learner = vocabulary, learner
+        self._blocks, self._waiting = Blocks(waiting), _Waiting()
+        counts = dict(values.get("counts", {}))
+        counts["rejects"] = Counter(counts.get("rejects", {}))
+        self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
+        self.first_slot = int(values.get("first_place", 0))
+        self.snapshots = int(values.get("snapshots", 0))
+        self._released_at = int(values.get("released_at", self.records))
+        self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
 
 
 def _cuts(texts: Sequence[str]) -> Iterator[int]:

@@ -62,6 +62,19 @@ class VocabularyLearner:
                 f"vocabulary_documents={self.documents}"
             )
 
+    def enough(self, documents: int, characters: int) -> bool:
+        """Return whether these are enough to learn from."""
+        return documents >= self.documents or characters >= VOCABULARY_CHARACTERS
+
+    def beginning(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return the first texts, as many as are learned from: cut at a document, never inside."""
+        characters = 0
+        for number, text in enumerate(texts):
+            if self.enough(number, characters):
+                return texts[:number]
+            characters += len(text)
+        return texts
+
     def learn(self, texts: Sequence[str]) -> Vocabulary:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
         least = self.min_document_frequency

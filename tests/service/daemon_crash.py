@@ -25,7 +25,7 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.service.publishing import Publisher
+from streamlda.storage.publishing import Publisher
 from streamlda.service.worker import Worker
 from streamlda.settings.table import load_settings
 from streamlda.storage.checkpoint import Checkpoints

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 import streamlda.service.http
 from streamlda.errors import MissingExtraError
 from streamlda.service.http import make_app
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from tests.service.planted import model, private, topics
 from tests.service.web import (

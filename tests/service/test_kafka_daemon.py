@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.service.publishing import MESSAGE_WORDS
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.publishing import MESSAGE_WORDS
+from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from tests.kafka.broker import free_ports

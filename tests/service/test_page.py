@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from streamlda.service.http import Limits, Server, make_app
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline

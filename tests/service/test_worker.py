@@ -18,8 +18,8 @@ from streamlda.service.messages import (
     Learned,
     ReleaseDone,
 )
-from streamlda.service.publishing import Publisher
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker

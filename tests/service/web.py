@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.http.guard import HEADERS
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from tests.service.planted import model, shifted, topics
 

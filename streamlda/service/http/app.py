@@ -21,7 +21,7 @@ from starlette.routing import Route
 from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, json_response
 from streamlda.service.http.openapi import description
-from streamlda.service.snapshots import Snapshots, Summary
+from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.service.status import Status
 from streamlda.threads import one_at_a_time
 

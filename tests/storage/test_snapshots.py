@@ -10,9 +10,9 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.topic_model import load
-from streamlda.service import snapshots as module
-from streamlda.service.identity import FARTHEST, distances
-from streamlda.service.snapshots import CACHED_MODELS, Snapshots
+from streamlda.storage import snapshots as module
+from streamlda.storage.identity import FARTHEST, distances
+from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, shifted, topics, words
 

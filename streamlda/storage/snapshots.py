@@ -32,7 +32,7 @@ from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
-from streamlda.service.identity import Topic, follow, prevalence
+from streamlda.storage.identity import Topic, follow, prevalence
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel
-from streamlda.service.publishing import MESSAGE_WORDS, Publisher
-from streamlda.service.snapshots import Snapshots
+from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
+from streamlda.storage.snapshots import Snapshots
 from tests.service import planted
 
 Content = dict[str, bytes]

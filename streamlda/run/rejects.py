@@ -1,4 +1,4 @@
-"""Where a run writes: models, and a line for each rejected record."""
+"""The file of rejected records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from streamlda.model.topic_model import TopicModel
 from streamlda.stream.source import Reject
 
 
