@@ -2,7 +2,7 @@
 
 Park, Foulds, Chaudhuri, Welling (2016), "Private topic modeling", and (2020), "Variational Bayes in
 private settings (VIPS)", JAIR 68: the baseline that DP-LDA compares itself with. A step of Hoffman,
-Blei, Bach (2010) draws documents at random, finds the variational share of every topic in their
+Blei, Bach (2010) draws documents at random, finds the variational responsibilities of topics for their
 words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as 0, and
 moves the topics' Dirichlet parameters towards it.
 
@@ -41,11 +41,11 @@ from scipy.special import digamma
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, MissingExtraError
-from streamlda.kernels.refinement import add_shares
-from streamlda.papers.variational import variational_shares
+from streamlda.kernels.refinement import add_responsibilities
+from streamlda.papers.variational import variational_responsibilities
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.refinement.stepwise_em import blocks, by_word
+from streamlda.refinement.stepwise_em import blocks, entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ MOST_UPDATES, TOLERANCE = 100, 1e-3
 #: thousands of steps, and these runs have far fewer.
 RATE_OFFSET, RATE_EXPONENT = 1.0, 0.7
 
-#: Most entries times topics that are worked on at a time: 32 MiB of shares.
+#: Most entries times topics that are worked on at a time: 32 MiB of responsibilities.
 _MOST_SHARES = 2**23
 
 #: Bits of the coin that decides whether a document is drawn.
@@ -239,7 +239,7 @@ def fit(
 def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_norm: float) -> Array:
     """Return the sum over documents of their clipped expected tokens by word and topic.
 
-    A document's part is ``counts[w] * share[w, k]``, of Euclidean norm at most its tokens, scaled
+    A document's part is ``counts[w] * responsibilities[w, k]``, of Euclidean norm at most its tokens, scaled
     to norm `clip_norm` if that is less.
 
     Parameters
@@ -257,14 +257,17 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
     for part in _parts(documents, _MOST_SHARES // len(alpha)):
-        shares = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
+        responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
         norms = np.empty(part.n_documents)
         layout = (part.counts, part.word_ids, part.row_pointers)
-        variational_shares(*layout, words, alpha, MOST_UPDATES, TOLERANCE, shares, norms)
+        variational_responsibilities(
+            *layout, words, alpha, MOST_UPDATES, TOLERANCE, responsibilities, norms
+        )
         # Rounded down, so that no norm ends above the bound: 8 roundings are more than there are.
         factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300) * (1 - 2.0**-50))
         weights = part.counts * np.repeat(factors, np.diff(part.row_pointers))
-        add_shares(*by_word(part), weights, shares, total)
+        by_word = entries_by_word(part.word_ids, weights, part.n_features)
+        add_responsibilities(*by_word, responsibilities, total)
     return total
 
 

@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.kernels.refinement import add_shares, expect_topics
+from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
@@ -70,7 +70,7 @@ from streamlda.private.denoising import posterior_mean
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.state import from_arrays, to_arrays
 from streamlda.private.topics import PrivateTopics
-from streamlda.refinement.stepwise_em import blocks, by_word
+from streamlda.refinement.stepwise_em import blocks, entries_by_word
 from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
@@ -171,17 +171,18 @@ class RefinementStatistic:
             active = view.active[start : start + part.n_documents]
             start += part.n_documents
             rows = part.counts, part.word_ids, part.row_pointers
-            shares = np.empty((len(part.counts), len(self._prior)), dtype=np.float32)
-            expect_topics(*rows, self._words, self._prior, SWEEPS, shares)
+            responsibilities = np.empty((len(part.counts), len(self._prior)), dtype=np.float32)
+            expect_topics(*rows, self._words, self._prior, SWEEPS, responsibilities)
             entries = part.counts * self._word_weights[part.word_ids]
             # What is not a number here gets factor 0 below.
             with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.einsum("ek,ek->e", shares, shares, dtype=np.float64) * entries**2
+                squares = np.einsum("ek,ek->e", *[responsibilities] * 2, dtype=np.float64) * entries**2
             document = np.repeat(np.arange(part.n_documents), np.diff(part.row_pointers))
             norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
             factors = (clip_factors(norms, REFINED_NORM) * active)[document]
-            shares[factors == 0] = 0.0
-            add_shares(*by_word(part), entries * factors, shares, self._sums)
+            responsibilities[factors == 0] = 0.0
+            by_word = entries_by_word(part.word_ids, entries * factors, part.n_features)
+            add_responsibilities(*by_word, responsibilities, self._sums)
 
     def take(self) -> dict[str, Array]:
         """Return the sums."""
