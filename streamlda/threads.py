@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -58,7 +59,7 @@ def run_pieces(function: Callable[..., Any], iterations: int, *arguments: Any) -
     pieces = min(threads * _PIECES, iterations)
     bounds = [iterations * piece // pieces for piece in range(pieces + 1)]
     # Taken from by all threads; the next one is handed out under the lock of the interpreter.
-    ranges = iter(list(zip(bounds, bounds[1:], strict=False)))
+    ranges = iter([*pairwise(bounds)])
 
     def work() -> None:
         for first, last in ranges:
@@ -89,7 +90,8 @@ def _pool(helpers: int) -> ThreadPoolExecutor:
 
 
 # The threads of a parent are not in its forked child.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @cache

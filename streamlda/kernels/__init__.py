@@ -41,6 +41,7 @@ I32_1D: TypeAlias = NDArray[np.int32]
 I32_2D: TypeAlias = NDArray[np.int32]
 I16_1D: TypeAlias = NDArray[np.int16]
 U8_1D: TypeAlias = NDArray[np.uint8]
+I64: TypeAlias = Any
 U64: TypeAlias = Any
 F32: TypeAlias = Any
 
@@ -62,11 +63,12 @@ _TYPES = {
 
 _compiling = RLock()
 # A child forked in the middle would wait for a thread that it does not have.
-os.register_at_fork(
-    before=_compiling.acquire,
-    after_in_parent=_compiling.release,
-    after_in_child=_compiling.release,
-)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_compiling.acquire,
+        after_in_parent=_compiling.release,
+        after_in_child=_compiling.release,
+    )
 
 
 class Kernel:
@@ -78,6 +80,7 @@ class Kernel:
         self._compiled: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
+        """Compute."""
         return self.compiled(*arguments)
 
     @property
@@ -108,6 +111,7 @@ class ParallelKernel(Kernel):
         self._extent = extent
 
     def __call__(self, *arguments: Any) -> None:
+        """Compute the whole range."""
         iterations, operations = self._extent(*arguments)
         if operations < FEW_OPERATIONS:
             self.compiled(0, iterations, *arguments)
@@ -132,12 +136,13 @@ def _compile(function: Callable[..., Any]) -> Any:
 
     names = function.__annotations__
     signature = _type(names["return"])(*(_type(names[n]) for n in names if n != "return"))
-    flags = {"error_model": "numpy", "nogil": True, "cache": True}
     collecting = gc.isenabled()
     # The compiler makes many objects and few circles: collections were a sixth of its time.
     gc.disable()
     try:
-        return numba.njit(signature, fastmath=False, **flags)(function)
+        return numba.njit(signature, error_model="numpy", fastmath=False, nogil=True, cache=True)(
+            function
+        )
     finally:
         if collecting:
             gc.enable()

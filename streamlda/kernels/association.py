@@ -60,7 +60,9 @@ def project(
                 projections[n, j] += count * probes[word, j]
 
 
-@parallel_kernel(lambda counts, ids, rows, probes, out: (len(rows) - 1, 3 * len(ids) * out.shape[2]))
+@parallel_kernel(
+    lambda counts, ids, rows, probes, out: (len(rows) - 1, 3 * len(ids) * out.shape[2])
+)
 def project_powers(
     first: int,
     last: int,
@@ -125,7 +127,7 @@ def group_by_word(
 
 
 @parallel_kernel(
-    lambda counts, documents, pointers, y, weights, out: (TASKS, len(counts) * y.shape[1] * len(out))
+    lambda counts, ids, ends, y, q, out: (TASKS, len(counts) * y.shape[1] * len(out))
 )
 def associate_projections(
     first: int,

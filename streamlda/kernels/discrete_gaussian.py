@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from streamlda.kernels import I64_1D, OUT_I64_1D, kernel
 
 #: Marks of attempts that gave no sample; samples are above both.
@@ -44,9 +42,7 @@ _WORD_MASK = 2**63 - 1
 
 
 @kernel
-def propose(
-    words: I64_1D, sigma: float, block: int, margin: float, values: OUT_I64_1D
-) -> None:
+def propose(words: I64_1D, sigma: float, block: int, margin: float, values: OUT_I64_1D) -> None:
     """Turn two random words an attempt into a sample, `REJECTED` or `UNDECIDED`.
 
     The words are independent uniform bits, sigma (in steps) is 1/4 to 2^40, the block ceil(sigma),

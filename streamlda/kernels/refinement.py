@@ -30,6 +30,7 @@ from streamlda.kernels import (
     F64_2D,
     I16_1D,
     I32_1D,
+    I64,
     I64_1D,
     OUT_F32_2D,
     OUT_F64_2D,
@@ -49,7 +50,7 @@ _TO_UNIT = np.float32(2.0**-24)
 
 
 @kernel
-def scramble(x: int) -> int:
+def scramble(x: I64) -> I64:
     """Return a hash of the 32-bit number `x`, a bijection of 0..2^32-1.
 
     Two rounds of multiplication and shift. All products stay below 2^63, so that nothing wraps
@@ -61,7 +62,7 @@ def scramble(x: int) -> int:
 
 
 @kernel
-def stream_key(seed: int, document: int, sweep: int) -> int:
+def stream_key(seed: I64, document: I64, sweep: I64) -> I64:
     """Return the 32-bit key of one document's random numbers in one sweep; all arguments >= 0."""
     key = scramble((seed ^ (seed >> 32)) & _LOW_32)
     key = scramble(key ^ (document & _LOW_32))
@@ -71,14 +72,12 @@ def stream_key(seed: int, document: int, sweep: int) -> int:
 
 
 @kernel
-def unit(key: int, number: int) -> F32:
+def unit(key: I64, number: I64) -> F32:
     """Return random number `number` of a stream, uniform on the multiples of 2^-24 in [0, 1)."""
     return np.float32(scramble((key + number * 0x9E3779B1) & _LOW_32) >> 8) * _TO_UNIT
 
 
-@parallel_kernel(
-    lambda counts, ids, rows, words, alpha, n, out: (len(rows) - 1, 2 * n * out.size)
-)
+@parallel_kernel(lambda counts, ids, rows, words, alpha, n, out: (len(rows) - 1, 2 * n * out.size))
 def expect_topics(
     first: int,
     last: int,

@@ -13,9 +13,7 @@ from streamlda.kernels import (
 )
 
 
-@parallel_kernel(
-    lambda uniforms, topic_cdf, *rest: (len(topic_cdf), 10 * len(uniforms))
-)
+@parallel_kernel(lambda uniforms, topic_cdf, *rest: (len(topic_cdf), 10 * len(uniforms)))
 def draw_tokens(
     first: int,
     last: int,

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamlda.kernels import (
     I32_1D,
+    I64,
     I64_1D,
     I64_2D,
     OUT_F64_1D,
@@ -66,7 +67,7 @@ def _stirred(h: U64, half: U64) -> U64:
 
 
 @kernel
-def _finished(h: U64, block: U64, bits: U64, length: int) -> int:
+def _finished(h: U64, block: U64, bits: U64, length: int) -> I64:
     """Take the last block, of up to 64 bits, and the number of all letters into MurmurHash3."""
     if bits >= _32:
         h = _stirred(h, block & _LOW_32)

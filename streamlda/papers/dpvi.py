@@ -2,9 +2,9 @@
 
 Park, Foulds, Chaudhuri, Welling (2016), "Private topic modeling", and (2020), "Variational Bayes in
 private settings (VIPS)", JAIR 68: the baseline that DP-LDA compares itself with. A step of Hoffman,
-Blei, Bach (2010) draws documents at random, finds the variational responsibilities of topics for their
-words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as 0, and
-moves the topics' Dirichlet parameters towards it.
+Blei, Bach (2010) draws documents at random, finds the variational responsibilities of topics for
+their words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as
+0, and moves the topics' Dirichlet parameters towards it.
 
 Where this leaves the papers, each time in their favour:
 
@@ -239,8 +239,8 @@ def fit(
 def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_norm: float) -> Array:
     """Return the sum over documents of their clipped expected tokens by word and topic.
 
-    A document's part is ``counts[w] * responsibilities[w, k]``, of Euclidean norm at most its tokens, scaled
-    to norm `clip_norm` if that is less.
+    A document's part is ``counts[w] * responsibilities[w, k]``, of Euclidean norm at most its
+    tokens, scaled to norm `clip_norm` if that is less.
 
     Parameters
     ----------

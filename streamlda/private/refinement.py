@@ -176,7 +176,9 @@ class RefinementStatistic:
             entries = part.counts * self._word_weights[part.word_ids]
             # What is not a number here gets factor 0 below.
             with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.einsum("ek,ek->e", *[responsibilities] * 2, dtype=np.float64) * entries**2
+                squares = (
+                    np.einsum("ek,ek->e", *[responsibilities] * 2, dtype=np.float64) * entries**2
+                )
             document = np.repeat(np.arange(part.n_documents), np.diff(part.row_pointers))
             norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
             factors = (clip_factors(norms, REFINED_NORM) * active)[document]

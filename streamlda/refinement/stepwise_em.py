@@ -336,7 +336,7 @@ def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
 def entries_by_word(
     word_ids: NDArray[np.int32], weights: Array, n_words: int
 ) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
-    """Return weights and numbers of entries word by word, and where each word begins; O(nnz + V)."""
+    """Return weights and indices of entries by word, and where each word begins; O(nnz + V)."""
     found = (
         np.empty(len(word_ids)),
         np.empty(len(word_ids), dtype=np.int32),

@@ -25,7 +25,6 @@ from streamlda.service.work import Released, Work
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.stream.batch import Batch
 from streamlda.stream.source import Position
-from streamlda.threads import one_at_a_time
 
 #: What each answers to whoever asked for it.
 Tell = Callable[[Event], None]
@@ -108,8 +107,7 @@ class Worker:
 
     def _learn(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            with one_at_a_time():
-                found = self._work.learn(batch)
+            found = self._work.learn(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
             self._status.count("rejected", batch.rejects)
@@ -128,8 +126,7 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            with one_at_a_time():
-                released = self._work.release()
+            released = self._work.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))

@@ -1,12 +1,18 @@
 """Outputs of all kernels to the last bit: those of version 0.1.0, for every number of threads."""
 
-import hashlib
-
 import numpy as np
-import pytest
 
-from streamlda.kernels import association, checking, cooccurrence, discrete_gaussian, inference
-from streamlda.kernels import refinement, sampling, stepwise, text
+from streamlda.kernels import (
+    association,
+    checking,
+    cooccurrence,
+    discrete_gaussian,
+    inference,
+    refinement,
+    sampling,
+    stepwise,
+    text,
+)
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.text.analysis import ascii_classes
 
@@ -56,8 +62,10 @@ class Batch:
         self.sums = rng.random((len(self.words), K))
         self.uniforms = rng.random((len(self.tokens), 2))
         self.random_words = rng.integers(-(2**63), 2**63 - 1, 4000)
-        names = ["".join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 12))) for _ in
-                 range(n_words)]
+        names = [
+            "".join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 12)))
+            for _ in range(n_words)
+        ]
         self.text = "".join(" ".join(names[t] for t in tokens) + "\n" for tokens in documents)
         lines = [len(line) for line in self.text.splitlines(keepends=True)]
         self.text_starts = np.cumsum([0, *lines])
