@@ -126,9 +126,7 @@ def group_by_word(
     word_pointers[0] = 0
 
 
-@parallel_kernel(
-    lambda counts, ids, ends, y, q, out: (TASKS, len(counts) * y.shape[1] * len(out))
-)
+@parallel_kernel(lambda counts, ids, ends, y, q, out: (TASKS, len(counts) * y.shape[1] * len(out)))
 def associate_projections(
     first: int,
     last: int,

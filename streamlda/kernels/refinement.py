@@ -98,7 +98,7 @@ def expect_topics(
     none yet. Rows sum to 1 to rounding.
     Time O(nnz * K * inner_iterations); memory O(K) a document at work.
     """
-    n_topics = len(alpha)
+    n_topics, r = len(alpha), responsibilities
     blocks = n_topics // 8
     for d in range(first, last):
         begin, end = row_pointers[d], row_pointers[d + 1]
@@ -108,31 +108,30 @@ def expect_topics(
             gamma[k] = alpha[k]
         for iteration in range(inner_iterations):
             for e in range(begin, end):
-                word = words[word_ids[e]]
-                own = responsibilities[e]
+                w = word_ids[e]
                 count = np.float32(counts[e])
                 if iteration == 0:
                     for k in range(n_topics):
-                        own[k] = word[k] * gamma[k]
+                        r[e, k] = words[w, k] * gamma[k]
                 else:
                     rest = count - min(count, _ONE)
                     for k in range(n_topics):
-                        gamma[k] -= count * own[k]
+                        gamma[k] -= count * r[e, k]
                         # Rounding must not take more than there was.
                         gamma[k] = max(gamma[k], alpha[k])
-                        own[k] = word[k] * (gamma[k] + rest * own[k])
+                        r[e, k] = words[w, k] * (gamma[k] + rest * r[e, k])
                 total = np.float32(0)
                 for block in range(blocks):
                     k = 8 * block
-                    total += ((own[k] + own[k + 1]) + (own[k + 2] + own[k + 3])) + (
-                        (own[k + 4] + own[k + 5]) + (own[k + 6] + own[k + 7])
+                    total += ((r[e, k] + r[e, k + 1]) + (r[e, k + 2] + r[e, k + 3])) + (
+                        (r[e, k + 4] + r[e, k + 5]) + (r[e, k + 6] + r[e, k + 7])
                     )
                 for k in range(8 * blocks, n_topics):
-                    total += own[k]
+                    total += r[e, k]
                 scale = _ONE / total
                 for k in range(n_topics):
-                    own[k] *= scale
-                    gamma[k] += count * own[k]
+                    r[e, k] *= scale
+                    gamma[k] += count * r[e, k]
 
 
 @parallel_kernel(lambda *inputs: (len(inputs[1]) - 1, 10 * len(inputs[-1])))
