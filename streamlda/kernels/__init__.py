@@ -140,7 +140,7 @@ def _compile(function: Callable[..., Any]) -> Any:
 
         def define_pipelines(self) -> Any:
             self.state.flags.noalias = True
-            return super().define_pipelines()
+            return super().define_pipelines()  # type: ignore[no-untyped-call]
 
     names = function.__annotations__
     signature = _type(names["return"])(*(_type(names[n]) for n in names if n != "return"))

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq, linear_sum_assignment
 
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.moments import Moments
@@ -297,7 +297,7 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
     nearly the same distribution; a topic without such a match stays as it is.
     """
     affinity = np.sqrt(main.proper()) @ np.sqrt(other.proper()).T
-    mine, theirs = linear_sum_assignment(-affinity)
+    mine, theirs = scipy.optimize.linear_sum_assignment(-affinity)
     same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
     mine, theirs = mine[same], theirs[same]
     share = other.documents / (main.documents + other.documents)
@@ -421,7 +421,7 @@ def _solve_alpha_0(seen: RoundMoments, n_components: int, rng: np.random.Generat
         return ALPHA_0_RANGE[0]
     for low, high in pairwise(grid):
         if excess(high) <= 0:
-            return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+            return float(np.exp(scipy.optimize.brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
     return ALPHA_0_RANGE[1]
 
 
