@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -65,7 +65,9 @@ def run_pieces(function: Callable[..., Any], iterations: int, *arguments: Any) -
         for first, last in ranges:
             function(first, last, *arguments)
 
-    helpers = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    pool = _pool(threads - 1)
+    # NumPy's error state and the limit on threads are those of the caller.
+    helpers = [pool.submit(copy_context().run, work) for _ in range(threads - 1)]
     try:
         work()
     finally:

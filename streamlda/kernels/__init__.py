@@ -61,6 +61,7 @@ _TYPES = {
     **{"U64": "uint64", "U8": "uint8", "int": "int64", "float": "float64", "None": "void"},
 }
 
+_kernels: list[Kernel] = []
 _compiling = RLock()
 # A child forked in the middle would wait for a thread that it does not have.
 if hasattr(os, "register_at_fork"):
@@ -78,6 +79,7 @@ class Kernel:
         update_wrapper(self, function)
         self.py_func = function
         self._compiled: Any = None
+        _kernels.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute."""
@@ -129,6 +131,12 @@ def parallel_kernel(
 ) -> Callable[[Callable[..., Any]], ParallelKernel]:
     """Return the decorator that makes a parallel kernel, run on all threads if it is worth it."""
     return lambda function: ParallelKernel(function, extent)
+
+
+def load_kernels() -> None:
+    """Load or compile all kernels of the modules imported so far: before a fork, or a clock."""
+    for each in _kernels:
+        _ = each.compiled
 
 
 def _compile(function: Callable[..., Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 
@@ -19,6 +18,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.state import load_state, save_state
+from streamlda.threads import limit_threads
 
 K, V, WARMUP = 12, 300, 300
 #: Documents of a step, and those after which topics are annealed.
@@ -220,15 +220,11 @@ def test_cuts_of_the_stream_change_nothing(documents):
 
 def test_any_number_of_threads_gives_the_same_bits(documents):
     def result(threads):
-        numba.set_num_threads(threads)
-        learner = feed(engine(), documents, 0, 1000)
+        with limit_threads(threads):
+            learner = feed(engine(), documents, 0, 1000)
         return learner.snapshot().components.tobytes()
 
-    before = numba.get_num_threads()
-    try:
-        assert result(1) == result(min(2, before))
-    finally:
-        numba.set_num_threads(before)
+    assert result(1) == result(2)
 
 
 def test_short_documents_are_counted_and_change_nothing(documents):

@@ -1,7 +1,11 @@
 """Outputs of all kernels to the last bit: those of version 0.1.0, for every number of threads."""
 
-import numpy as np
+import hashlib
 
+import numpy as np
+import pytest
+
+from streamlda import kernels
 from streamlda.kernels import (
     association,
     checking,
@@ -15,6 +19,7 @@ from streamlda.kernels import (
 )
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.text.analysis import ascii_classes
+from streamlda.threads import limit_threads
 
 M, K, RUNS = 6, 11, 5
 
@@ -246,3 +251,64 @@ CALLS = {
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
     ),
 }
+
+#: Digests of these outputs on both batches, of kernels that were compiled for OpenMP.
+DIGESTS = {
+    "project": ("d2259221fac821b0", "88539df4b9527e1d"),
+    "project_powers": ("57a71ff9a6a69527", "9269203fae2534f6"),
+    "group_by_word": ("46bbe0345336d6f2", "6f8fe8623f7a186e"),
+    "associate_words": ("0de1086cc2f46b2e", "29b0028c6bfcab81"),
+    "associate_projections": ("483d44e8c1a8fa81", "f516648b4eb77a4c"),
+    "associate_pairs": ("e38c6b4ee794b808", "a7961cca76e5c30d"),
+    "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
+    "associate_values": ("c7030c3810a56990", "e9aec4e207a81b58"),
+    "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
+    "find_faults": ("75f1eae167201e02", "79a57512666f5583"),
+    "draw_tokens": ("b7c6f41003e7986d", "5e594f69f3451e0d"),
+    "tally_tokens": ("fe4c78426323d844", "5cfc00a960d940d3"),
+    "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
+    "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
+    "propose": ("4b067b51d9524c1b", "967bbafa1ae34068"),
+    "count_windows": ("fcc88fe0f6cb5480", "0f0979e3095f83dd"),
+    "fold_in": ("fa4ebe2d0f46ad8a", "c286c43a04af6799"),
+    "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
+    "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),
+    "draw_topics": ("567e324acc5a05d0", "da3ea371ada95dee"),
+    "resample_topics": ("8bd7b6f4137478d7", "81f744185a58be16"),
+    "entries_by_word": ("360603581912412f", "e3c66bee009afba8"),
+    "add_responsibilities": ("4fa2b74c41df802f", "1ef033ca0c014285"),
+    "add_tokens": ("5237a71c72cd3eeb", "ecccef5b5efea9d1"),
+    "tally_topics": ("d8d2b8009b550b54", "302578964d009b32"),
+    "spread_topics": ("1a772f8ad295dcd1", "dc851c4fed90d293"),
+    "find_words": ("1a567f432a02c0e8", "d1793bb65e4660de"),
+    "count_ids": ("5cb29897b98c8585", "d9834a833dfa94ea"),
+}
+#: Sums of outputs that hang on the exponential function of the mathematics library.
+SUMS = {
+    "variational_responsibilities": (
+        (5629.999999695239, 990.0813175774726),
+        (792.0000002461347, 180.1597045548497),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return Batch(3, 300, 257, 11), Batch(4, 40, 31, 1)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_outputs_are_the_same_for_every_number_of_threads(name, batches, monkeypatch):
+    monkeypatch.setattr(kernels, "FEW_OPERATIONS", 0)
+    for which, batch in enumerate(batches):
+        found = []
+        for threads in (1, 2, 3, 7):
+            with limit_threads(threads):
+                out = CALLS[name](batch)
+            found.append(hashlib.sha256(b"".join(a.tobytes() for a in out)).hexdigest()[:16])
+        if name in SUMS:
+            sums = [float(np.sum(array, dtype=np.float64)) for array in out]
+            np.testing.assert_allclose(sums, SUMS[name][which], rtol=1e-9)
+            assert len(set(found)) == 1
+        else:
+            assert found == [DIGESTS[name][which]] * 4

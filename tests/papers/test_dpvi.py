@@ -25,7 +25,7 @@ from streamlda.papers.dpvi import (
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.simulate import PlantedLDA
-from tests.oracle_variational import variational_shares
+from tests.oracle_variational import variational_responsibilities
 
 DELTA = 1e-5
 
@@ -49,7 +49,7 @@ def test_a_statistic_is_that_of_the_slow_twin_clipped():
     dirichlet, alpha = rng.gamma(1.0, size=(25, 3)) + 0.01, np.array([0.2, 0.5, 1.0])
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     layout = (documents.counts, documents.word_ids, documents.row_pointers)
-    shares, norms = variational_shares(*layout, words, alpha, 100, 1e-3)
+    shares, norms = variational_responsibilities(*layout, words, alpha, 100, 1e-3)
     assert norms.min() < 30 < norms.max()
     slow = np.zeros((25, 3))
     weights = documents.counts * np.repeat(np.minimum(1, 30 / norms), np.diff(layout[2]))
