@@ -30,8 +30,7 @@ HELD_OUT_EVERY = 40
 VOCABULARY_SIZE = 8000
 #: Settings of the environment that change timings a lot; those that are set are recorded.
 THREAD_SETTINGS = (
-    *("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_WAIT_POLICY"),
-    *("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    *("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
 )
 
 Json = dict[str, Any]

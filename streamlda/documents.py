@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError
+from streamlda.kernels import checking
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -218,21 +219,16 @@ class DocumentBatch:
                 f"a vocabulary must have at least 1 word, got n_features={self.n_features}; "
                 "learn it from documents that hold words"
             )
-        # Here, so that whoever only names the class need not wait for numba.
-        from streamlda.kernels.checking import FRACTIONAL, find_faults
-
         faults = np.empty(self.n_documents, dtype=np.int32)
         arrays = (self.counts, self.word_ids, self.row_pointers)
-        find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
+        checking.find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
         found = int(np.bitwise_or.reduce(faults))
-        if found & ~FRACTIONAL or (integral and found):
+        if found & ~checking.FRACTIONAL or (integral and found):
             self._refuse(faults, found)
         self.whole = not found
 
     def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
         """Raise for the least fault, and name the first document that has it."""
-        from streamlda.kernels import checking
-
         fault = found & -found
         document = int(np.argmax(faults & fault != 0))
         if fault == checking.OUTSIDE:

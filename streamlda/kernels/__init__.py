@@ -3,9 +3,10 @@
 A kernel is a function under `kernel` or `parallel_kernel`. Its annotations, kept as text by
 ``from __future__ import annotations``, are its one signature: the names of types below, of
 read-only inputs and then of outputs, all contiguous. It is compiled when first called, or loaded
-from Numba's cache on disk: importing a module of kernels costs nothing. The compiler's flags are fixed in one place: NumPy error model, no fastmath (it deletes NaN
-guards and reorders sums), lock of the interpreter released. A kernel allocates nothing that grows
-with the stream, and may call other kernels.
+from Numba's cache on disk: importing a module of kernels costs nothing. The compiler's flags are
+fixed in one place: NumPy error model, no fastmath (it deletes NaN guards and reorders sums), lock
+of the interpreter released. A kernel allocates nothing that grows with the stream, and may call
+other kernels.
 
 Each output cell of a parallel kernel is written by one iteration and summed in one order: the
 result is the same to the last bit for every number of threads.

@@ -4,8 +4,7 @@ This process forks one worker after the other, which reads a stream, pays, draws
 publishes as a real run does, kills it, and looks at what is left. A worker writes down every draw
 of noise, on the disk, before it is used. After each crash must hold: every draw was paid for, no
 place was in two draws, no block was drawn twice, the spend is that of the places, and what was
-published is whole and never changes. Threads of compiled code must allow forks: run with
-``NUMBA_THREADING_LAYER=workqueue``.
+published is whole and never changes.
 """
 
 import hashlib
@@ -26,6 +25,7 @@ import numpy as np
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
+from streamlda.kernels import load_kernels
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger.ledger import Ledger
@@ -51,7 +51,6 @@ SETTINGS = PrivateSettings(
     clipping=ClipBounds(0.5, 0.3, 1.0, "fixed"),
 )
 PRICE = Fraction(cost(SETTINGS.event).mu_squared)
-#: Made without compiled code: threads of the parent would not survive the forks.
 WINDOW = DocumentBatch.from_matrix(np.random.default_rng(1).poisson(2.0, (100, 6)))
 
 #: Blocks of the two stages, and so draws of each.
@@ -217,6 +216,7 @@ def main() -> None:
         "any-moment": any_moment,
         "two-processes": two_processes,
     }
+    load_kernels()
     print(json.dumps(tasks[task](Path(scratch), *map(int, numbers))))
 
 

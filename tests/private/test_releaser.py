@@ -4,7 +4,6 @@ Statistical tests use `SecureNoise`; each fails by chance with probability below
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -168,7 +167,6 @@ def crash_run(task: str, folder: Path, *numbers: int) -> Counter[str]:
     done = subprocess.run(
         [*command, *map(str, numbers)],
         cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"NUMBA_THREADING_LAYER": "workqueue"},
         capture_output=True,
         text=True,
         timeout=3000,
