@@ -6,8 +6,6 @@ goes over all sums, and takes the mass of each topic with it.
 
 from __future__ import annotations
 
-import numpy as np
-
 from streamlda.kernels import F64_1D, F64_2D, I64_1D, OUT_F32_2D, OUT_F64_2D, parallel_kernel
 
 
@@ -55,7 +53,14 @@ def take_step(
     n_runs, n_words = masses.shape[0], totals.shape[0]
     for run in range(first, last):
         begin, end = n_words * run // n_runs, n_words * (run + 1) // n_runs
-        u = np.searchsorted(words, begin)
+        # The first of the words from `begin` on, by bisection.
+        u, above = 0, len(words)
+        while u < above:
+            middle = (u + above) // 2
+            if words[middle] < begin:
+                u = middle + 1
+            else:
+                above = middle
         for k in range(totals.shape[1]):
             masses[run, k] = 0.0
         for w in range(begin, end):
