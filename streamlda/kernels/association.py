@@ -114,13 +114,15 @@ def group_by_word(
         word_pointers[word_ids[entry] + 1] += 1
     for w in range(n_words):
         word_pointers[w + 1] += word_pointers[w]
-    for n in range(len(row_pointers) - 1):
-        for entry in range(row_pointers[n], row_pointers[n + 1]):
-            word = word_ids[entry]
-            slot = word_pointers[word]
-            word_counts[slot] = counts[entry]
-            documents[slot] = n
-            word_pointers[word] = slot + 1
+    n = 0
+    for entry in range(len(word_ids)):
+        while row_pointers[n + 1] <= entry:
+            n += 1
+        word = word_ids[entry]
+        slot = word_pointers[word]
+        word_counts[slot] = counts[entry]
+        documents[slot] = n
+        word_pointers[word] = slot + 1
     for w in range(n_words, 0, -1):
         word_pointers[w] = word_pointers[w - 1]
     word_pointers[0] = 0

@@ -265,9 +265,9 @@ def add_responsibilities(
     for task in range(first, last):
         for w in range(task, len(word_pointers) - 1, TASKS):
             for i in range(word_pointers[w], word_pointers[w + 1]):
-                e = entries[i]
+                e, weight = entries[i], word_weights[i]
                 for k in range(totals.shape[1]):
-                    totals[w, k] += word_weights[i] * responsibilities[e, k]
+                    totals[w, k] += weight * responsibilities[e, k]
 
 
 @kernel
