@@ -1,6 +1,6 @@
 """Figures 2 to 5 of Imtiaz & Sarwate (2018): error of sites that pool noise, not documents.
 
-Each figure has the authors' settings, our algorithms on data drawn anew, the algorithms as
+Each figure has the authors' settings, our algorithms on newly drawn data, the algorithms as
 published (`route="paper"`, their calibration) on the same data, and, where the authors gave
 numbers, their own runs (`published/imtiaz-sarwate.json`).
 """

@@ -1,4 +1,4 @@
-"""The data of Imtiaz & Sarwate (2018), drawn anew, and what is measured on them.
+"""New data as those of Imtiaz & Sarwate (2018), and what is measured on them.
 
 As in the paper, one data set is drawn and the noise ten times. Noise is that of the operating
 system, so that no two runs are equal.

@@ -23,7 +23,7 @@ from bench.entrants import (
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
 
-#: From so many documents on, a corpus is large.
+#: From this number of documents on, a corpus is large.
 LARGE_CORPUS = 50_000
 
 
@@ -65,10 +65,10 @@ def cases(n_components: int, every: int) -> Callable[[bool, tuple[str, ...]], li
 class Asked(NamedTuple):
     """What a comparison asks for: limits by contender of ours, and by contender of theirs."""
 
-    #: At most so many times the perplexity of tomotopy, at so many times its speed.
+    #: Most times the perplexity of tomotopy, and least times its speed.
     perplexity: Mapping[str, float]
     speed: Mapping[str, float]
-    #: At least so many times as fast, for the default.
+    #: Least times as fast, for the default.
     faster: Mapping[str, float]
     #: Whether the default must take less memory than everyone else.
     memory: bool
@@ -284,7 +284,7 @@ def cell(result: Json, label: str) -> str:
 
 
 def comparison(name: str, n_components: int, documents: int) -> Scenario:
-    """Return the scenario of a corpus called so, of about so many documents.
+    """Return the scenario of a corpus of this name and about this number of documents.
 
     A small corpus has sweeps by default, and no need of an entrant with more.
     """

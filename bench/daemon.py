@@ -26,7 +26,7 @@ import numpy as np
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
 
 TOPIC = "documents"
 #: Documents that are made; the topic has them over and over.
@@ -61,7 +61,7 @@ def values(n_words: int, seed: int) -> list[bytes]:
 
 @contextmanager
 def filled_topic(n_words: int, n_records: int, seed: int) -> Iterator[str]:
-    """Run a broker whose one topic has one partition with so many records; yield its address."""
+    """Run a broker whose one topic has one partition with N records; yield its address."""
     from kafka import KafkaProducer
 
     from tests.kafka.broker import Apache
@@ -139,7 +139,7 @@ class Daemon:
     def samples(
         self, n_records: int, seconds: float = SAMPLE_SECONDS, *, counted: str = "places"
     ) -> list[Sample]:
-        """Sample what it says until so many records were learned, or counted by this process."""
+        """Sample what it says until N records were learned, or counted by this process."""
         found: list[Sample] = []
         until = time.monotonic() + PATIENCE_SECONDS
         while not found or getattr(found[-1], counted) < n_records:

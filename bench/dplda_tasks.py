@@ -11,7 +11,7 @@ from bench.private import mark
 from bench.private_contenders import CONTENDERS, NONE, spectral_steps
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
 
 #: Shares of alpha are uniform between these, normalised: with equal ones all eigenvalues of the

@@ -14,7 +14,7 @@ from bench.data import quality, read_counts
 from bench.kinds import Json
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
 
 #: Parameters of `StreamLDA`; all that is not named is at its default.
 STREAMLDA: dict[str, Json] = {
@@ -88,7 +88,7 @@ def missing(label: str) -> str | None:
 
 
 def compare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Load counts into a contender, let go of them, fit, and judge the topics by our code.
+    """Load counts into a contender, release them, fit, and judge the topics by our code.
 
     Only the fit is timed. Memory is that of the process: interpreter, imports, the documents in
     the contender's own form, and the fit.
@@ -120,7 +120,7 @@ class PlainCounts(NamedTuple):
 
     @classmethod
     def read(cls, path: str, most: int | None) -> PlainCounts:
-        """Read the training documents, at most so many."""
+        """Read the training documents, up to a limit."""
         with np.load(path, allow_pickle=False) as file:
             names = ("counts", "word_ids", "row_pointers")
             counts, words, pointers = (file[f"train.{name}"] for name in names)

@@ -1,18 +1,20 @@
-"""One fresh process for each measurement, and what must be known about where it was taken."""
+"""One fresh process for each measurement, its meter, and what must be known of the machine."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gzip
 import hashlib
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,7 @@ HELD_OUT_EVERY = 40
 #: Words of a corpus that count.
 VOCABULARY_SIZE = 8000
 #: Settings of the environment that change timings a lot; those that are set are recorded.
-THREAD_SETTINGS = (
-    *("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
-)
+THREAD_SETTINGS = "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 Json = dict[str, Any]
 
@@ -56,6 +56,52 @@ def run_child(task: str, parameters: Mapping[str, Any], inputs: Json, seed: int)
         return measured
 
 
+class Meter:
+    """Wall time, processor time and peak memory of one part of a process."""
+
+    def __init__(self, spawned: float) -> None:
+        self._spawned = spawned
+        self.values: Json = {}
+
+    def started(self) -> None:
+        """Note how long interpreter, imports and compiled code took, and their memory."""
+        from streamlda.kernels import load_kernels
+
+        load_kernels()
+        self.values["start_seconds"] = time.monotonic() - self._spawned
+        self.values["start_rss_bytes"] = memory_bytes("VmRSS")
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        # Makes the kernel forget the peak of the preparation; where it cannot (other systems,
+        # a read-only /proc), the peak is that of the whole process until now.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self.values["rss_before_bytes"] = memory_bytes("VmRSS")
+        wall, processor = time.perf_counter(), time.process_time()
+        yield
+        self.values["fit_seconds"] = time.perf_counter() - wall
+        self.values["cpu_seconds"] = time.process_time() - processor
+        self.values["peak_rss_bytes"] = memory_bytes("VmHWM")
+
+
+def memory_bytes(field: str) -> int:
+    """Return VmHWM (peak) or VmRSS (now) of this process; the peak where there is no /proc.
+
+    Not ru_maxrss on Linux: after fork and exec that still holds the peak of the parent.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return max_rss_bytes(resource.RUSAGE_SELF)
+    line = next(line for line in status.read_text().splitlines() if line.startswith(field + ":"))
+    return int(line.split()[1]) * 1024
+
+
+def max_rss_bytes(who: int) -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit
+
+
 class Harness:
     """Runs scenarios; equal cases are measured once and shared between them.
 
@@ -67,7 +113,7 @@ class Harness:
     quick : bool
         Cut sizes.
     held_out_every : int
-        Which documents of the corpus are held out: the last of each so many.
+        Which documents of the corpus are held out: the last of each N.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ import numpy as np
 from bench.data import coherence, planted, read_counts, zipf_topic_documents
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
 
 Json = dict[str, Any]

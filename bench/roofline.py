@@ -24,7 +24,7 @@ from bench.data import planted
 from bench.kinds import Case, Figure, Json, Scenario, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
 
 #: What each kernel does a document, as its page says it. n words of a document, N tokens, m
@@ -127,7 +127,7 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def fastest(call: Callable[[], Any], seconds: float) -> float:
-    """Return the least seconds of a call, of at least 3 calls over so many seconds."""
+    """Return the least seconds of a call, of at least 3 calls over N seconds."""
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - began < seconds:

@@ -11,7 +11,7 @@ from bench.data import planted
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.engine.engine import Engine
 
 #: Shards that the documents are cut into, on any number of workers.

@@ -43,9 +43,9 @@ def add_measurements(
     missing : mapping of str to str
         Contenders that cannot be measured here, and why; stored with the result.
     fresh : bool
-        Measure the contenders named anew, and forget their stored runs.
+        Measure the named contenders again, and forget their stored runs.
     minutes : float or None
-        Begin no measurement after so many minutes.
+        Begin no measurement after this number of minutes.
     """
     began = time.monotonic()
     named = scenario.cases(harness.quick, tuple(labels))
@@ -93,7 +93,7 @@ def merged(stored: Json | None, header: Json, named: Sequence[Case], fresh: bool
         label for label, case in wanted.items() if fresh or stored["cases"].get(label, case) != case
     }
     for label in sorted(dropped & set(stored["cases"])):
-        print(f"  {label}: stored runs are measured anew", file=sys.stderr)
+        print(f"  {label}: stored runs are measured again", file=sys.stderr)
     kept = [run for run in stored["runs"] if run["case"] not in dropped]
     found = {"cases": {**stored["cases"], **wanted}, "runs": kept}
     return {**header, **found, "missing": stored["missing"]}

@@ -169,7 +169,7 @@ def block(name: str, results: dict[str, Json]) -> str:
 
 
 def fill(page: str, results: dict[str, Json]) -> str:
-    """Return the page with every block made anew."""
+    """Return the page with every block made again."""
     filled, n = BLOCK.subn(lambda m: m[1] + block(m[2], results) + m[3], page)
     if len(MARKER.findall(page)) != 2 * n:
         raise ValueError(

@@ -5,7 +5,6 @@ Heavy modules are imported inside the tasks, so that no contender pays for those
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -25,6 +24,7 @@ from bench.daemon import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.dplda_tasks import DPLDA_TASKS
 from bench.entrants import COMPARE_TASKS
+from bench.measure import Meter, max_rss_bytes, memory_bytes
 from bench.private_tasks import PRIVATE_TASKS
 from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
@@ -32,56 +32,11 @@ from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
-from streamlda.kernels import load_kernels
 
 Json = dict[str, Any]
 
 #: Documents of one block inside the engine, so that `rate` times whole blocks.
 RATE_BATCH = 4096
-
-
-class Meter:
-    """Wall time, processor time and peak memory of one part of a process."""
-
-    def __init__(self, spawned: float) -> None:
-        self._spawned = spawned
-        self.values: Json = {}
-
-    def started(self) -> None:
-        """Note how long interpreter, imports and compiled code took, and their memory."""
-        load_kernels()
-        self.values["start_seconds"] = time.monotonic() - self._spawned
-        self.values["start_rss_bytes"] = memory_bytes("VmRSS")
-
-    @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        # Makes the kernel forget the peak of the preparation; where it cannot (other systems,
-        # a read-only /proc), the peak is that of the whole process until now.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-        self.values["rss_before_bytes"] = memory_bytes("VmRSS")
-        wall, processor = time.perf_counter(), time.process_time()
-        yield
-        self.values["fit_seconds"] = time.perf_counter() - wall
-        self.values["cpu_seconds"] = time.process_time() - processor
-        self.values["peak_rss_bytes"] = memory_bytes("VmHWM")
-
-
-def memory_bytes(field: str) -> int:
-    """Return VmHWM (peak) or VmRSS (now) of this process; the peak where there is no /proc.
-
-    Not ru_maxrss on Linux: after fork and exec that still holds the peak of the parent.
-    """
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return max_rss_bytes(resource.RUSAGE_SELF)
-    line = next(line for line in status.read_text().splitlines() if line.startswith(field + ":"))
-    return int(line.split()[1]) * 1024
-
-
-def max_rss_bytes(who: int) -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit
 
 
 def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:

@@ -12,7 +12,7 @@ import numpy as np
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
 
 K = 3

@@ -22,7 +22,7 @@ from bench.private import DELTA, mark, markdown, planted_parameters
 from bench.private_tasks import CORPUS_SEED, Learned, in_batches, planted_error
 
 if TYPE_CHECKING:
-    from bench.tasks import Meter
+    from bench.measure import Meter
     from streamlda.documents import DocumentBatch
     from streamlda.privacy.noise import Noise
     from streamlda.private.settings import PrivateSettings

@@ -1,7 +1,7 @@
 """Arrays and metadata in one checked file: how models and saved states lie on disk.
 
 A file is a safetensors file: 8 bytes with the length of the header (unsigned, little-endian), the
-header (JSON: name, dtype, shape and place of every array), then the arrays, little-endian and in
+header (JSON: name, dtype, shape and offsets of every array), then the arrays, little-endian and in
 row-major order, without gaps. The header holds one metadata string, ``streamlda``: a JSON object in
 ASCII, keys sorted, no spaces, so that equal content gives equal bytes. It has four members, the
 same in all format versions, so that an old program can tell a later file from a damaged one:
@@ -24,7 +24,8 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
+from streamlda.checks import failure, require
+from streamlda.errors import ModelFileError, NewerFormatError, StreamLDAError
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
@@ -73,28 +75,10 @@ def write_arrays(
     """Write arrays and metadata to a file, whole or not at all.
 
     A temporary file in the same folder is forced to the disk and takes the name in one step.
-    Time O(bytes), most of it without Python's lock; memory, besides the arrays, that of those that
-    are not row-major.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file to write or replace. A symbolic link is followed.
-    kind, format_version : str, int
-        Name of the format, and the version of what it holds, from 1.
-    arrays : mapping of str to ndarray
-        Arrays of the `DTYPES`, of any shape.
-    metadata : mapping
-        Plain JSON values: string keys, no NaN, no infinity. Tuples come back as lists.
-    mode : int, default 0o666
-        Permissions of the file, less the umask; 0o600 for raw state.
-
-    Raises
-    ------
-    InvalidSettingError
-        If an array or the metadata cannot be stored.
-    OSError
-        With the errno of the cause, if the file cannot be written; nothing is left behind.
+    A symbolic link is followed; permissions are `mode` less the umask (0o600 for raw state). Arrays
+    are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come back as
+    lists. An `OSError` has the errno of the cause; nothing is left behind then. Time O(bytes), most
+    of it without Python's lock; memory, besides the arrays, that of those that are not row-major.
     """
     pieces = _encode(kind, format_version, arrays, metadata)
     target = Path(os.path.realpath(path))
@@ -120,84 +104,91 @@ def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) ->
     Time O(bytes). Memory twice the size of the file, once after the return, and
     O(`MAX_HEADER_BYTES`) at most to parse the header.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file to read.
-    kind, format_version : str, int
-        The kind of file that is expected, and the latest version that the caller reads.
-
     Raises
     ------
-    FileNotFoundError, PermissionError, OSError
-        As the system gives them, if the file cannot be opened or read.
     ModelFileError
         If it is not a whole, unaltered file of that kind.
     NewerFormatError
-        If it is, but of a later version.
+        If it is, but of a later version than `format_version`.
     """
-    # Asked before opening: opening a named pipe would wait for a writer for ever.
-    if not stat.S_ISREG(Path(path).stat().st_mode):
-        raise ModelFileError(
-            f"a streamlda file must be a regular file, got path={str(path)!r}; pass a file"
-        )
+    # Before opening: to open a named pipe waits for a writer.
+    is_file = stat.S_ISREG(Path(path).stat().st_mode)
+    rule = "a streamlda file must be a regular file"
+    require(is_file, rule, path=str(path), remedy="pass a file", error=ModelFileError)
     return parse_arrays(Path(path).read_bytes(), kind, format_version, path)
 
 
 def parse_arrays(
     data: bytes, kind: str, format_version: int, path: str | os.PathLike[str]
 ) -> ArraysFile:
-    """Return what `read_arrays` would, from the bytes of a file that came another way.
-
-    Time and memory as there, the bytes included. `path` tells errors where they are from.
-
-    Raises
-    ------
-    ModelFileError
-        If they are not a whole, unaltered file of that kind.
-    NewerFormatError
-        If they are, but of a later version.
-    """
+    """Return what `read_arrays` would, from the bytes of a file; `path` is for its messages."""
     try:
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ModelFileError(
-            "a streamlda file must be in its format, whole and unaltered, got "
-            f"error={type(error).__name__}({str(error)[:100]!r}) size_bytes={len(data)} "
-            f"path={str(path)!r}; restore it from a copy, or write it again"
+        raise failure(
+            "a streamlda file must be in its format, whole and unaltered",
+            why=f"{type(error).__name__}: {str(error)[:100]}",
+            size_bytes=len(data),
+            path=str(path),
+            remedy="restore it from a copy, or write it again",
+            error=ModelFileError,
         ) from error
-    if about["format"] != kind:
-        raise ModelFileError(
-            f"a file must be of the kind that is asked for, got format={about['format'][:60]!r} "
-            f"wanted={kind!r} path={str(path)!r}; pass the right file"
-        )
+    require(
+        about["format"] == kind,
+        "a file must be of the wanted kind",
+        format=about["format"][:60],
+        wanted=kind,
+        path=str(path),
+        remedy="pass the right file",
+        error=ModelFileError,
+    )
     version = about["format_version"]
-    if version > format_version:
-        raise NewerFormatError(
-            "a file must not be in a later format than this streamlda reads, got "
-            f"format_version={version} readable={format_version} kind={kind} path={str(path)!r}; "
-            "upgrade streamlda, or write the file with the older version"
-        )
+    require(
+        version <= format_version,
+        "a file must not be in a later format than this streamlda reads",
+        format_version=version,
+        readable=format_version,
+        kind=kind,
+        path=str(path),
+        remedy="upgrade streamlda, or write the file with the older version",
+        error=NewerFormatError,
+    )
     return ArraysFile(arrays, about["metadata"], version)
 
 
-def to_json(value: Any) -> str:
-    """Return compact ASCII JSON with sorted keys; parsed and written again, it stays the same.
+@contextmanager
+def valid_content(
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    remedy: str,
+    but: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Turn what goes wrong with the content of a whole file into `ModelFileError`, `but` those."""
+    try:
+        yield
+    except but:
+        raise
+    except (StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise failure(
+            f"a {kind} file must hold a valid {kind}",
+            why=f"{type(error).__name__}: {str(error)[:200]}",
+            path=str(path),
+            remedy=f"it was not written by this streamlda: {remedy}",
+            error=ModelFileError,
+        ) from error
 
-    Raises
-    ------
-    InvalidSettingError
-        If the value holds something JSON has no exact form for, NaN and infinity included.
-    """
+
+def to_json(value: Any) -> str:
+    """Return compact ASCII JSON with sorted keys; parsed and written again, it stays the same."""
     try:
         # Sorted once all keys are text: 9 comes before 10, but "10" before "9".
         plain = json.loads(json.dumps(value, allow_nan=False))
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidSettingError(
-            "metadata must be plain JSON values, finite numbers and string keys, got "
-            f"error={error}; convert NumPy values first and store None for what is not finite"
-        ) from error
+        rule = f"metadata must be plain JSON values, finite numbers and string keys: {error}"
+        remedy = "convert NumPy values first and store None for what is not finite"
+        raise failure(rule, remedy=remedy) from error
 
 
 def _encode(
@@ -206,20 +197,24 @@ def _encode(
     """Return the header, and the bytes of each array where they lie."""
     stored = {}
     for name, array in arrays.items():
-        if array.dtype.name not in DTYPES or name == "__metadata__":
-            raise InvalidSettingError(
-                f"an array must have a name of its own and be one of {', '.join(DTYPES)}, got "
-                f"name={name!r} dtype={array.dtype}; rename or convert it first"
-            )
+        require(
+            array.dtype.name in DTYPES and name != "__metadata__",
+            f"an array must have a name of its own and be one of {', '.join(DTYPES)}",
+            name=name,
+            dtype=array.dtype,
+            remedy="rename or convert it first",
+        )
         # Bytes are written as they lie, and read as little-endian and row-major.
         stored[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     text = _seal({"format": kind, "format_version": version, "metadata": dict(metadata)}, stored)
     try:
         header, ordered = _header(stored, text)
     except ValueError as error:
-        raise InvalidSettingError(
-            f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes, got "
-            f"error={type(error).__name__} metadata={len(text)}; store what is large as an array"
+        raise failure(
+            f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes",
+            why=type(error).__name__,
+            metadata=len(text),
+            remedy="store what is large as an array",
         ) from error
     return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)]
 
@@ -232,10 +227,9 @@ def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[
     at = 0
     for name in order:
         array = stored[name]
-        places = [at, at + array.nbytes]
         described = {"dtype": CODES[array.dtype.name], "shape": list(array.shape)}
-        header[name] = {**described, "data_offsets": places}
-        at = places[1]
+        header[name] = {**described, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
     written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     written += b" " * (-len(written) % 8)
     content = len(written).to_bytes(8, "little") + written

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import checking
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+_require = partial(require, error=InvalidDocumentsError)
 
 #: The pair and triple statistics are defined from three tokens on (they divide by l - 2).
 MIN_TOKENS = 3
@@ -61,8 +64,7 @@ class DocumentBatch:
         self.word_ids = _frozen(_integers("word ids", word_ids, np.int32), np.int32)
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
-        self._check_layout()
-        self._check_entries(integral)
+        self._check(integral)
 
     @classmethod
     def from_matrix(cls, X: Any, *, integral: bool = True) -> DocumentBatch:
@@ -81,11 +83,12 @@ class DocumentBatch:
 
         matrix: Any = X if scipy.sparse.issparse(X) else np.asarray(X)
         _real(matrix)
-        if matrix.ndim != 2:
-            raise InvalidDocumentsError(
-                f"counts must be a matrix of documents by words, got ndim={matrix.ndim}; "
-                "put a single document into a matrix of one row"
-            )
+        _require(
+            matrix.ndim == 2,
+            "counts must be a matrix of documents by words",
+            ndim=matrix.ndim,
+            remedy="put a single document into a matrix of one row",
+        )
         # Converting another sparse format adds up duplicates, which small integers cannot hold;
         # scipy has no sparse half precision.
         if matrix.dtype == np.float16 or getattr(matrix, "format", "csr") != "csr":
@@ -96,11 +99,12 @@ class DocumentBatch:
             csr = csr.astype(np.float64, copy=True)
             csr.sum_duplicates()
             csr.eliminate_zeros()
-        if csr.shape[1] > np.iinfo(np.int32).max:
-            raise InvalidDocumentsError(
-                f"a vocabulary must have fewer than 2^31 words, got n_features={csr.shape[1]}; "
-                "hash or drop rare words"
-            )
+        _require(
+            csr.shape[1] <= np.iinfo(np.int32).max,
+            "a vocabulary must have fewer than 2^31 words",
+            n_features=csr.shape[1],
+            remedy="hash or drop rare words",
+        )
         return cls(csr.data, csr.indices, csr.indptr, csr.shape[1], integral=integral)
 
     @property
@@ -140,14 +144,12 @@ class DocumentBatch:
 
     def rows(self, start: int, stop: int) -> DocumentBatch:
         """Return documents `start` to `stop` as a batch that shares this one's arrays."""
-        part: DocumentBatch = object.__new__(type(self))
         start, stop, _ = slice(start, stop).indices(self.n_documents)
         pointers = self.row_pointers[start : max(start, stop) + 1]
-        part.counts = self.counts[pointers[0] : pointers[-1]]
-        part.word_ids = self.word_ids[pointers[0] : pointers[-1]]
-        part.row_pointers = _frozen(pointers - pointers[0], np.int64)
-        part.n_features = self.n_features
-        return part
+        entries = slice(pointers[0], pointers[-1])
+        return self._checked(
+            self.counts[entries], self.word_ids[entries], pointers - pointers[0], self.n_features
+        )
 
     def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
         """Return the documents that a mask of shape (n_documents,) chooses, in their order.
@@ -156,22 +158,15 @@ class DocumentBatch:
         """
         if chosen.all():
             return self
-        part: DocumentBatch = object.__new__(type(self))
         widths = np.diff(self.row_pointers)
         kept = np.repeat(chosen, widths)
         pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths[chosen])])
-        part.counts = _frozen(self.counts[kept], np.float64)
-        part.word_ids = _frozen(self.word_ids[kept], np.int32)
-        part.row_pointers = _frozen(pointers, np.int64)
-        part.n_features = self.n_features
-        return part
+        return self._checked(self.counts[kept], self.word_ids[kept], pointers, self.n_features)
 
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
-        own = self.rows(0, self.n_documents)
-        own.counts = _frozen(self.counts.copy(), np.float64)
-        own.word_ids = _frozen(self.word_ids.copy(), np.int32)
-        return own
+        arrays = (self.counts.copy(), self.word_ids.copy(), self.row_pointers.copy())
+        return self._checked(*arrays, self.n_features)
 
     @classmethod
     def joined(cls, parts: Sequence[DocumentBatch]) -> DocumentBatch:
@@ -181,13 +176,29 @@ class DocumentBatch:
         """
         if len(parts) == 1:
             return parts[0]
-        made: DocumentBatch = object.__new__(cls)
         widths = [np.zeros(1, dtype=np.int64), *(np.diff(part.row_pointers) for part in parts)]
-        made.counts = _frozen(np.concatenate([part.counts for part in parts]), np.float64)
-        made.word_ids = _frozen(np.concatenate([part.word_ids for part in parts]), np.int32)
-        made.row_pointers = _frozen(np.cumsum(np.concatenate(widths)), np.int64)
-        made.n_features = parts[0].n_features
-        return made
+        return cls._checked(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.word_ids for part in parts]),
+            np.cumsum(np.concatenate(widths)),
+            parts[0].n_features,
+        )
+
+    @classmethod
+    def _checked(
+        cls,
+        counts: NDArray[np.float64],
+        word_ids: NDArray[np.int32],
+        row_pointers: NDArray[np.int64],
+        n_features: int,
+    ) -> DocumentBatch:
+        """Return a batch of arrays that come from checked ones, unchecked."""
+        batch: DocumentBatch = object.__new__(cls)
+        batch.counts = _frozen(counts, np.float64)
+        batch.word_ids = _frozen(word_ids, np.int32)
+        batch.row_pointers = _frozen(row_pointers, np.int64)
+        batch.n_features = n_features
+        return batch
 
     def to_csr(self) -> scipy.sparse.csr_matrix:
         """Return the batch as a scipy matrix of shape (n_documents, n_features), sharing memory."""
@@ -198,27 +209,22 @@ class DocumentBatch:
             (self.counts, self.word_ids, self.row_pointers), shape=shape, copy=False
         )
 
-    def _check_layout(self) -> None:
+    def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
-        if pointers.ndim != 1 or len(pointers) == 0 or not self.counts.shape == ids.shape == (nnz,):
-            raise InvalidDocumentsError(
-                "a batch must have one row pointer more than documents and one count a word id, "
-                f"got row_pointers={pointers.shape} counts={self.counts.shape} "
-                f"word_ids={ids.shape}; build the batch with DocumentBatch.from_matrix"
-            )
+        from_matrix = "build the batch with DocumentBatch.from_matrix"
+        _require(
+            pointers.ndim == 1 and len(pointers) > 0 and self.counts.shape == ids.shape == (nnz,),
+            "a batch must have one row pointer more than documents and one count a word id",
+            **{"row_pointers": pointers.shape, "counts": self.counts.shape, "word_ids": ids.shape},
+            remedy=from_matrix,
+        )
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
-        if pointers[0] != 0 or pointers[-1] != nnz or bool(np.any(pointers[1:] < pointers[:-1])):
-            raise InvalidDocumentsError(
-                f"row pointers must rise from 0 to the number of entries, got first={pointers[0]} "
-                f"last={pointers[-1]} entries={nnz}; build the batch with DocumentBatch.from_matrix"
-            )
-
-    def _check_entries(self, integral: bool) -> None:
-        if self.n_features < 1:
-            raise InvalidDocumentsError(
-                f"a vocabulary must have at least 1 word, got n_features={self.n_features}; "
-                "learn it from documents that hold words"
-            )
+        holds = pointers[0] == 0 and pointers[-1] == nnz and np.all(pointers[1:] >= pointers[:-1])
+        rule = "row pointers must rise from 0 to the number of entries"
+        ends = {"first": pointers[0], "last": pointers[-1], "entries": nnz}
+        _require(holds, rule, **ends, remedy=from_matrix)
+        remedy = "learn the vocabulary from documents that hold words"
+        at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         faults = np.empty(self.n_documents, dtype=np.int32)
         arrays = (self.counts, self.word_ids, self.row_pointers)
         checking.find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
@@ -229,61 +235,47 @@ class DocumentBatch:
 
     def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
         """Raise for the least fault, and name the first document that has it."""
-        fault = found & -found
-        document = int(np.argmax(faults & fault != 0))
-        if fault == checking.OUTSIDE:
-            ids = self.word_ids
-            raise InvalidDocumentsError(
-                "word ids must lie in 0..n_features-1, got "
-                f"min={ids.min()} max={ids.max()} n_features={self.n_features}; "
-                "encode the documents with the model's vocabulary"
-            )
-        if fault == checking.FALLING:
-            raise InvalidDocumentsError(
-                "word ids must rise strictly within a document, each word once, got "
-                f"document={document}; build the batch with DocumentBatch.from_matrix"
-            )
-        if fault == checking.LONG:
-            raise InvalidDocumentsError(
-                f"a document must have at most {MAX_TOKENS} tokens, got document={document}; "
-                "split it, or check the counts for overflow"
-            )
-        first, last = self.row_pointers[document : document + 2].tolist()
-        counts = self.counts[first:last]
-        rule, wrong, remedy = {
-            checking.NOT_FINITE: (
-                "counts must be finite",
-                ~np.isfinite(counts),
-                "remove NaN and infinity before fitting",
-            ),
+        from_matrix = "build the batch with DocumentBatch.from_matrix"
+        rules: dict[int, tuple[str, str]] = {
+            checking.OUTSIDE: ("word ids must lie in 0..n_features-1", "encode by the vocabulary"),
+            checking.FALLING: ("word ids must rise strictly within a document", from_matrix),
+            checking.LONG: (f"a document must have at most {MAX_TOKENS} tokens", "split it"),
+            checking.NOT_FINITE: ("counts must be finite", "remove NaN and infinity"),
             checking.NEGATIVE: (
                 "Negative values in data passed to streamlda: counts must be >= 0",
-                counts < 0,
                 "pass word counts, not centred or signed features",
             ),
-            checking.ZERO: (
-                "a batch must store counts above 0 only",
-                counts == 0,
-                "build the batch with DocumentBatch.from_matrix",
-            ),
+            checking.ZERO: ("a batch must store counts above 0 only", from_matrix),
             checking.FRACTIONAL: (
                 "counts must be whole numbers of tokens",
-                counts != np.rint(counts),
                 "pass CountVectorizer output, not TF-IDF",
             ),
-        }[fault]
-        raise InvalidDocumentsError(
-            f"{rule}, got document={document} count={counts[wrong][0]}; {remedy}"
-        )
+        }
+        fault = found & -found
+        document = int(np.argmax(faults & fault != 0))
+        first, last = self.row_pointers[document : document + 2].tolist()
+        counts = self.counts[first:last]
+        wrong = {
+            checking.NOT_FINITE: ~np.isfinite(counts),
+            checking.NEGATIVE: counts < 0,
+            checking.ZERO: counts == 0,
+            checking.FRACTIONAL: counts != np.rint(counts),
+        }
+        values: dict[str, Any] = {"document": document}
+        if fault in wrong:
+            values["count"] = counts[wrong[fault]][0]
+        if fault == checking.OUTSIDE:
+            ids = self.word_ids
+            values = {"min": ids.min(), "max": ids.max(), "n_features": self.n_features}
+        rule, remedy = rules[fault]
+        raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
 
 
 def _real(array: Any) -> Any:
     """Return `array` (or a sparse matrix) if it holds real numbers."""
     array = array if hasattr(array, "dtype") else np.asarray(array)
-    if array.dtype.kind not in "buif":
-        raise InvalidDocumentsError(
-            f"counts must be real numbers, got dtype={array.dtype}; convert them first"
-        )
+    is_real = array.dtype.kind in "buif"
+    _require(is_real, "counts must be real numbers", dtype=array.dtype, remedy="convert them first")
     return array
 
 
@@ -293,11 +285,12 @@ def _integers(name: str, array: Any, dtype: Any) -> Any:
     if array.dtype == dtype or array.size == 0:
         return array
     limits = np.iinfo(dtype)
-    if array.dtype.kind not in "iu" or array.min() < limits.min or array.max() > limits.max:
-        raise InvalidDocumentsError(
-            f"{name} must be integers that fit {np.dtype(dtype)}, got dtype={array.dtype}; "
-            "build the batch with DocumentBatch.from_matrix"
-        )
+    _require(
+        array.dtype.kind in "iu" and array.min() >= limits.min and array.max() <= limits.max,
+        f"{name} must be integers that fit {np.dtype(dtype)}",
+        dtype=array.dtype,
+        remedy="build the batch with DocumentBatch.from_matrix",
+    )
     return array
 
 

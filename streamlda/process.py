@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process now; where the system does not tell, its maximum."""
+    """Return the memory of this process now; where the system does not say, its maximum."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from streamlda.checks import above, at_least, between, failure, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.model.inference import checked_alpha
 from streamlda.stream.source import Poll, Position, Progress
@@ -18,28 +19,21 @@ BLOCK_DOCUMENTS = 1024
 BLOCK_TOKENS = 2**17
 
 
-class Drawn(NamedTuple):
-    """Planted documents with their word order and their hidden proportions.
+class PlantedDocuments(NamedTuple):
+    """Planted documents: words in the order drawn, and the proportions (n, K) they are drawn from.
 
-    Attributes
-    ----------
-    token_ids : ndarray of shape (n_tokens,), int32
-        Words in the order drawn.
-    offsets : ndarray of shape (n_documents + 1,), int64
-        Document d owns the tokens from ``offsets[d]`` to ``offsets[d + 1]``.
-    proportions : ndarray of shape (n_documents, K)
-        Topic proportions that the tokens were drawn from.
+    Document d owns the tokens from ``offsets[d]`` to ``offsets[d + 1]``.
     """
 
     token_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     proportions: NDArray[np.float64]
 
-    def rows(self, start: int, stop: int) -> Drawn:
+    def rows(self, start: int, stop: int) -> PlantedDocuments:
         """Return documents `start` to `stop`, sharing memory."""
         bounds = self.offsets[start : stop + 1]
         tokens = self.token_ids[bounds[0] : bounds[-1]]
-        return Drawn(tokens, bounds - bounds[0], self.proportions[start:stop])
+        return PlantedDocuments(tokens, bounds - bounds[0], self.proportions[start:stop])
 
 
 class PlantedLDA:
@@ -51,36 +45,9 @@ class PlantedLDA:
     whatever was read before it and in whatever batches, for one version of NumPy.
     Memory O(K * V) plus one block, independent of documents drawn.
 
-    Parameters
-    ----------
-    n_components : int
-        Number of topics K.
-    n_features : int
-        Size of the vocabulary V.
-    alpha_0 : float, default 1.0
-        Sum of a symmetric alpha; not used when `alpha` is given.
-    alpha : array-like of shape (K,), optional
-        Parameters of the proportions, above 0.
-    topic_concentration : float, default 0.05
-        Parameter of the topics; small values give few words to each.
-    mean_length : float, default 80
-        Mean of the Poisson length, in tokens.
-    seed : int
-        Seed of everything.
-
-    Attributes
-    ----------
-    components : ndarray of shape (K, V)
-        The planted topics.
-    alpha : ndarray of shape (K,)
-        Parameters of the proportions.
-    words : list of str
-        Made-up words, ``"w00017"`` for id 17.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a parameter is out of range.
+    `alpha_0` is the sum of a symmetric alpha, not used when `alpha` (K,) is given; small values of
+    `topic_concentration` give few words to each topic; `mean_length` is in tokens. The corpus has
+    ``components`` (K, V), ``alpha`` (K,) and made-up ``words``, ``"w00017"`` for id 17.
     """
 
     def __init__(
@@ -94,25 +61,17 @@ class PlantedLDA:
         mean_length: float = 80,
         seed: int,
     ) -> None:
-        if n_components < 1 or n_features < 1 or seed < 0:
-            raise InvalidSettingError(
-                "a planted corpus needs n_components >= 1, n_features >= 1 and seed >= 0, got "
-                f"n_components={n_components} n_features={n_features} seed={seed}"
-            )
+        at_least(1, n_components=n_components, n_features=n_features)
+        at_least(0, seed=seed)
+        above(0, topic_concentration=topic_concentration, mean_length=mean_length)
         # 1e9 is where a 32-bit count and the memory of one document end.
-        if not (0 < topic_concentration < np.inf and 0 < mean_length <= 1e9):
-            raise InvalidSettingError(
-                "topic_concentration and mean_length must be finite and > 0, got "
-                f"topic_concentration={topic_concentration} mean_length={mean_length}"
-            )
+        between(0, 1e9, mean_length=mean_length)
         if alpha is None:
             alpha = np.full(n_components, alpha_0 / n_components)
         self.alpha = checked_alpha(alpha)
-        if len(self.alpha) != n_components:
-            raise InvalidSettingError(
-                "alpha must have one number a topic, got "
-                f"alpha=({len(self.alpha)},) n_components={n_components}"
-            )
+        rule = "alpha must have one number a topic"
+        fits = len(self.alpha) == n_components
+        require(fits, rule, alpha=self.alpha.shape, n_components=n_components)
         self.n_components, self.n_features = n_components, n_features
         self.mean_length = float(mean_length)
         self.seed = seed
@@ -128,7 +87,7 @@ class PlantedLDA:
             min(BLOCK_DOCUMENTS, max(1, BLOCK_TOKENS // max(1, mean_length)))
         )
         self._position = 0
-        self._held: tuple[int, Drawn] | None = None
+        self._held: tuple[int, PlantedDocuments] | None = None
 
     @property
     def position(self) -> int:
@@ -137,18 +96,16 @@ class PlantedLDA:
 
     def seek(self, document: int) -> None:
         """Make `document` the next one. Costs nothing until documents are drawn."""
-        if document < 0:
-            raise InvalidSettingError(f"documents are numbered from 0, got document={document}")
+        at_least(0, document=document)
         self._position = document
 
-    def draw(self, n: int) -> Drawn:
+    def draw(self, n: int) -> PlantedDocuments:
         """Draw the next `n` documents with word order and proportions.
 
         Time O(tokens * K) at most, on all cores, up to one block more after a seek; memory
         O(tokens).
         """
-        if n < 0:
-            raise InvalidSettingError(f"the number of documents must be >= 0, got n={n}")
+        at_least(0, n=n)
         parts, end = [], self._position + n
         while self._position < end:
             number, first = divmod(self._position, self._block_documents)
@@ -158,7 +115,7 @@ class PlantedLDA:
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(p.offsets) for p in parts)])
-        return Drawn(
+        return PlantedDocuments(
             np.concatenate([np.empty(0, np.int32), *(p.token_ids for p in parts)]),
             np.cumsum(lengths),
             np.concatenate([np.empty((0, self.n_components)), *(p.proportions for p in parts)]),
@@ -186,8 +143,8 @@ class PlantedLDA:
         """Return generator `number` of this corpus: 0 for the topics, b + 1 for block b."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
 
-    def _block(self, number: int) -> Drawn:
-        """Return one whole block, kept until another is asked for: small batches share it."""
+    def _block(self, number: int) -> PlantedDocuments:
+        """Return one whole block, kept until another is needed: small batches share it."""
         if self._held is not None and self._held[0] == number:
             return self._held[1]
         rng = self._generator(number + 1)
@@ -200,7 +157,7 @@ class PlantedLDA:
         draw_tokens(
             uniforms, _running_sums(proportions), self._word_cdf, self._starts, offsets, tokens
         )
-        self._held = (number, Drawn(tokens, offsets, proportions))
+        self._held = (number, PlantedDocuments(tokens, offsets, proportions))
         return self._held[1]
 
 
@@ -208,26 +165,13 @@ class SimulatedSource:
     """The texts of a planted corpus as a `streamlda.stream.source.Source`.
 
     Position ``{"document": n}`` is the number of the next document. Nothing is stored, so any
-    position can be sought at the cost of one block. Memory: one poll and one block.
-
-    Parameters
-    ----------
-    planted : PlantedLDA
-        What to draw from; the source keeps its own place in it.
-    n_documents : int, optional
-        Where the stream ends; endless when left out.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `n_documents` is negative.
+    position can be sought at the cost of one block. The source keeps a position of its own in the
+    corpus. It is endless without `n_documents`. Memory: one poll and one block.
     """
 
     def __init__(self, planted: PlantedLDA, n_documents: int | None = None) -> None:
-        if n_documents is not None and n_documents < 0:
-            raise InvalidSettingError(
-                f"a stream must have >= 0 documents, got n_documents={n_documents}"
-            )
+        if n_documents is not None:
+            at_least(0, n_documents=n_documents)
         self._planted, self._total = planted, n_documents
         self._next, self._closed = 0, False
 
@@ -235,10 +179,7 @@ class SimulatedSource:
         """Return the next `max_documents` texts, fewer at the end; never waits."""
         if self._closed:
             raise SourceError("a source must be open to be polled, got closed=True; open a new one")
-        if max_documents < 1:
-            raise InvalidSettingError(
-                f"a poll must ask for at least 1 document, got max_documents={max_documents}"
-            )
+        at_least(1, max_documents=max_documents)
         n = max_documents
         if self._total is not None:
             n = max(0, min(n, self._total - self._next))
@@ -252,19 +193,12 @@ class SimulatedSource:
         return {"document": self._next}
 
     def seek(self, position: Position) -> None:
-        """Go on at a stored position.
-
-        Raises
-        ------
-        SourceError
-            If it is not a position of a simulated source.
-        """
+        """Go on at a stored position."""
         document = position.get("document")
         if type(document) is not int or document < 0:
-            raise SourceError(
-                "a position of a simulated source must hold a document number >= 0, got "
-                f"document={document!r}; take it from position()"
-            )
+            rule = "a position of a simulated source must hold a document number >= 0"
+            remedy = "take it from position()"
+            raise failure(rule, document=document, remedy=remedy, error=SourceError)
         self._next = document
 
     def progress(self) -> Progress:

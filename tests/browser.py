@@ -15,12 +15,15 @@ from tests.system import CHROMIUM
 HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "ünïcode", "שלום", "&amp;"]
 
 #: Contrast of the text of every visible element with what is behind it, as WCAG defines it.
+#: Text of a drawing has the colour of its fill, and may stand on a circle.
 CONTRASTS = """() => {
   const parse = (text) => text.match(/[0-9.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
     .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (element) => {
+    const circle = element.parentElement.querySelector("a > circle");
+    if (element.matches("svg text") && circle) return parse(getComputedStyle(circle).fill);
     for (let at = element; at; at = at.parentElement) {
       const colour = parse(getComputedStyle(at).backgroundColor);
       if (colour.length < 4 || colour[3] > 0) return colour;
@@ -32,7 +35,9 @@ CONTRASTS = """() => {
     const text = [...element.childNodes].filter((node) => node.nodeType === 3)
       .map((node) => node.textContent.trim()).join("");
     if (!text || !element.checkVisibility() || element.closest("noscript")) continue;
-    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    const style = getComputedStyle(element);
+    const ink = element.matches("svg text") ? style.fill : style.color;
+    const [a, b] = [light(parse(ink)), light(behind(element))];
     found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
   }
   return found;

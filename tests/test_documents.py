@@ -38,63 +38,64 @@ def test_batch_holds_what_it_was_given():
         assert np.shares_memory(getattr(batch, name), given_arrays[name])
         # The caller's own array stays writable.
         assert given_arrays[name].flags.writeable
-
-
-@pytest.mark.parametrize("name", ["counts", "word_ids", "row_pointers", "lengths", "usable"])
-def test_arrays_of_a_batch_are_read_only(name):
-    array = getattr(DocumentBatch(**parts()), name)
-    with pytest.raises(ValueError, match="read-only"):
-        array[0] = 0
+    for name in (*("counts", "word_ids", "row_pointers"), "lengths", "usable"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(batch, name)[0] = 0
 
 
 I32, I64, F64 = np.int32, np.int64, np.float64
+
+
+def counts(*values):
+    return parts(counts=np.array(values))
+
+
+def word_ids(*values, dtype=I32):
+    return parts(word_ids=np.array(values, dtype))
+
+
+def pointers(*values, dtype=None):
+    return parts(row_pointers=np.array(values, dtype))
+
+
 VIOLATIONS = {
-    "no row pointer": (parts(row_pointers=np.empty(0, I64)), "one row pointer more"),
+    "no row pointer": (pointers(dtype=I64), "one row pointer more"),
     "pointers in a matrix": (parts(row_pointers=np.zeros((5, 1), I64)), "one row pointer more"),
-    "a count too few": (parts(counts=np.ones(3)), "one count a word id"),
+    "a count too few": (counts(1.0, 1.0, 1.0), "one count a word id"),
     "counts in a matrix": (parts(counts=np.ones((4, 1))), "one count a word id"),
     "ids in a matrix": (parts(word_ids=np.zeros((4, 1), I32)), "one count a word id"),
-    "first pointer": (parts(row_pointers=np.array([1, 2, 2, 4, 4])), "first=1"),
-    "last pointer": (parts(row_pointers=np.array([0, 2, 2, 4, 3])), "last=3"),
-    "last pointer far": (parts(row_pointers=np.array([0, 2, 2, 4, 9])), "last=9 entries=4"),
-    "falling pointers": (parts(row_pointers=np.array([0, 3, 2, 4, 4])), "row pointers must rise"),
-    "pointers whose difference wraps": (
-        parts(row_pointers=np.array([0, 2**63 - 1, -(2**62), 4, 4])),
-        "row pointers must rise",
-    ),
+    "first pointer": (pointers(1, 2, 2, 4, 4), "first=1"),
+    "last pointer": (pointers(0, 2, 2, 4, 3), "last=3"),
+    "last pointer far": (pointers(0, 2, 2, 4, 9), "last=9 entries=4"),
+    "falling pointers": (pointers(0, 3, 2, 4, 4), "row pointers must rise"),
+    "wrapping difference": (pointers(0, 2**63 - 1, -(2**62), 4, 4), "row pointers must rise"),
     "fractional pointers": (
-        parts(row_pointers=np.array([0, 2.5, 2.5, 4, 4])),
-        "row pointers must be integers .* got dtype=float64",
+        pointers(0, 2.5, 2.5, 4, 4),
+        "pointers .* integers .* dtype=float64",
     ),
-    "huge pointers": (
-        parts(row_pointers=np.array([0, 2, 2, 4, 2**64 - 1], np.uint64)),
-        "row pointers must be integers that fit int64",
-    ),
+    "huge pointers": (pointers(0, 2, 2, 4, 2**64 - 1, dtype=np.uint64), "integers that fit int64"),
     "no words": (parts(n_features=0), "n_features=0"),
-    "negative word": (parts(word_ids=np.array([-1, 3, 1, 4], I32)), "min=-1"),
+    "negative word": (word_ids(-1, 3, 1, 4), "min=-1"),
     "word outside": (parts(n_features=4), "max=4 n_features=4"),
-    "words that wrap": (
-        parts(word_ids=np.array([0, 3, 1, 2**32 + 4])),
-        "word ids must be integers that fit int32, got dtype=int64",
-    ),
+    "wrapping words": (word_ids(0, 3, 1, 2**32 + 4, dtype=I64), "that fit int32, got dtype=int64"),
     "fractional words": (
-        parts(word_ids=np.array([0, 3.5, 1, 4])),
-        "word ids must be integers .* got dtype=float64",
+        word_ids(0, 3.5, 1, 4, dtype=F64),
+        "ids .* integers .* dtype=float64",
     ),
-    "falling words": (parts(word_ids=np.array([3, 0, 1, 4], I32)), "document=0;"),
-    "word twice": (parts(word_ids=np.array([0, 3, 4, 4], I32)), "document=2;"),
-    "NaN": (parts(counts=np.array([2, 1, np.nan, 7])), "finite, got document=2 count=nan"),
-    "infinity": (parts(counts=np.array([2, np.inf, 5, 7])), "finite, got document=0 count=inf"),
-    "minus infinity": (parts(counts=np.array([2, 1, 5, -np.inf])), "document=2 count=-inf"),
-    "negative count": (parts(counts=np.array([2, 1, 5, -7.0])), "document=2 count=-7"),
-    "explicit zero": (parts(counts=np.array([2, 0, 5.0, 7])), "document=0 count=0"),
-    "fraction": (parts(counts=np.array([2, 1, 5.25, 7])), "whole .* document=2 count=5.25"),
-    "complex": (parts(counts=np.ones(4, complex)), "real numbers, got dtype=complex128"),
-    "strings": (parts(counts=np.array(["2"] * 4)), "real numbers, got dtype=<U1"),
-    "objects": (parts(counts=np.array([2] * 4, object)), "real numbers, got dtype=object"),
-    "long word": (parts(counts=np.array([2, 1, 5, 2.0**31 + 1])), "got document=2"),
-    "long document": (parts(counts=np.array([2, 1, 1, 2.0**31])), "got document=2"),
-    "overflow": (parts(counts=np.array([1e308, 1e308, 5, 7])), "got document=0"),
+    "falling words": (word_ids(3, 0, 1, 4), "document=0;"),
+    "word twice": (word_ids(0, 3, 4, 4), "document=2;"),
+    "NaN": (counts(2, 1, np.nan, 7), "finite, got document=2 count=nan"),
+    "infinity": (counts(2, np.inf, 5, 7), "finite, got document=0 count=inf"),
+    "minus infinity": (counts(2, 1, 5, -np.inf), "document=2 count=-inf"),
+    "negative count": (counts(2, 1, 5, -7.0), "document=2 count=-7"),
+    "explicit zero": (counts(2, 0, 5.0, 7), "document=0 count=0"),
+    "fraction": (counts(2, 1, 5.25, 7), "whole .* document=2 count=5.25"),
+    "complex": (counts(1j, 1, 1, 1), "real numbers, got dtype=complex128"),
+    "strings": (counts("2", "2", "2", "2"), "real numbers, got dtype=<U1"),
+    "objects": (counts(2, 2, 2, None), "real numbers, got dtype=object"),
+    "long word": (counts(2, 1, 5, 2.0**31 + 1), "got document=2"),
+    "long document": (counts(2, 1, 1, 2.0**31), "got document=2"),
+    "overflow": (counts(1e308, 1e308, 5, 7), "got document=0"),
 }
 
 
@@ -104,9 +105,7 @@ def test_batch_refuses(case):
     with pytest.raises(InvalidDocumentsError, match=message) as raised:
         DocumentBatch(**arguments)
     # Rule, value, remedy.
-    assert "must" in str(raised.value)
-    assert "got " in str(raised.value)
-    assert ";" in str(raised.value)
+    assert all(part in str(raised.value) for part in ("must", "got ", ";"))
 
 
 def test_words_may_fall_between_documents_also_across_empty_ones():
@@ -154,20 +153,19 @@ FORMATS = {
 DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float32", "float64"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        *((form, dtype) for form in FORMATS for dtype in ("int64", "uint8")),
+        *((form, dtype) for form in ("dense", "csr", "coo") for dtype in DTYPES),
+        ("dense", "float16"),
+    ],
+)
 def test_from_matrix_takes_every_format_and_dtype(form, dtype):
-    matrix = FORMATS[form](DENSE.astype(dtype))
-    batch = DocumentBatch.from_matrix(matrix)
-    assert batch.counts.dtype == F64
-    assert batch.word_ids.dtype == I32
-    assert batch.row_pointers.dtype == I64
+    batch = DocumentBatch.from_matrix(FORMATS[form](DENSE.astype(dtype)))
+    dtypes = (batch.counts.dtype, batch.word_ids.dtype, batch.row_pointers.dtype)
+    assert dtypes == (F64, I32, I64)
     np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE.astype(dtype))
-
-
-def test_from_matrix_takes_half_precision():
-    batch = DocumentBatch.from_matrix(DENSE.astype(np.float16))
-    np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE)
 
 
 def raw_csr(data, indices, indptr, kind=sp.csr_matrix):
@@ -197,36 +195,30 @@ def test_from_matrix_tidies_a_copy(case):
     assert pickle.dumps(matrix) == before
 
 
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix])
-@pytest.mark.parametrize(("dtype", "total"), [("int8", 200), ("bool", 2), ("uint8", 400)])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+@pytest.mark.parametrize(("dtype", "total"), [("int8", 200), ("bool", 2)])
 def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtype, total):
     data = np.full(2, total // 2, dtype=dtype)
-    matrix = sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5))
-    if kind is sp.csr_matrix:
-        matrix = kind((data, np.array([3, 3]), np.array([0, 2])), shape=(1, 5))
-    elif kind is sp.csc_matrix:
-        matrix = kind((data, np.array([0, 0]), np.array([0, 0, 0, 0, 2, 2])), shape=(1, 5))
+    matrix = {
+        "coo": sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5)),
+        "csr": sp.csr_matrix((data, [3, 3], [0, 2]), shape=(1, 5)),
+        "csc": sp.csc_matrix((data, [0, 0], [0, 0, 0, 0, 2, 2]), shape=(1, 5)),
+    }[kind]
     assert DocumentBatch.from_matrix(matrix).lengths[0] == total
 
 
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
-        (np.array([[1, -1]]), "Negative values in data passed to"),
         (np.array([[-(2**63), 1]]), "Negative values in data passed to"),
         (sp.csr_matrix(np.array([[1, -1]], dtype=np.int8)), "Negative values in data passed to"),
         (np.array([[1.0, np.nan]]), "must be finite"),
-        (np.array([[1.0, np.inf]]), "must be finite"),
-        (np.array([[2**31 + 1]]), "at most 2147483648 tokens"),
         (np.array([[2**64 - 1]], dtype=np.uint64), "at most 2147483648 tokens"),
         (sp.coo_matrix(np.array([[2**63 - 1, 2**63 - 1]])), "at most 2147483648 tokens"),
         (np.array([[1e-3, 1]]), "whole numbers"),
-        (np.array([[1 + 1j]]), "real numbers, got dtype=complex128"),
         (sp.csr_matrix([[1j]]), "real numbers, got dtype=complex128"),
         (np.array([["one"]]), "real numbers, got dtype=<U3"),
-        (np.array([[None]]), "real numbers, got dtype=object"),
         (np.array([1, 2, 3]), "matrix of documents by words, got ndim=1"),
-        (np.ones((2, 2, 2)), "matrix of documents by words, got ndim=3"),
         (sp.coo_array(np.ones(3)), "matrix of documents by words, got ndim=1"),
         (np.ones((3, 0)), "n_features=0"),
         (sp.csr_matrix((2, 2**31)), r"fewer than 2\^31 words, got n_features=2147483648"),

@@ -23,21 +23,23 @@ LENGTHS = {
     "three tokens": [3],
     "100,000 tokens": [100_000],
 }
+CASES = [*((kind, 200) for kind in LENGTHS), ("random", 1), ("random", 7), ("one word", 1)]
 
 
-@pytest.mark.parametrize("n_features", [1, 7, 200])
-@pytest.mark.parametrize("kind", LENGTHS)
+def offsets_of(kind):
+    return np.cumsum([0, *LENGTHS[kind]], dtype=np.int64)
+
+
+@pytest.mark.parametrize(("kind", "n_features"), CASES)
 def test_draw_tokens_equals_oracle(kind, n_features):
-    rng = np.random.default_rng(0)
-    lengths = np.array(LENGTHS[kind], dtype=np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    rng, offsets = np.random.default_rng(0), offsets_of(kind)
     uniforms = rng.random((offsets[-1], 2))
     # The ends of the buckets, where rounding could skip a word.
     uniforms[::3, 1] = np.floor(uniforms[::3, 1] * n_features) / n_features
     topics = rng.dirichlet(np.full(n_features, 0.05), size=3)
     topics[1, 0] = topics[2, -1] = 0.0
     topics[1:, n_features // 2] += 1e-3
-    topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(lengths)))
+    topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(LENGTHS[kind])))
     word_cdf = _running_sums(topics)
     starts = _search_starts(word_cdf)
     expected = oracle_text.draw_tokens(
@@ -48,15 +50,13 @@ def test_draw_tokens_equals_oracle(kind, n_features):
     assert tokens.tolist() == expected
 
 
-@pytest.mark.parametrize("n_features", [1, 4, 200])
-@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize(("kind", "n_features"), CASES)
 def test_tally_tokens_equals_oracle(kind, n_features):
-    lengths = np.array(LENGTHS[kind], dtype=np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    offsets = offsets_of(kind)
     tokens = np.random.default_rng(1).integers(n_features, size=offsets[-1], dtype=np.int32)
     expected = oracle_text.tally_tokens(tokens.tolist(), offsets.tolist())
     word_ids, counts = tokens.copy(), np.full(len(tokens), np.nan)
-    distinct = np.empty(len(lengths), dtype=np.int64)
+    distinct = np.empty(len(offsets) - 1, dtype=np.int64)
     tally_tokens(offsets, word_ids, counts, distinct)
     found = [
         list(zip(word_ids[a : a + m].tolist(), counts[a : a + m].tolist(), strict=True))
@@ -177,6 +177,10 @@ def test_tokens_in_order_and_lengths_agree_with_theory():
         assert (stats.chisquare(lengths, 20_000 * share[3:]).pvalue > 1e-4 / 3) == right
 
 
+def planted(**change):
+    return PlantedLDA(**{"n_components": 3, "n_features": 40, "seed": 10} | change)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -190,25 +194,19 @@ def test_tokens_in_order_and_lengths_agree_with_theory():
         {"mean_length": 0},
         {"mean_length": np.nan},
     ],
+    ids=str,
 )
 def test_planted_refuses(change):
-    arguments = {"n_components": 3, "n_features": 10, "seed": 0, **change}
     with pytest.raises(InvalidSettingError, match="got"):
-        PlantedLDA(**arguments)
-
-
-def test_planted_refuses_negative_places():
-    planted = PlantedLDA(3, 10, seed=0)
-    with pytest.raises(InvalidSettingError, match="n=-1"):
-        planted.draw(-1)
-    with pytest.raises(InvalidSettingError, match="document=-1"):
-        planted.seek(-1)
+        planted(**change)
+    for method in (planted().draw, planted().seek):
+        with pytest.raises(InvalidSettingError, match="=-1"):
+            method(-1)
 
 
 def test_source_ends_resumes_and_reports():
-    planted = PlantedLDA(3, 40, seed=10)
-    expected = PlantedLDA(3, 40, seed=10).texts(25)
-    source = SimulatedSource(planted, n_documents=25)
+    expected = planted().texts(25)
+    source = SimulatedSource(planted(), n_documents=25)
     assert isinstance(source, Source)
     assert source.progress() == (0, 25, "documents")
     first = source.poll(10)
@@ -218,21 +216,21 @@ def test_source_ends_resumes_and_reports():
     assert (last.texts, last.exhausted) == (expected[10:], True)
     assert source.poll(5).texts == []
     assert source.progress() == (25, 25, "documents")
-    later = SimulatedSource(PlantedLDA(3, 40, seed=10), n_documents=25)
+    later = SimulatedSource(planted(), n_documents=25)
     later.seek(place)
     assert later.poll(15) == last
 
 
 def test_sources_share_a_corpus_without_disturbing_each_other():
-    planted = PlantedLDA(3, 40, seed=11)
-    one, two = SimulatedSource(planted), SimulatedSource(planted)
+    corpus = planted()
+    one, two = SimulatedSource(corpus), SimulatedSource(corpus)
     assert one.poll(7).texts + one.poll(3).texts == two.poll(10).texts
     assert one.progress() == (10, None, "documents")
     assert not one.poll(1).exhausted
 
 
 def test_source_refuses():
-    source = SimulatedSource(PlantedLDA(3, 40, seed=12), n_documents=0)
+    source = SimulatedSource(planted(), n_documents=0)
     assert source.poll(1).exhausted
     for position in ({}, {"document": -1}, {"document": "3"}, {"document": True}):
         with pytest.raises(SourceError, match="document number"):
@@ -244,4 +242,4 @@ def test_source_refuses():
     with pytest.raises(SourceError, match="open"):
         source.poll(1)
     with pytest.raises(InvalidSettingError, match="n_documents=-1"):
-        SimulatedSource(PlantedLDA(3, 40, seed=12), n_documents=-1)
+        SimulatedSource(planted(), n_documents=-1)

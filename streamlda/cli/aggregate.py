@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
+from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.sources import by_reason, check_output, warn
 
 if TYPE_CHECKING:
-    from streamlda.sites.roster import Roster
+    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
 
 
 @click.command(short_help="Add up the shares of all sites.")
 @click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
-@roster_option
+@config_option
 @round_option
 @click.option(
     "--next-round",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
 def aggregate(
     shares: tuple[str, ...],
-    roster: str,
+    config_path: str,
     round_file: str | None,
     next_round: str,
     output: str,
@@ -45,15 +45,15 @@ def aggregate(
 
     Writes the file of the next round and, after the last one, a model with its privacy statement.
     Nothing here is secret: every site may do it and compare. A share that is missing, came twice,
-    was altered, or is of another site, roster, vocabulary or round is refused by name, and nothing
+    was altered, or is of another site, config, vocabulary or round is refused by name, and nothing
     is written.
 
-    A topic is read from its beginning to the end that it has now. Shares of other rounds are passed
-    over and counted, one that was sent twice is one. A record without a value withdraws what was
+    A topic is read from its beginning to the end that it has now. Shares of other rounds are
+    skipped and counted, one that was sent twice is one. A record without a value withdraws what was
     under its key before. Needs the extra kafka: pip install 'streamlda[kafka]'.
     """
     from streamlda.sites.aggregate import aggregate as add_up
-    from streamlda.sites.roster import Roster
+    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.share import Share
 
     topic_options = take_options(kafka)
@@ -61,18 +61,18 @@ def aggregate(
         raise click.UsageError(
             "shares must come one way: give SHARE..., or --kafka-bootstrap and --kafka-topic"
         )
-    inputs = [*shares, roster, *([round_file] if round_file else [])]
+    inputs = [*shares, config_path, *([round_file] if round_file else [])]
     for path in (next_round, output):
         check_output(path, inputs)
     if Path(next_round).resolve() == Path(output).resolve():
         raise click.UsageError("--next-round and --output must be two files")
-    made = Roster.load(roster)
-    this = open_round(made, round_file)
+    config = FederationConfig.load(config_path)
+    this = open_round(config, round_file)
     if topic_options is None:
         loaded = [Share.load(path) for path in shares]
     else:
-        loaded = _from_topic(topic_options, made, this, quiet)
-    found = add_up(made, this, loaded)
+        loaded = _from_topic(topic_options, config, this, quiet)
+    found = add_up(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {len(loaded)} sites"]
     if found.next_round is not None:
         found.next_round.save(next_round)
@@ -82,8 +82,9 @@ def aggregate(
         statement = found.model.privacy
         lines += [
             f"{found.model.n_components} topics, {statement['statement']}: epsilon "
-            f"{made.settings.epsilon:g}, delta {made.settings.delta:g} for each document, against "
-            f"the aggregator and {made.colluders} colluding sites; roster {made.digest[:SHOWN]}",
+            f"{config.settings.epsilon:g}, delta {config.settings.delta:g} for each document, "
+            f"against the aggregator and {config.colluders} colluding sites; "
+            f"config {config.digest[:SHOWN]}",
             f"model: {output}",
         ]
     if found.missed is not None:
@@ -95,16 +96,18 @@ def aggregate(
         click.echo("\n".join(lines), err=True)
 
 
-def _from_topic(given: dict[str, Any], roster: Roster, this: Round, quiet: bool) -> list[Share]:
+def _from_topic(
+    given: dict[str, Any], config: FederationConfig, this: Round, quiet: bool
+) -> list[Share]:
     from streamlda.sites.exchange import read_shares
 
     with share_topic(given) as topic:
-        found = read_shares(topic.read(), roster, this)
-    passed_over = found.passed_over
-    if passed_over and not quiet:
+        found = read_shares(topic.read(), config, this)
+    skipped = found.skipped
+    if skipped and not quiet:
         click.echo(
-            f"{passed_over.total():,} records of other rounds passed over in topic "
-            f"{given['topic']}: {by_reason(passed_over)}",
+            f"{skipped.total():,} records of other rounds skipped in topic "
+            f"{given['topic']}: {by_reason(skipped)}",
             err=True,
         )
     return found.shares

@@ -35,7 +35,7 @@ def map_command(folder: str, output: str, anew: bool, quiet: bool) -> None:
     check_outside(output, (folder,))
     checkpoint, engine = newest_of(folder)
     warn_of_damage(folder, checkpoint)
-    made = save_projection(output, engine, checkpoint.vocabulary, anew=anew)
+    made = save_projection(output, engine, checkpoint.vocabulary, renew=anew)
     if not quiet:
         words, columns = made.whitening.shape
         origin = "shared" if engine.shared_projection is not None and not anew else "made"

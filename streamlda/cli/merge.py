@@ -75,5 +75,5 @@ def check_outside(path: str, folders: tuple[str, ...]) -> None:
 
 def warn_of_damage(folder: str, checkpoint: Checkpoint) -> None:
     """Say that an older generation was taken, and why."""
-    for problem in checkpoint.passed_over:
+    for problem in checkpoint.skipped:
         warn(f"the newest checkpoint is damaged, an older one was taken: path={folder!r} {problem}")

@@ -53,22 +53,16 @@ def kafka_options(command: Command) -> Command:
 def _option(row: Setting) -> Callable[[Command], Command]:
     name = PREFIX + row.key
     if row.kind == "secret":
-        told = f"{row.help} [default: from {row.variable}, if that is set]"
-        return click.option(f"{row.flag}-file", f"{name}_file", metavar="FILE", help=told)
+        shown = f"{row.help} [default: from {row.variable}, if that is set]"
+        return click.option(f"{row.flag}-file", f"{name}_file", metavar="FILE", help=shown)
     kind = click.Choice(row.choices) if row.choices else None
     default = "none" if row.default is None else row.default
-    told = f"{row.help} [default: {default}]"
-    return click.option(row.flag, name, type=kind, metavar=None if kind else "TEXT", help=told)
+    shown = f"{row.help} [default: {default}]"
+    return click.option(row.flag, name, type=kind, metavar=None if kind else "TEXT", help=shown)
 
 
 def take_options(options: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what was given of `kafka_options`, less the prefix, or None if nothing was.
-
-    Raises
-    ------
-    click.UsageError
-        If the brokers or the topic are missing.
-    """
+    """Return what was given of `kafka_options`, less the prefix, or None if nothing was."""
     given = {
         name.removeprefix(PREFIX): value
         for name, value in options.items()

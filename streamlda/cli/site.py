@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.fit import alpha0_option
-from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
+from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
 from streamlda.cli.sources import check_output
 from streamlda.cli.words import public_words, text_options
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def site() -> None:
     """Learn private topics together with other sites.
 
-    Each site makes keys (keygen). Somebody puts the public halves and the settings into one roster
-    file (roster). Then, round by round, each site writes a share (share), and anybody adds the
-    shares up (streamlda aggregate), which gives the next round and at the end a model. A share is
-    masked: it tells nothing until the shares of all sites are added up, and then only their sum,
-    under noise. Needs the extra sites: pip install 'streamlda[sites]'.
+    Each site makes keys (keygen). One of them puts the public halves and the settings into one
+    federation config (config). Then, round by round, each site writes a share (share), and anybody
+    adds the shares up (streamlda aggregate), which gives the next round and at the end a model. A
+    share is masked: it shows nothing until the shares of all sites are added up, and then only
+    their sum, under noise. Needs the extra sites: pip install 'streamlda[sites]'.
     """
 
 
@@ -33,7 +33,7 @@ def site() -> None:
 @click.argument("name")
 @click.option("--output", "-o", required=True, type=click.Path(), help="Key file to write.")
 def keygen(name: str, output: str) -> None:
-    """Make keys for the site NAME: FILE, which must stay secret, and FILE.pub for the roster."""
+    """Make keys for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
     from streamlda.sites.keys import SiteKeys
 
     public = output + ".pub"
@@ -44,7 +44,7 @@ def keygen(name: str, output: str) -> None:
     keys = SiteKeys.generate(name)
     keys.save(output)
     keys.public.save(public)
-    click.echo(f"secret keys: {output}\nfor the roster: {public}", err=True)
+    click.echo(f"secret keys: {output}\nfor the config: {public}", err=True)
 
 
 def _weights(value: str | None) -> list[float] | None:
@@ -56,16 +56,16 @@ def _weights(value: str | None) -> list[float] | None:
         raise click.BadParameter(f"{value!r} is not a list of numbers like 0.2,0.3,0.5") from error
 
 
-@site.command(short_help="Make the roster of all sites.")
+@site.command("config", short_help="Make the federation config of all sites.")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
-@click.option("--output", "-o", required=True, type=click.Path(), help="Roster file to write.")
+@click.option("--output", "-o", required=True, type=click.Path(), help="Config file to write.")
 @click.option(
     "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"
 )
 @click.option(
     "--weights",
     metavar="W,W,...",
-    help="Share of the places that each site fills, in the order of the files; they sum to 1. "
+    help="Fraction of the places that each site fills, in the order of the files; they sum to 1. "
     "[default: equal]",
 )
 @click.option(
@@ -82,7 +82,7 @@ def _weights(value: str | None) -> list[float] | None:
     "--epsilon",
     type=click.FloatRange(min=0, min_open=True),
     required=True,
-    help="All that is sent tells at most this much of any document.",
+    help="All that is sent shows at most this much of any document.",
 )
 @click.option(
     "--delta",
@@ -129,17 +129,17 @@ def _weights(value: str | None) -> list[float] | None:
     type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
-    help="Of the public random map only: the noise has no seed.",
+    help="Of the public random projection only: the noise has no seed.",
 )
-def roster(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
-    """Write the roster of the sites whose public keys are in FILE.pub...
+def make_config(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
+    """Write the federation config of the sites whose public keys are in FILE.pub...
 
-    The roster is public, and the same for all. Let every site compare its digest with the others by
-    another way than the file itself: whose keys are in it decides who can read what.
+    It is public, and the same for all. Let every site compare its digest with the others by another
+    way than the file itself: whose keys are in it decides who can read what.
     """
     from streamlda.private.settings import PrivateSettings
+    from streamlda.sites.federation import FederationConfig, Member
     from streamlda.sites.keys import PublicKeys
-    from streamlda.sites.roster import Member, Roster
 
     check_output(output, public_keys)
     weights = _weights(options["weights"]) or [1 / len(public_keys)] * len(public_keys)
@@ -164,16 +164,18 @@ def roster(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
         Member(PublicKeys.load(path), weight)
         for path, weight in zip(public_keys, weights, strict=True)
     ]
-    made = Roster(options["label"], tuple(members), settings, words, options["colluders"])
-    made.save(output)
-    against = [made.epsilon_against(c) for c in range(len(members))]
-    told = ", ".join("nothing" if e is None else f"{e:.3g}" for e in against)
+    config = FederationConfig(
+        options["label"], tuple(members), settings, words, options["colluders"]
+    )
+    config.save(output)
+    against = [config.epsilon_against(c) for c in range(len(members))]
+    bounds = ", ".join("nothing" if e is None else f"{e:.3g}" for e in against)
     lines = [
-        f"roster {made.digest[:SHOWN]} of {len(members)} sites: {output}",
-        f"epsilon of a document, if the aggregator is helped by 0, 1, ... other sites: {told}",
-        made.insider_line,
+        f"config {config.digest[:SHOWN]} of {len(members)} sites: {output}",
+        f"epsilon of a document, if the aggregator is helped by 0, 1, ... other sites: {bounds}",
+        config.insider_line,
     ]
-    if made.colluders == 0:
+    if config.colluders == 0:
         lines.append("To promise --epsilon against other sites too, take --colluders 1 or more.")
     click.echo("\n".join(lines), err=True)
 
@@ -192,20 +194,20 @@ site.add_command(share)
 
 
 @site.command(short_help="Begin a round again that not all sites could answer.")
-@roster_option
+@config_option
 @round_option
 @click.option("--output", "-o", required=True, type=click.Path(), help="Round file to write.")
-def redo(roster: str, round_file: str | None, output: str) -> None:
+def redo(config_path: str, round_file: str | None, output: str) -> None:
     """Write a round once more, under new masks, for a site that has lost its share.
 
-    All sites must answer it anew, with documents that were in none before: what they have sent for
-    the round is paid for, cannot be added up, and tells nothing.
+    All sites must answer it again, with documents that were in none before: what they have sent for
+    the round is paid for, cannot be added up, and shows nothing.
     """
-    from streamlda.sites.roster import Roster
+    from streamlda.sites.federation import FederationConfig
 
-    check_output(output, [roster])
-    made = Roster.load(roster)
-    again = open_round(made, round_file).again()
-    again.open(made)
+    check_output(output, [config_path])
+    config = FederationConfig.load(config_path)
+    again = open_round(config, round_file).again()
+    again.open(config)
     again.save(output)
     click.echo(f"round {again.number}, attempt {again.attempt}: {output}", err=True)

@@ -1,4 +1,4 @@
-"""What ``streamlda site`` and ``streamlda aggregate`` share: the roster and the round."""
+"""Options of both ``streamlda site`` and ``streamlda aggregate``: the config and the round."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from streamlda.sites.roster import Roster
+    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
 
 #: What the terminal shows of a digest: enough to compare by telephone.
 SHOWN = 32
 
-roster_option = click.option(
-    "--roster", required=True, type=click.Path(), help="Roster file, the same for all."
+config_option = click.option(
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(),
+    help="Federation config, the same file for all.",
 )
 round_option = click.option(
     "--round",
@@ -24,8 +28,8 @@ round_option = click.option(
 )
 
 
-def open_round(made: Roster, round_file: str | None) -> Round:
+def open_round(config: FederationConfig, round_file: str | None) -> Round:
     """Return the round of a file, or the first one."""
     from streamlda.sites.rounds import Round
 
-    return Round.first(made) if round_file is None else Round.load(round_file)
+    return Round.first(config) if round_file is None else Round.load(round_file)

@@ -10,7 +10,7 @@ import click
 
 from streamlda.cli.private_fit import PlacesProgress, stream_name
 from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.site_options import SHOWN, open_round, roster_option, round_option
+from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.sources import check_output, open_sources, source_options, warn
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write this site's share of a round.")
 @source_options
-@roster_option
+@config_option
 @round_option
 @click.option("--key", required=True, type=click.Path(), help="Key file of this site.")
 @click.option(
@@ -50,7 +50,7 @@ def share(
     text_field: str,
     compression: str,
     max_documents: int | None,
-    roster: str,
+    config_path: str,
     round_file: str | None,
     key: str,
     ledger: str,
@@ -72,12 +72,12 @@ def share(
     sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
     from streamlda.privacy.ledger.ledger import Ledger
+    from streamlda.sites.answered import AnsweredRounds
     from streamlda.sites.exchange import publish_share
+    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.keys import SiteKeys
-    from streamlda.sites.roster import Roster
     from streamlda.sites.share import Share
     from streamlda.sites.site import Site
-    from streamlda.sites.used import UsedRounds
 
     topic_options = take_options(kafka)
     if output is None and topic_options is None:
@@ -86,24 +86,24 @@ def share(
         )
     outputs = [] if output is None else [output]
     for path in outputs:
-        check_output(path, [*sources, roster, key, *([round_file] if round_file else [])])
+        check_output(path, [*sources, config_path, key, *([round_file] if round_file else [])])
     check_output(ledger, [*sources, *outputs])
     if output is not None and Path(ledger).resolve() == Path(output).resolve():
         raise click.UsageError("--ledger and --output must be two files")
-    made, keys = Roster.load(roster), SiteKeys.load(key)
-    this = open_round(made, round_file)
+    config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
+    this = open_round(config, round_file)
     with ExitStack() as opened:
         topic = None
         if topic_options is not None:
             topic = opened.enter_context(share_topic(topic_options))
             # Now, and not when the documents are summed and paid for.
             topic.connect()
-        spent = opened.enter_context(Ledger.open(ledger, made.ledger_terms(), create=True))
+        spent = opened.enter_context(Ledger.open(ledger, config.ledger_terms(), create=True))
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
         named = stream or stream_name(sources)
-        at_work = Site(made, keys, spent, named, used=UsedRounds(key))
+        at_work = Site(config, keys, spent, named, answered=AnsweredRounds(key))
         stored = at_work.stored(this)
         if stored is None:
             reading = (sources, file_format, text_field, compression)
@@ -118,7 +118,7 @@ def share(
         lines = [
             f"share of site {found.site} of round {found.round} ({found.stage}): "
             + ", ".join(places),
-            f"roster {made.digest[:SHOWN]}; spent: streamlda budget {ledger}",
+            f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
         ]
         click.echo("\n".join(lines), err=True)
 
@@ -132,15 +132,15 @@ def _make_share(
 ) -> Path:
     from streamlda.stream.ingest import Ingestion
 
-    summing = at_work.begin(this)
-    wanted = summing.last if max_documents is None else min(summing.last, max_documents)
+    accumulator = at_work.begin(this)
+    wanted = accumulator.last if max_documents is None else min(accumulator.last, max_documents)
     source = open_sources(*reading)
     try:
         with PlacesProgress(source, quiet) as progress:
             ingested = Ingestion(
                 source,
-                at_work.roster.vocabulary,
-                lambda words: summing,
+                at_work.config.vocabulary,
+                lambda words: accumulator,
                 max_documents=wanted,
                 on_progress=progress.show,
                 blanks=True,
@@ -149,4 +149,4 @@ def _make_share(
         source.close()
     if ingested.failure is not None:
         raise ingested.failure
-    return at_work.publish(summing)
+    return at_work.publish(accumulator)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels.cooccurrence import count_windows
 
 #: Window of the coherence whose numbers are published, in tokens.
@@ -19,17 +20,7 @@ NPMI_EPSILON = 1e-12
 
 
 class Coherence(NamedTuple):
-    """NPMI coherence of topics.
-
-    Attributes
-    ----------
-    mean : float
-        Arithmetic mean over the topics, between -1 and 1.
-    per_topic : ndarray of shape (K,)
-        Mean over the pairs of a topic's words.
-    windows : int
-        Windows counted.
-    """
+    """NPMI coherence: mean over the topics, -1 to 1; per topic, (K,), over pairs of its words."""
 
     mean: float
     per_topic: NDArray[np.float64]
@@ -60,41 +51,34 @@ class NpmiCounter:
 
     def __init__(self, topics_top_words: Any, *, window: int | None = NPMI_WINDOW_TOKENS) -> None:
         top = np.asarray(topics_top_words)
-        if top.ndim != 2 or top.shape[0] < 1 or top.shape[1] < 2 or top.dtype.kind not in "iu":
-            raise InvalidSettingError(
-                "top words must be an integer array with a row a topic and 2 or more columns, "
-                f"got shape={top.shape} dtype={top.dtype}; make it with top_words"
-            )
-        if top.min() < 0 or any(len(np.unique(row)) < len(row) for row in top):
-            raise InvalidSettingError(
-                "top words must be ids >= 0, distinct within a topic, "
-                f"got min={top.min()} shape={top.shape}; make them with top_words"
-            )
-        if window is not None and window < 1:
-            raise InvalidSettingError(f"the window must hold at least 1 token, got window={window}")
+        is_table = top.ndim == 2 and top.size and top.shape[1] > 1 and top.dtype.kind in "iu"
+        require(
+            is_table and top.min() >= 0 and all(len(np.unique(row)) == len(row) for row in top),
+            "top words must be a row of 2 or more distinct ids >= 0 for each topic",
+            shape=top.shape,
+            dtype=top.dtype,
+            remedy="make them with top_words",
+        )
+        if window is not None:
+            at_least(1, window=window)
         self._window = window
         watched, slots = np.unique(top, return_inverse=True)
         self._slots = slots.reshape(top.shape)
         self._slot_of_word = np.full(int(watched[-1]) + 1, -1, dtype=np.int32)
         self._slot_of_word[watched] = np.arange(len(watched), dtype=np.int32)
-        self._slot_of_place = self._slots.ravel().astype(np.int32)
-        self._places = np.argsort(self._slot_of_place, kind="stable")
-        self._place_pointers = np.zeros(len(watched) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self._slot_of_place), out=self._place_pointers[1:])
+        self._slot_of_entry = self._slots.ravel().astype(np.int32)
+        self._entries = np.argsort(self._slot_of_entry, kind="stable")
+        self._entry_pointers = np.zeros(len(watched) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self._slot_of_entry), out=self._entry_pointers[1:])
         self._since = np.full(len(watched), -1, dtype=np.int64)
         self._occurrences = np.zeros(len(watched), dtype=np.int64)
         self._pairs = np.zeros((top.size, top.shape[1]), dtype=np.int64)
         self._windows = 0
 
     def add(self, token_ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
-        """Count the windows of documents with word order. Time O(tokens + top tokens * n).
+        """Count the windows of documents with word order, as `Vocabulary.token_ids` gives them.
 
-        Parameters
-        ----------
-        token_ids : ndarray of shape (n_tokens,), int32
-            Words in order; -1 for a word outside the vocabulary, which still takes its place.
-        offsets : ndarray of shape (n_documents + 1,), int64
-            Document d owns the tokens from ``offsets[d]`` to ``offsets[d + 1]``.
+        A word outside the vocabulary (-1) still fills the window. Time O(tokens + top tokens * n).
 
         Raises
         ------
@@ -103,16 +87,15 @@ class NpmiCounter:
         """
         tokens = np.ascontiguousarray(token_ids, dtype=np.int32)
         bounds = np.ascontiguousarray(offsets, dtype=np.int64)
-        if (
-            len(bounds) == 0
-            or bounds[0] != 0
-            or bounds[-1] != len(tokens)
-            or np.any(np.diff(bounds) < 0)
-        ):
-            raise InvalidDocumentsError(
-                "offsets must rise from 0 to the number of tokens, got "
-                f"offsets={bounds.shape} tokens={len(tokens)}; give each document's first token"
-            )
+        rises = len(bounds) > 0 and not np.any(np.diff(bounds, prepend=0) < 0)
+        require(
+            rises and bounds[0] == 0 and bounds[-1] == len(tokens),
+            "offsets must rise from 0 to the number of tokens",
+            offsets=bounds.shape,
+            tokens=len(tokens),
+            remedy="give each document's first token",
+            error=InvalidDocumentsError,
+        )
         self._count(tokens, bounds)
 
     def add_batch(self, batch: DocumentBatch) -> None:
@@ -123,11 +106,12 @@ class NpmiCounter:
         InvalidSettingError
             If the counter has a window of tokens: counts have no order to slide over.
         """
-        if self._window is not None:
-            raise InvalidSettingError(
-                "counts without word order can only be taken document by document, got "
-                f"window={self._window}; make the counter with window=None"
-            )
+        require(
+            self._window is None,
+            "counts without word order can only be taken document by document",
+            window=self._window,
+            remedy="make the counter with window=None",
+        )
         self._count(batch.word_ids, batch.row_pointers)
 
     def _count(self, tokens: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
@@ -137,9 +121,9 @@ class NpmiCounter:
             offsets,
             width,
             self._slot_of_word,
-            self._slot_of_place,
-            self._place_pointers,
-            self._places,
+            self._slot_of_entry,
+            self._entry_pointers,
+            self._entries,
             self._since,
             self._occurrences,
             self._pairs,
@@ -155,10 +139,8 @@ class NpmiCounter:
         InsufficientDataError
             If no document was added.
         """
-        if self._windows == 0:
-            raise InsufficientDataError(
-                f"coherence needs at least 1 document, got windows={self._windows}; add documents"
-            )
+        rule = "coherence needs at least 1 document"
+        require(self._windows, rule, windows=0, remedy="add documents", error=InsufficientDataError)
         per_topic = self._pairs.shape[1]
         halves = self._pairs.reshape(-1, per_topic, per_topic)
         joint = (halves + halves.transpose(0, 2, 1)) / self._windows

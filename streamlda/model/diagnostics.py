@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, require
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
 from streamlda.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 
-#: Closer than this (0.39), two distributions are one topic told twice.
+#: Closer than this (0.39), two distributions are one topic written twice.
 CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))
 
 #: An eigenvalue this many times the next one, or the noise if that is larger, ends the topics. On
@@ -56,17 +56,11 @@ class Spectrum(NamedTuple):
 
 
 class SuggestedTopics(NamedTuple):
-    """How many topics the documents support, and why.
+    """How many topics the documents support (None: the model does not say), and why.
 
-    Attributes
-    ----------
-    n_components : int or None
-        None when the model does not say.
-    basis : {"drop", "floor", "all", "hidden", "none"}
-        After a clear drop; what is above the noise, where there is none; all that was looked at,
-        so that it may be more; what the noise of privacy left; nothing to tell from.
-    reason : str
-        One or two sentences.
+    `basis` is ``"drop"`` (after a clear drop), ``"floor"`` (what is above the noise, where there is
+    none), ``"all"`` (all that was looked at, so that it may be more), ``"hidden"`` (what the noise
+    of privacy left) or ``"none"`` (nothing to tell from). `reason` has one or two sentences.
     """
 
     n_components: int | None
@@ -75,15 +69,7 @@ class SuggestedTopics(NamedTuple):
 
 
 class CloseTopics(NamedTuple):
-    """Two topics that say nearly the same.
-
-    Attributes
-    ----------
-    first, second : int
-        Rows of the components, ``first < second``.
-    distance : float
-        Hellinger's, 0 to 1.
-    """
+    """Two rows of the components, ``first < second``, and their Hellinger distance, 0 to 1."""
 
     first: int
     second: int
@@ -110,11 +96,13 @@ def hellinger(p: Array, q: Array) -> Array:
     InvalidSettingError
         If they are not over the same words.
     """
-    if p.ndim != 2 or q.ndim != 2 or p.shape[1] != q.shape[1]:
-        raise InvalidSettingError(
-            "topics must be over the same words to be compared, got "
-            f"p={p.shape} q={q.shape}; pass two tables with a column a word"
-        )
+    require(
+        p.ndim == q.ndim == 2 and p.shape[1] == q.shape[1],
+        "topics must be over the same words to be compared",
+        p=p.shape,
+        q=q.shape,
+        remedy="pass two tables with a column a word",
+    )
     shared = np.zeros((len(p), len(q)))
     with one_blas_thread():
         for start in range(0, p.shape[1], _BLOCK_COLUMNS):
@@ -133,14 +121,6 @@ def common_columns(
 
     All columns for one vocabulary, hashed ones and matrices of one width included; none where they
     cannot be compared: other hashing, or other matrices. Time and memory O(V).
-
-    Parameters
-    ----------
-    before, after : TopicModel
-
-    Returns
-    -------
-    before_columns, after_columns : ndarrays of shape (n_common,), intp
     """
     one, other = before.vocabulary, after.vocabulary
     if one == other and before.n_features == after.n_features:
@@ -148,8 +128,8 @@ def common_columns(
         return every, every
     if one is None or other is None or one.words is None or other.words is None:
         return np.empty(0, np.intp), np.empty(0, np.intp)
-    place = {word: i for i, word in enumerate(one.words)}
-    pairs = [(place[word], j) for j, word in enumerate(other.words) if word in place]
+    column = {word: i for i, word in enumerate(one.words)}
+    pairs = [(column[word], j) for j, word in enumerate(other.words) if word in column]
     mine, theirs = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     return mine, theirs
 
@@ -178,8 +158,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     """Say how many topics the word pairs of the documents tell apart.
 
     With k topics the pair moment has rank k, and the rest of its eigenvalues are noise. These are
-    up to four times the measured floor when the map was found in the same documents (it looks for
-    what stands out, in noise too), so that counting what is above the floor finds too many. But
+    up to four times the measured floor when the projection comes from the same documents (it looks
+    for what stands out, in noise too), so that counting what is above the floor finds too many. But
     they fall slowly from one to the next, and the last topic is followed by a drop. So the last
     clear drop (`CLEAR_DROP`) to what may be noise (`NOISE_REACH`) is taken. Text that has no k of
     its own falls smoothly; then what is above the floor is counted. The fit should have asked for
@@ -187,11 +167,6 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     of them.
 
     Time and memory O(t).
-
-    Parameters
-    ----------
-    diagnostics : mapping
-        `TopicModel.diagnostics`.
     """
     published = numbers(diagnostics, "eigenvalues")
     asked = diagnostics.get("topics_asked")
@@ -204,23 +179,20 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     values, floor = spectrum.eigenvalues, spectrum.floor
     above = int(np.argmin(values > floor)) if (values <= floor).any() else len(values)
     if above == 0:
-        return SuggestedTopics(
-            None,
-            "none",
-            "No direction of the word pairs stands above the sampling noise; read more documents.",
-        )
-    below = np.maximum(np.append(values[1:], 0.0), np.append(floor[1:], floor[-1]))
-    clear = (values >= CLEAR_DROP * below) & (
-        below <= NOISE_REACH * np.append(floor[1:], floor[-1])
-    )
+        reason = "No direction of the word pairs stands above the sampling noise"
+        return SuggestedTopics(None, "none", f"{reason}; read more documents.")
+    next_floor = np.append(floor[1:], floor[-1])
+    below = np.maximum(np.append(values[1:], 0.0), next_floor)
+    clear = (values >= CLEAR_DROP * below) & (below <= NOISE_REACH * next_floor)
     drops = np.flatnonzero(clear[:above])
     # The last eigenvalue has nothing behind it that it could drop to.
     drops = drops[drops < len(values) - 1]
     if len(drops):
         k = int(drops[-1]) + 1
         times = float(values[k - 1] / below[k - 1])
+        directions = "direction" if k == 1 else "directions"
         reason = (
-            f"{k} {_directions(k)} of the word pairs stand out: the last of them is "
+            f"{k} {directions} of the word pairs stand out: the last of them is "
             f"{times:.1f} times what follows, and what follows falls slowly, as noise does."
         )
         return SuggestedTopics(k, "drop", reason)
@@ -232,8 +204,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
         return SuggestedTopics(above, "all", reason)
     reason = (
         f"The eigenvalues fall smoothly, as they do for most text, and {above} of them "
-        f"{'is' if above == 1 else 'are'} above the sampling noise: so many topics do the word "
-        "pairs tell apart by themselves. More documents would show more."
+        f"{'is' if above == 1 else 'are'} above the sampling noise: the word pairs alone tell that "
+        "many topics apart. More documents would show more."
     )
     return SuggestedTopics(above, "floor", reason)
 
@@ -256,10 +228,7 @@ def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[Clo
     InvalidSettingError
         If `closest` lies outside 0..1.
     """
-    if not 0.0 <= closest <= 1.0:
-        raise InvalidSettingError(
-            f"a Hellinger distance must lie in 0..1, got closest={closest}; 0.39 is usual"
-        )
+    between(0, 1, closest=closest, remedy="0.39 is usual")
     apart = hellinger(components, components)
     rows, columns = np.nonzero(np.triu(apart < closest, 1))
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
@@ -276,15 +245,6 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
     of it. A topic is compared with the others and not with the corpus, which a large topic is
     close to because it is most of it. Time O(K V), memory O(V).
 
-    Parameters
-    ----------
-    model : TopicModel
-    closest : float, default 0.39
-        Hellinger distance, 0 to 1.
-
-    Returns
-    -------
-    list of K tuples of str
     """
     K, share = model.n_components, model.alpha / model.alpha.sum()
     whole = share @ model.components
@@ -315,15 +275,7 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:
-    """Return a list of numbers as an array, a missing one as infinity; None if it is no such list.
-
-    Parameters
-    ----------
-    diagnostics : mapping
-        Plain JSON values of any version.
-    name : str
-        Member.
-    """
+    """Return a list of numbers, a missing one as infinity; None if the member is no such list."""
     found = diagnostics.get(name)
     if not isinstance(found, list | tuple) or not found:
         return None
@@ -344,7 +296,3 @@ def _left_by_noise(published: int, asked: int) -> SuggestedTopics:
         "direction was released, so that there may be more."
     )
     return SuggestedTopics(asked, "all", reason)
-
-
-def _directions(n: int) -> str:
-    return "direction" if n == 1 else "directions"

@@ -9,35 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.inference import checked_alpha, fold_in_words, smoothed, word_major
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionResult:
-    """What document completion measured, over the same held-out tokens for model and baseline.
+    """What document completion measured, over the same held-out tokens for model and baseline."""
 
-    Attributes
-    ----------
-    log_likelihood_nats : float
-        Sum of log p(token) over the held-out tokens under the model.
-    unigram_log_likelihood_nats : float
-        The same under the background distribution alone.
-    documents : int
-        Documents with both halves non-empty; the others are left out.
-    held_out_tokens : int
-        Tokens scored.
-    unscored_tokens : int
-        In the same documents, held-out tokens of words the background gives probability 0: no
-        baseline can score them, so they count for neither.
-    """
-
+    #: Sums of log p(token) over the held-out tokens: under the model, and under the background.
     log_likelihood_nats: float
     unigram_log_likelihood_nats: float
+    #: Documents with both halves non-empty; the others are left out.
     documents: int
+    #: Tokens scored.
     held_out_tokens: int
+    #: In the same documents, held-out tokens of words the background gives probability 0: no
+    #: baseline can score them, so they count for neither.
     unscored_tokens: int
 
     @property
@@ -95,11 +86,13 @@ class DocumentCompletion:
     ) -> None:
         self._alpha = checked_alpha(alpha)
         self._background: NDArray[np.float64] = np.asarray(background, dtype=np.float64)
-        if not np.all(np.isfinite(self._background) & (self._background >= 0)):
-            raise InvalidSettingError(
-                "the background must hold finite numbers >= 0, got "
-                f"min={self._background.min()} max={self._background.max()}; pass word frequencies"
-            )
+        require(
+            np.all(np.isfinite(self._background) & (self._background >= 0)),
+            "the background must hold finite numbers >= 0",
+            min=self._background.min(),
+            max=self._background.max(),
+            remedy="pass word frequencies",
+        )
         self._components = smoothed(components, self._background, smoothing)
         self._rng = np.random.default_rng(seed)
         self._max_iterations, self._tolerance = max_iterations, tolerance
@@ -119,11 +112,12 @@ class DocumentCompletion:
             If the batch has another number of words than the topics.
         """
         counts = batch.counts.astype(np.int64)
-        if not np.array_equal(counts, batch.counts):
-            raise InvalidDocumentsError(
-                "document completion splits tokens, so counts must be whole numbers, got "
-                "fractional counts; pass CountVectorizer output, not TF-IDF"
-            )
+        require(
+            np.array_equal(counts, batch.counts),
+            "document completion splits tokens, so counts must be whole numbers, got fractions",
+            remedy="pass CountVectorizer output, not TF-IDF",
+            error=InvalidDocumentsError,
+        )
         words, local_ids = word_major(batch, self._components, len(self._alpha))
         observed = self._rng.binomial(counts, 0.5)
         held_out = counts - observed
@@ -157,11 +151,13 @@ class DocumentCompletion:
         InsufficientDataError
             If no document so far had two non-empty halves.
         """
-        if self._tokens == 0:
-            raise InsufficientDataError(
-                "document completion needs a document with both halves non-empty, got "
-                f"held_out_tokens={self._tokens}; evaluate on more or longer documents"
-            )
+        require(
+            self._tokens,
+            "document completion needs a document with both halves non-empty",
+            held_out_tokens=self._tokens,
+            remedy="evaluate on more or longer documents",
+            error=InsufficientDataError,
+        )
         return CompletionResult(
             self._model_nats, self._unigram_nats, self._documents, self._tokens, self._unscored
         )
@@ -172,26 +168,10 @@ def document_completion(
     components: NDArray[np.float64],
     alpha: NDArray[np.float64],
     background: NDArray[np.float64],
-    *,
-    seed: int = 0,
-    smoothing: float = 0.01,
-    max_iterations: int = 100,
-    tolerance: float = 1e-4,
+    **settings: Any,
 ) -> CompletionResult:
-    """Return the document completion of one batch; see `DocumentCompletion`.
-
-    Parameters and errors are those of `DocumentCompletion`, its `add` and its `result`; topics
-    are smoothed with weight 0.01 unless told otherwise.
-    """
-    completion = DocumentCompletion(
-        components,
-        alpha,
-        background,
-        smoothing=smoothing,
-        seed=seed,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
-    )
+    """Return the document completion of one batch; `settings` are those of `DocumentCompletion`."""
+    completion = DocumentCompletion(components, alpha, background, **settings)
     completion.add(batch)
     return completion.result()
 
@@ -219,11 +199,9 @@ def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]
     """
     components = np.asarray(components)
     n_words = components.shape[1]
-    if not 1 <= n <= n_words or bool(np.isnan(components).any()):
-        raise InvalidSettingError(
-            "top words need topics without NaN and n within 1..n_features, got "
-            f"n={n} n_features={n_words}"
-        )
+    holds = 1 <= n <= n_words and not np.isnan(components).any()
+    rule = "top words need topics without NaN and n within 1..n_features"
+    require(holds, rule, n=n, n_features=n_words)
     top = np.empty((len(components), n), dtype=np.int64)
     for k, topic in enumerate(components):
         bar = np.partition(topic, n_words - n)[n_words - n]
@@ -251,24 +229,16 @@ def topic_diversity(top: Any) -> float:
         If there are no top words.
     """
     words = np.asarray(top)
-    if words.ndim != 2 or words.size == 0:
-        raise InvalidSettingError(
-            f"diversity needs a row of top words for each topic, got shape={words.shape}"
-        )
+    holds = words.ndim == 2 and words.size > 0
+    require(holds, "diversity needs a row of top words for each topic", shape=words.shape)
     return len(np.unique(words)) / words.size
 
 
 class MatchedError(NamedTuple):
     """L1 distance between true and estimated topics under the best one-to-one matching.
 
-    Attributes
-    ----------
-    mean : float
-        Mean of `per_topic`; 0 is perfect, 2 the largest value for distributions.
-    per_topic : ndarray of shape (K,)
-        ``sum(abs(true[k] - estimated[permutation[k]]))``.
-    permutation : ndarray of shape (K,), int64
-        Estimated topic matched to each true one.
+    ``per_topic[k] = sum(abs(true[k] - estimated[permutation[k]]))``; their mean is 0 for equal
+    topics, and 2 at most for distributions.
     """
 
     mean: float
@@ -294,11 +264,12 @@ def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) 
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist
 
-    if np.shape(true) != np.shape(estimated) or np.ndim(true) != 2:
-        raise InvalidSettingError(
-            "topics must be compared at the same shape, got "
-            f"true={np.shape(true)} estimated={np.shape(estimated)}"
-        )
+    require(
+        np.shape(true) == np.shape(estimated) and np.ndim(true) == 2,
+        "topics must be compared at the same shape",
+        true=np.shape(true),
+        estimated=np.shape(estimated),
+    )
     distances = cdist(true, estimated, "cityblock")
     rows, columns = linear_sum_assignment(distances)
     errors = distances[rows, columns]

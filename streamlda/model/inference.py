@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least, between, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
 from streamlda.kernels.inference import fold_in
 
 #: Weight of the background in topics that are used to explain documents: a topic estimated from
@@ -103,62 +103,56 @@ def smoothed(
     InvalidSettingError
         If `weight` lies outside 0..1 or the shapes disagree.
     """
-    if not 0.0 <= weight <= 1.0:
-        raise InvalidSettingError(
-            f"the weight of the background must lie in 0..1, got weight={weight}"
-        )
+    between(0, 1, weight=weight)
     components, background = np.asarray(components), np.asarray(background)
-    if components.ndim != 2 or background.shape != components.shape[1:]:
-        raise InvalidSettingError(
-            "topics and background must be over the same words, got "
-            f"components={components.shape} background={background.shape}"
-        )
+    require(
+        components.ndim == 2 and background.shape == components.shape[1:],
+        "topics and background must be over the same words",
+        components=components.shape,
+        background=background.shape,
+    )
     mixed: NDArray[np.float64] = (1.0 - weight) * components + weight * background
     return mixed
 
 
 def checked_alpha(alpha: Any) -> NDArray[np.float64]:
-    """Return `alpha` as a contiguous vector of positive numbers, or raise InvalidSettingError."""
+    """Return `alpha` as a contiguous vector of positive numbers."""
     vector: NDArray[np.float64] = np.ascontiguousarray(alpha, dtype=np.float64)
-    if vector.ndim != 1 or len(vector) == 0 or not np.all(np.isfinite(vector) & (vector > 0)):
-        raise InvalidSettingError(
-            "alpha must be a vector of finite numbers > 0, got "
-            f"shape={vector.shape} min={vector.min(initial=np.inf)}; "
-            "raise its zero entries to a small positive number"
-        )
+    require(
+        vector.ndim == 1 and len(vector) > 0 and np.all(np.isfinite(vector) & (vector > 0)),
+        "alpha must be a vector of finite numbers > 0",
+        shape=vector.shape,
+        min=vector.min(initial=np.inf),
+        remedy="raise its zero entries to a small positive number",
+    )
     return vector
 
 
 def word_major(
     batch: DocumentBatch, components: Any, n_components: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Gather the topics of the batch's words, and number its entries by the gathered rows.
+    """Return the topics of the batch's words, (n_distinct, K), and the row of each entry there.
 
     Only words that occur are gathered, so a small batch does not pay for a large vocabulary.
     Time and memory O(V + nnz + K * distinct words).
-
-    Returns
-    -------
-    words : ndarray of shape (n_distinct, K)
-        Probability of each word that occurs, in each topic.
-    local_ids : ndarray of shape (nnz,), int32
-        Row of `words` for each entry of the batch.
     """
     components = np.asarray(components, dtype=np.float64)
-    if components.shape != (n_components, batch.n_features):
-        raise InvalidSettingError(
-            "topics must have one row for each number in alpha and one column a word, got "
-            f"components={components.shape} alpha=({n_components},) n_features={batch.n_features}"
-        )
+    require(
+        components.shape == (n_components, batch.n_features),
+        "topics must have one row for each number in alpha and one column a word",
+        components=components.shape,
+        alpha=(n_components,),
+        n_features=batch.n_features,
+    )
     occurs = np.zeros(batch.n_features, dtype=np.bool_)
     occurs[batch.word_ids] = True
     local_of_word = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     words = np.ascontiguousarray(components[:, occurs].T)
-    if not np.all(np.isfinite(words) & (words >= 0)):
-        raise InvalidSettingError(
-            "topics must hold finite numbers >= 0, got a negative, infinite or NaN entry; "
-            "fit the model again, or project its topics onto the simplex"
-        )
+    require(
+        np.all(np.isfinite(words) & (words >= 0)),
+        "topics must hold finite numbers >= 0, got a negative, infinite or NaN entry",
+        remedy="fit the model again, or project its topics onto the simplex",
+    )
     return words, local_of_word[batch.word_ids]
 
 
@@ -171,12 +165,8 @@ def fold_in_words(
     tolerance: float,
 ) -> NDArray[np.float64]:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
-    if max_iterations < 1:
-        raise InvalidSettingError(
-            f"max_iterations must be at least 1, got max_iterations={max_iterations}"
-        )
-    if not 0.0 <= tolerance < np.inf:
-        raise InvalidSettingError(f"tolerance must be finite and >= 0, got tolerance={tolerance}")
+    at_least(1, max_iterations=max_iterations)
+    require(0 <= tolerance < np.inf, "tolerance must be finite and >= 0", tolerance=tolerance)
     theta = np.empty((batch.n_documents, len(alpha)))
     fold_in(
         batch.counts, local_ids, batch.row_pointers, words, alpha, max_iterations, tolerance, theta

@@ -1,6 +1,7 @@
 """Topics to and from other programs: pyLDAvis, gensim, scikit-learn, OCTIS, pandas and Arrow.
 
-The other library is imported when it is asked for, and is not needed otherwise. A model that comes
+The other library is imported by the function that needs it, which raises `MissingExtraError` if it
+is not installed. A model that comes
 from elsewhere says ``"not private"``: its promises cannot be checked here.
 
 Topics that others infer with are smoothed like ours (`streamlda.model.inference.SMOOTHING`), so
@@ -19,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import MissingExtraError
 from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel, current_versions
@@ -44,10 +46,6 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     pyLDAvis uses documents for nothing but the share of each topic. So each topic comes as one
     document that holds all of its tokens. Topics keep their numbers. pyLDAvis is not imported.
     Time and memory O(K V).
-
-    Parameters
-    ----------
-    model : TopicModel
 
     Returns
     -------
@@ -82,18 +80,9 @@ def to_gensim(model: TopicModel) -> Any:
     """Return a ``gensim.models.LdaModel`` with the topics and the alpha of a model.
 
     Its ``id2word`` is a ``gensim.corpora.Dictionary``, whose ``doc2bow`` makes documents of words
-    that were split and lower-cased as the model's vocabulary does. It can be saved, asked and
+    that were split and lower-cased as the model's vocabulary does. It can be saved, applied and
     updated; an update takes the topics for what `tokens_seen` tokens have shown. Time and memory
     O(K V).
-
-    Parameters
-    ----------
-    model : TopicModel
-
-    Raises
-    ------
-    MissingExtraError
-        If gensim is not installed.
     """
     purpose = "exporting to gensim"
     models = _imported("gensim.models", "gensim", purpose)
@@ -140,9 +129,10 @@ def from_gensim(lda: Any, *, analyzer: TextAnalyzer | None = None) -> TopicModel
     topics = np.asarray(lda.get_topics(), dtype=np.float64)
     names = [lda.id2word.get(i) for i in range(topics.shape[1])]
     if None in names:
-        raise InvalidSettingError(
-            "every column of the topics must have a word in id2word, got none for "
-            f"column={names.index(None)}; make the dictionary compact before training"
+        raise failure(
+            "every column of the topics must have a word in id2word",
+            column_without=names.index(None),
+            remedy="make the dictionary compact before training",
         )
     return _imported_model(
         "gensim", topics, lda.alpha, lda.state.get_lambda(), names, analyzer, lda.state.numdocs
@@ -155,9 +145,6 @@ def to_sklearn(model: TopicModel) -> Any:
     scikit-learn has one prior for all topics: the mean of alpha. Its columns are those of the
     model, as ``CountVectorizer(vocabulary=...)`` gives them. Time and memory O(K V).
 
-    Parameters
-    ----------
-    model : TopicModel
     """
     from sklearn.decomposition import LatentDirichletAllocation
     from sklearn.utils import check_random_state
@@ -206,19 +193,18 @@ def from_sklearn(
     """
     counts = getattr(lda, "components_", None)
     if counts is None:
-        raise InvalidSettingError(
-            f"a model must be fitted before it is imported, got type={type(lda).__name__} "
-            "components_=None; fit it first"
-        )
+        rule = "a model must be fitted before it is imported"
+        raise failure(rule, type=type(lda).__name__, components_=None, remedy="fit it first")
     counts = np.asarray(counts, dtype=np.float64)
     topics = counts / counts.sum(axis=1, keepdims=True)
     names = [str(name) for name in feature_names]
-    if len(names) != topics.shape[1]:
-        raise InvalidSettingError(
-            "there must be a word for each column, got "
-            f"feature_names={len(names)} columns={topics.shape[1]}; pass those of the vectorizer "
-            "that made the counts"
-        )
+    require(
+        len(names) == topics.shape[1],
+        "there must be a word for each column",
+        feature_names=len(names),
+        columns=topics.shape[1],
+        remedy="pass those of the vectorizer that made the counts",
+    )
     alpha = np.full(len(topics), float(lda.doc_topic_prior_))
     return _imported_model("scikit-learn", topics, alpha, counts, names, analyzer, 0)
 
@@ -228,7 +214,6 @@ def to_octis(model: TopicModel, n_words: int = 10) -> dict[str, Any]:
 
     Parameters
     ----------
-    model : TopicModel
     n_words : int, default 10
         Words of each topic; all V if there are fewer.
 
@@ -237,11 +222,6 @@ def to_octis(model: TopicModel, n_words: int = 10) -> dict[str, Any]:
     dict
         ``topics``, K lists of words, most probable first; ``topic-word-matrix``, ndarray of
         shape (K, V).
-
-    Raises
-    ------
-    InvalidSettingError
-        If `n_words` is below 1.
     """
     listed = [[word for word, _ in topic] for topic in model.top_words(n_words)]
     return {"topics": listed, "topic-word-matrix": model.components.copy()}
@@ -254,7 +234,6 @@ def to_pandas(model: TopicModel, n_words: int = 10) -> Any:
 
     Parameters
     ----------
-    model : TopicModel
     n_words : int, default 10
         Words of each topic; all V if there are fewer.
 
@@ -264,37 +243,19 @@ def to_pandas(model: TopicModel, n_words: int = 10) -> Any:
         Columns ``topic`` (from 0), ``prevalence`` (0 to 1, the same in all rows of a topic),
         ``rank`` (from 1), ``word``, ``probability`` (in the topic) and ``lift`` (the probability
         over that in the corpus; infinite where the corpus has none).
-
-    Raises
-    ------
-    MissingExtraError
-        If pandas is not installed.
-    InvalidSettingError
-        If `n_words` is below 1.
     """
     pandas = _imported("pandas", "pandas", "exporting to pandas")
     return pandas.DataFrame(_table(model, n_words))
 
 
 def to_arrow(model: TopicModel, n_words: int = 10) -> Any:
-    """Return the table of `to_pandas` as a ``pyarrow.Table``.
-
-    Raises
-    ------
-    MissingExtraError
-        If pyarrow is not installed.
-    InvalidSettingError
-        If `n_words` is below 1.
-    """
+    """Return the table of `to_pandas` as a ``pyarrow.Table``."""
     pyarrow = _imported("pyarrow", "pyarrow", "exporting to Arrow")
     return pyarrow.table(_table(model, n_words))
 
 
 def _table(model: TopicModel, n_words: int) -> dict[str, Any]:
-    if n_words < 1:
-        raise InvalidSettingError(
-            f"n_words must be >= 1, got n_words={n_words}; ask for at least one word"
-        )
+    at_least(1, n_words=n_words)
     top = top_words(model.components, min(n_words, model.n_features))
     K, n = top.shape
     topic, word = np.repeat(np.arange(K), n), top.ravel()

@@ -16,7 +16,7 @@ and this metadata, one JSON object with exactly the members
 ``vocabulary``
     Null, or the object that with the words makes the vocabulary again.
 ``settings``, ``diagnostics``, ``versions``, ``privacy``
-    Objects: what the fit was asked for, what it found out about itself, the versions of
+    Objects: the settings of the fit, what it found out about itself, the versions of
     streamlda and of the packages below it, and the privacy statement.
 ``documents_seen``, ``tokens_seen``
     Whole numbers from 0.
@@ -36,16 +36,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
+from streamlda.checks import at_least, failure, require
+from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError, VocabularyError
+from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
@@ -61,6 +63,8 @@ SUM_TOLERANCE = 1e-6
 
 _OBJECTS = ("settings", "diagnostics", "versions", "privacy")
 _COUNTS = ("documents_seen", "tokens_seen")
+
+_check_file = partial(require, error=ModelFileError)
 
 
 def current_versions() -> dict[str, str]:
@@ -87,11 +91,11 @@ class TopicModel:
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
-        Plain JSON values: what was asked for, what the fit found out, what ran.
+        Plain JSON values: the settings of the fit, what it found out, what ran.
     documents_seen, tokens_seen : int
         Size of the corpus so far.
     privacy : mapping
-        The privacy statement (`streamlda.privacy.statement`); `not_private` unless told otherwise.
+        The privacy statement (`streamlda.privacy.statement`); `not_private` by default.
         Files from before there were private models say ``{"statement": "none"}``, the same.
     created : str
         Date and time in ISO 8601, UTC.
@@ -122,12 +126,11 @@ class TopicModel:
         _check_shapes(self.components, self.alpha, self.background)
         _check_probabilities("components", self.components)
         _check_probabilities("background", self.background)
-        if self.alpha.min() <= 0:
-            raise InvalidSettingError(
-                f"alpha must be > 0, got min={self.alpha.min()}; fit fewer topics"
-            )
+        low = self.alpha.min()
+        require(low > 0, "alpha must be > 0", min=low, remedy="fit fewer topics")
         for name in _COUNTS:
-            _set(self, name, _count(name, getattr(self, name)))
+            at_least(0, **{name: getattr(self, name)})
+            _set(self, name, operator.index(getattr(self, name)))
         for name in _OBJECTS:
             _set(self, name, _plain_object(name, getattr(self, name)))
         _check_created(self.created)
@@ -169,23 +172,14 @@ class TopicModel:
         -------
         list of K lists of (word, probability)
             Hashed words as `Vocabulary.feature_name` names them; ids without a vocabulary.
-
-        Raises
-        ------
-        InvalidSettingError
-            If `n` is below 1.
         """
-        if n < 1:
-            raise InvalidSettingError(f"n must be >= 1, got n={n}; ask for at least one word")
-        n = min(n, self.n_features)
+        at_least(1, n=n)
         name = str if self.vocabulary is None else self.vocabulary.feature_name
-        topics = []
-        for row in self.components:
-            least = np.partition(row, self.n_features - n)[self.n_features - n]
-            ids = np.flatnonzero(row >= least)
-            ids = ids[np.argsort(-row[ids], kind="stable")][:n]
-            topics.append([(name(i), float(row[i])) for i in ids.tolist()])
-        return topics
+        top = top_words(self.components, min(n, self.n_features)).tolist()
+        return [
+            [(name(i), float(row[i])) for i in ids]
+            for row, ids in zip(self.components, top, strict=True)
+        ]
 
     def transform(self, documents: Any) -> NDArray[np.float64]:
         """Return the topic proportions of documents; the model is not changed.
@@ -195,7 +189,7 @@ class TopicModel:
         Parameters
         ----------
         documents : sequence of str, DocumentBatch, or array-like or sparse matrix of counts
-            Texts need a model with a vocabulary; words outside it are passed over. A document
+            Texts need a model with a vocabulary; words outside it are ignored. A document
             without a known word gets the proportions of the prior.
 
         Returns
@@ -217,9 +211,10 @@ class TopicModel:
 
     def _encode(self, texts: Sequence[str]) -> DocumentBatch:
         if self.vocabulary is None:
-            raise VocabularyError(
-                "a model must have a vocabulary to read text, got a model of matrices; "
-                "pass counts, or save it with the names of its words"
+            raise failure(
+                "a model must have a vocabulary to read text, got a model of matrices",
+                remedy="pass counts, or save it with the names of its words",
+                error=VocabularyError,
             )
         return self.vocabulary.encode(texts).batch
 
@@ -232,10 +227,7 @@ class TopicModel:
 
         Equal models give equal bytes. Time and file size O(K V); memory twice the file's size.
 
-        Parameters
-        ----------
-        path : str or path-like
-            The file. Permissions follow the umask.
+        Permissions follow the umask.
 
         Raises
         ------
@@ -280,20 +272,16 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
         file = read_arrays(path, FORMAT, FORMAT_VERSION)
     except ModelFileError as error:
         if _holds_state(path):
-            raise ModelFileError(
-                "a model must be a published one, got raw data, the state of a running engine: "
-                f"format={STATE_FORMAT!r} path={str(path)!r}; keep that file secret, and pass the "
-                "model that the run saved"
+            raise failure(
+                "a model must be a published one, not raw data, the state of a running engine",
+                format=STATE_FORMAT,
+                path=str(path),
+                remedy="keep that file secret, and pass the model that the run saved",
+                error=ModelFileError,
             ) from error
         raise
-    try:
+    with valid_content("model", path, remedy="fit and save the model again"):
         return _from_file(file)
-    except (StreamLDAError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(
-            "a model file must hold a valid model, got "
-            f"error={type(error).__name__}({str(error)[:200]!r}) path={str(path)!r}; "
-            "it was not written by streamlda: fit and save the model again"
-        ) from error
 
 
 def _holds_state(path: str | os.PathLike[str]) -> bool:
@@ -308,24 +296,22 @@ def _from_file(file: ArraysFile) -> TopicModel:
     arrays: dict[str, Any] = dict(file.arrays)
     metadata = dict(file.metadata)
     words = arrays.pop("words", None)
-    if set(arrays) != {"components", "alpha", "background"}:
-        raise ModelFileError(f"the arrays must be those of the format, got {sorted(arrays)[:8]}")
-    if set(metadata) != {"vocabulary", "created", *_OBJECTS, *_COUNTS}:
-        raise ModelFileError(
-            f"the metadata must be those of the format, got {sorted(metadata)[:12]}"
-        )
+    names = {"components", "alpha", "background"}
+    _check_file(set(arrays) == names, "the arrays must be those of the format", names=[*arrays][:8])
+    names = {"vocabulary", "created", *_OBJECTS, *_COUNTS}
+    rule = "the metadata must be those of the format"
+    _check_file(set(metadata) == names, rule, names=[*metadata][:12])
     for name, array in arrays.items():
-        if array.dtype != np.float64:
-            raise ModelFileError(f"an array must be float64, got {name}={array.dtype}")
-        array.flags.writeable = False  # nobody else holds it, so that it need not be copied
+        rule = "an array must be float64"
+        _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
+        array.flags.writeable = False  # not shared, so that it need not be copied
     vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
     return TopicModel(**arrays, **metadata, vocabulary=vocabulary)
 
 
 def _vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
     if stored is None:
-        if words is not None:
-            raise ModelFileError("words must come with the metadata of a vocabulary, got null")
+        _check_file(words is None, "words must come with the metadata of a vocabulary, got null")
         return None
     return Vocabulary.from_metadata(stored, None if words is None else _words_from_bytes(words))
 
@@ -334,20 +320,24 @@ def _words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
     try:
         text = "\n".join(words).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise VocabularyError(
-            "words must be valid Unicode text, got a lone surrogate; decode the corpus as UTF-8"
+        raise failure(
+            "words must be valid Unicode text, got a lone surrogate",
+            remedy="decode the corpus as UTF-8",
+            error=VocabularyError,
         ) from error
     if text.count(b"\n") != len(words) - 1:
-        bad = next(i for i, word in enumerate(words) if "\n" in word)
-        raise VocabularyError(
-            f"words must not contain a line feed, got word_id={bad}; change the tokenizer"
+        raise failure(
+            "words must not contain a line feed",
+            word_id=next(i for i, word in enumerate(words) if "\n" in word),
+            remedy="change the tokenizer",
+            error=VocabularyError,
         )
     return np.frombuffer(text, np.uint8)
 
 
 def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
-    if data.dtype != np.uint8 or data.ndim != 1:
-        raise ModelFileError(f"words must be bytes, got dtype={data.dtype} ndim={data.ndim}")
+    is_text = data.dtype == np.uint8 and data.ndim == 1
+    _check_file(is_text, "words must be bytes", dtype=data.dtype, ndim=data.ndim)
     return tuple(data.tobytes().decode("utf-8").split("\n"))
 
 
@@ -360,79 +350,70 @@ def _read_only(name: str, array: Any) -> NDArray[np.float64]:
     if values.flags.writeable and np.may_share_memory(values, array):
         values = values.copy()
     values.flags.writeable = False
-    if not np.isfinite(values).all():
-        raise InvalidSettingError(
-            f"{name} must be finite, got {name} with NaN or infinity; fit the model again"
-        )
+    rule = f"{name} must be finite, got {name} with NaN or infinity"
+    require(np.isfinite(values).all(), rule, remedy="fit the model again")
     return values
 
 
 def _check_shapes(
     components: NDArray[np.float64], alpha: NDArray[np.float64], background: NDArray[np.float64]
 ) -> None:
-    if (
-        components.ndim != 2
-        or 0 in components.shape
-        or alpha.shape != components.shape[:1]
-        or background.shape != components.shape[1:]
-    ):
-        raise InvalidSettingError(
-            "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1, got "
-            f"components={components.shape} alpha={alpha.shape} background={background.shape}; "
-            "pass arrays of one fit"
-        )
+    shape = components.shape
+    require(
+        len(shape) == 2
+        and 0 not in shape
+        and (alpha.shape, background.shape) == (shape[:1], shape[1:]),
+        "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1",
+        components=shape,
+        alpha=alpha.shape,
+        background=background.shape,
+        remedy="pass arrays of one fit",
+    )
 
 
 def _check_probabilities(name: str, values: NDArray[np.float64]) -> None:
     low = values.min()
     error = np.abs(values.sum(axis=-1) - 1).max()
-    if low < 0 or error > SUM_TOLERANCE:
-        raise InvalidSettingError(
-            f"{name} must be probabilities, each row with the sum 1 within {SUM_TOLERANCE}, got "
-            f"min={low} largest_error={error}; clip and normalize them first"
-        )
-
-
-def _count(name: str, value: SupportsIndex) -> int:
-    number = -1 if isinstance(value, bool | float) else operator.index(value)
-    if number < 0:
-        raise InvalidSettingError(
-            f"{name} must be a whole number >= 0, got {name}={value}; pass a count"
-        )
-    return number
+    require(
+        low >= 0 and error <= SUM_TOLERANCE,
+        f"{name} must be probabilities, each row with the sum 1 within {SUM_TOLERANCE}",
+        min=low,
+        largest_error=error,
+        remedy="clip and normalize them first",
+    )
 
 
 def _plain_object(name: str, value: Any) -> dict[str, Any]:
     """Return the object as it will be read back, so that a save cannot fail later."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InvalidSettingError(
-            f"{name} must be a mapping with string keys, got type={type(value).__name__}; "
-            "pass a dict"
-        )
+    require(
+        isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+        f"{name} must be a mapping with string keys",
+        type=type(value).__name__,
+        remedy="pass a dict",
+    )
     plain: dict[str, Any] = json.loads(to_json(dict(value)))
     return plain
 
 
 def _check_created(created: str) -> None:
+    remedy = "pass datetime.now(UTC).isoformat()"
     try:
         offset = datetime.fromisoformat(created).utcoffset()
     except (TypeError, ValueError) as error:
-        raise InvalidSettingError(
-            f"created must be a time in ISO 8601, got created={created!r:.60}; "
-            "pass datetime.now(UTC).isoformat()"
-        ) from error
-    if offset != timedelta(0):
-        raise InvalidSettingError(
-            f"created must be in UTC, got offset={offset}; pass datetime.now(UTC).isoformat()"
-        )
+        rule = "created must be a time in ISO 8601"
+        raise failure(rule, created=str(created)[:60], remedy=remedy) from error
+    require(offset == timedelta(0), "created must be in UTC", offset=offset, remedy=remedy)
 
 
 def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
-    if vocabulary.n_features != n_features:
-        raise VocabularyError(
-            "a vocabulary must have one word for each column of components, got "
-            f"words={vocabulary.n_features} columns={n_features}; pass the one of the fit"
-        )
+    require(
+        vocabulary.n_features == n_features,
+        "a vocabulary must have one word for each column of components",
+        words=vocabulary.n_features,
+        columns=n_features,
+        remedy="pass the one of the fit",
+        error=VocabularyError,
+    )
     to_json(vocabulary.metadata())
     if vocabulary.words is not None:
         _words_to_bytes(vocabulary.words)

@@ -2,9 +2,9 @@
 
 Park, Foulds, Chaudhuri, Welling (2016), "Private topic modeling", and (2020), "Variational Bayes in
 private settings (VIPS)", JAIR 68: the baseline that DP-LDA compares itself with. A step of Hoffman,
-Blei, Bach (2010) draws documents at random, finds the variational responsibilities of topics for
-their words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as
-0, and moves the topics' Dirichlet parameters towards it.
+Blei, Bach (2010) draws documents at random, finds the responsibility of every topic for their
+words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as 0, and
+moves the topics' Dirichlet parameters towards it.
 
 Where this leaves the papers, each time in their favour:
 
@@ -30,7 +30,6 @@ adaptively. *Public*: all settings, the vocabulary, the bound `n_max` on rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,8 +38,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma
 
+from streamlda.checks import above, at_least, between, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.errors import MissingExtraError
 from streamlda.kernels.refinement import add_responsibilities
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.privacy.mechanism import Block, JointGaussian
@@ -65,7 +65,7 @@ _COIN_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPVISettings:
-    """What is asked of private variational Bayes; all of it is public.
+    """Settings of private variational Bayes; all of them are public.
 
     Parameters
     ----------
@@ -84,11 +84,6 @@ class DPVISettings:
         Prior of a topic's words; None takes 1/K, as the authors do.
     seed : int, default 0
         Of the topics to start from. It seeds no noise and draws no documents.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
     """
 
     n_components: int
@@ -102,44 +97,30 @@ class DPVISettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least("n_components", self.n_components, 1)
-        _at_least("steps", self.steps, 1)
-        for name in ("clip_norm", "alpha_0"):
-            _above_0(name, getattr(self, name))
-        if not 0 < self.sampling_rate <= 1:
-            raise InvalidSettingError(
-                "a step must draw documents with a probability above 0 and at most 1, got "
-                f"sampling_rate={self.sampling_rate}; take 0.1, or 1 for all documents"
-            )
-        if (self.epsilon is None) != (self.delta is None):
-            raise InvalidSettingError(
-                f"epsilon and delta go together, got epsilon={self.epsilon} delta={self.delta}; "
-                "give both, or neither for no privacy"
-            )
-        if self.epsilon is not None and self.delta is not None:
-            _above_0("epsilon", self.epsilon)
-            if not 0 < self.delta < 1:
-                raise InvalidSettingError(
-                    f"delta must lie between 0 and 1, got delta={self.delta}; "
-                    "take well below one over the number of documents"
-                )
+        at_least(1, n_components=self.n_components, steps=self.steps)
+        above(0, clip_norm=self.clip_norm, alpha_0=self.alpha_0)
+        above(0, sampling_rate=self.sampling_rate)
+        between(0, 1, sampling_rate=self.sampling_rate, remedy="1 draws all documents")
+        require(
+            (self.epsilon is None) == (self.delta is None),
+            "epsilon and delta go together",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            remedy="give both, or neither for no privacy",
+        )
+        if self.epsilon is not None:
+            above(0, epsilon=self.epsilon)
+            remedy = "take well below one over the number of documents"
+            between(0, 1, ends=False, delta=self.delta, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class DPVITopics:
     """What private variational Bayes publishes.
 
-    Attributes
-    ----------
-    components : ndarray of shape (K, V)
-        Means of the topics' Dirichlet distributions.
-    alpha : ndarray of shape (K,)
-        As asked for.
-    settings : DPVISettings
-    noise_multiplier : float
-        z of each step; 0 without privacy.
-    secure : bool
-        Whether noise and coins came from `SecureNoise`.
+    `components`, of shape (K, V), are the means of the topics' Dirichlet distributions, `alpha`
+    that of the settings. `noise_multiplier`: z of each step; 0 without privacy. `secure`: whether
+    noise and coins came from `SecureNoise`.
     """
 
     components: Array
@@ -156,16 +137,16 @@ class DPVITopics:
     @property
     def statement(self) -> str:
         """One paragraph to publish beside the topics."""
-        asked = self.settings
+        settings = self.settings
         who = "private variational Bayes (Park et al. 2016, 2020)"
-        if asked.epsilon is None:
-            return f"not private: no noise was asked for. {who}."
+        if settings.epsilon is None:
+            return f"not private: without noise. {who}."
         if not self.secure:
             return f"not private: the noise was seeded. {who}."
         return (
-            f"private: epsilon {asked.epsilon:g}, delta {asked.delta:g} for each document "
-            f"(add-remove). {who}: {asked.steps} steps, each over a Poisson sample of rate "
-            f"{asked.sampling_rate:g}, statistics clipped to norm {asked.clip_norm:g}, noise "
+            f"private: epsilon {settings.epsilon:g}, delta {settings.delta:g} for each document "
+            f"(add-remove). {who}: {settings.steps} steps, each over a Poisson sample of rate "
+            f"{settings.sampling_rate:g}, statistics clipped to norm {settings.clip_norm:g}, noise "
             f"{self.noise_multiplier:.3f} times that."
         )
 
@@ -194,17 +175,19 @@ def fit(
     Raises
     ------
     InvalidSettingError
-        If there are more rows than `n_max`, or so many that rounding would cost too much.
+        If there are more rows than `n_max`, or a number for which rounding would cost too much.
     MissingExtraError
         With an epsilon, if dp-accounting is not installed.
     """
     noise = SecureNoise() if noise is None else noise
     n_max = max(1, documents.n_documents) if n_max is None else n_max
-    if documents.n_documents > n_max:
-        raise InvalidSettingError(
-            "n_max must bound the number of rows, got "
-            f"n_max={n_max} documents={documents.n_documents}; raise it"
-        )
+    require(
+        documents.n_documents <= n_max,
+        "n_max must bound the number of rows",
+        n_max=n_max,
+        documents=documents.n_documents,
+        remedy="raise it",
+    )
     K, V = settings.n_components, documents.n_features
     multiplier, mechanism = 0.0, None
     if settings.epsilon is not None and settings.delta is not None:
@@ -239,24 +222,13 @@ def fit(
 def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_norm: float) -> Array:
     """Return the sum over documents of their clipped expected tokens by word and topic.
 
-    A document's part is ``counts[w] * responsibilities[w, k]``, of Euclidean norm at most its
-    tokens, scaled to norm `clip_norm` if that is less.
-
-    Parameters
-    ----------
-    documents : DocumentBatch
-    dirichlet : ndarray of shape (V, K)
-        Parameters of the topics' Dirichlet distributions.
-    alpha : ndarray of shape (K,)
-    clip_norm : float
-
-    Returns
-    -------
-    ndarray of shape (V, K)
+    A document's part is ``counts[w] * responsibility[w, k]``, of Euclidean norm at most its tokens,
+    scaled to norm `clip_norm` if that is less. `dirichlet`, of shape (V, K): parameters of the
+    topics' Dirichlet distributions. Shape (V, K).
     """
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
-    for part in _parts(documents, _MOST_SHARES // len(alpha)):
+    for part in blocks(documents, max(1, _MOST_SHARES // len(alpha))):
         responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
         norms = np.empty(part.n_documents)
         layout = (part.counts, part.word_ids, part.row_pointers)
@@ -287,22 +259,17 @@ def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=256)
 def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """Return the least z at which so many subsampled Gaussian releases are (epsilon, delta)-DP.
+    """Return the least z at which this many subsampled Gaussian releases are (epsilon, delta)-DP.
 
     By dp-accounting's privacy loss distributions, rounded pessimistically, to 0.1 % of z, from
     above. Add-remove.
-
-    Raises
-    ------
-    InvalidSettingError
-        If no delta is left.
-    MissingExtraError
-        If dp-accounting is not installed.
     """
-    if not 0 < delta < 1:
-        raise InvalidSettingError(
-            f"delta must leave something for the noise, got delta={delta}; raise delta"
-        )
+    require(
+        0 < delta < 1,
+        "delta must leave something for the noise",
+        delta=delta,
+        remedy="raise delta",
+    )
     try:
         import dp_accounting
         from dp_accounting.pld import PLDAccountant
@@ -329,17 +296,3 @@ def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, st
     while spends(z) > epsilon:
         z *= 1.0005
     return z
-
-
-def _parts(documents: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
-    return blocks(documents, max(1, most_entries))
-
-
-def _above_0(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidSettingError(f"{name} must be above 0, got {name}={value}; choose another")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InvalidSettingError(f"{name} must be at least {least}, got {name}={value}")

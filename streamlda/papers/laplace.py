@@ -1,9 +1,9 @@
 """Laplace noise on a grid, from the bits of `streamlda.privacy.noise`.
 
-`streamlda.privacy.noise` draws discrete Gaussians only. Papers ask for Laplace noise too, for pure
+`streamlda.privacy.noise` draws discrete Gaussians only. Papers use Laplace noise too, for pure
 epsilon. It is made here by exact integer sampling [1]_ from uniform bits, and those are the low 32
-bits of discrete Gaussians with sigma = 2^40: over so many residues a discrete Gaussian is uniform
-up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
+bits of discrete Gaussians with sigma = 2^40: over that number of residues a discrete Gaussian is
+uniform up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
 
 References
 ----------
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
-from streamlda.privacy.events import LaplaceRelease, number
+from streamlda.checks import between, require
+from streamlda.privacy.events import LaplaceRelease
 from streamlda.privacy.noise import Noise
 
 Array = NDArray[np.float64]
@@ -48,18 +48,11 @@ _TAILS = np.array([int(math.exp(-j) * _WORD) for j in range(42, 0, -1)], dtype=n
 
 
 class LaplaceAnswer(NamedTuple):
-    """Values with Laplace noise.
+    """Values with Laplace noise, in whole steps of the grid, and what they cost.
 
-    Attributes
-    ----------
-    values : ndarray of float64
-        Whole steps of the grid.
-    scale : float
-        Of the noise, in the units of the values; its standard deviation is sqrt(2) times that.
-    event : LaplaceRelease
-        What it costs.
-    tv_distance_bound : float
-        Of all values from exact noise; an epsilon release has delta ``(1 + e^epsilon)`` times this.
+    `scale` of the noise is in the units of the values; its standard deviation is sqrt(2) times
+    that. `tv_distance_bound` of all values from exact noise: an epsilon release has delta
+    ``(1 + e^epsilon)`` times this.
     """
 
     values: Array
@@ -101,30 +94,30 @@ def release_laplace(
         Public bound on the l1 norm of all absolute terms behind the values.
     roundings : int
         Public bound on the roundings behind one term.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or rounding would cost more than 1 % of the sensitivity.
     """
     event = LaplaceRelease(epsilon)
-    exact = number("l1_sensitivity", l1_sensitivity, 1e-100, 1e100)
-    number("magnitude", magnitude, 0.0, 1e100)
+    between(1e-100, 1e100, l1_sensitivity=l1_sensitivity)
+    between(0.0, 1e100, magnitude=magnitude)
+    exact = float(l1_sensitivity)
     step = math.ldexp(0.5, math.frexp(exact / event.epsilon / _SCALE_STEPS)[1])
     error = roundings * _UNIT_ROUNDOFF
     moved = exact + values.size * step + 2 * error / (1 - error) * magnitude if error < 0.5 else 1e9
-    if not moved <= exact * (1 + _MAX_INCREASE):
-        raise InvalidSettingError(
-            "rounding must cost at most 1 % of the sensitivity, got "
-            f"cells={values.size} roundings={roundings} epsilon={event.epsilon}; "
-            "use fewer cells or documents, or a larger epsilon"
-        )
+    require(
+        moved <= exact * (1 + _MAX_INCREASE),
+        "rounding must cost at most 1 % of the sensitivity",
+        cells=values.size,
+        roundings=roundings,
+        epsilon=event.epsilon,
+        remedy="use fewer cells or documents, or a larger epsilon",
+    )
     scale = math.ceil(moved / event.epsilon / step * (1 + 2.0**-40))
-    if not magnitude <= 2.0**61 * step:
-        raise InvalidSettingError(
-            f"values must have fewer than 2^61 steps of the grid, got magnitude={magnitude} "
-            f"epsilon={event.epsilon}; take a smaller epsilon"
-        )
+    require(
+        magnitude <= 2.0**61 * step,
+        "values must have fewer than 2^61 steps of the grid",
+        magnitude=magnitude,
+        epsilon=event.epsilon,
+        remedy="take a smaller epsilon",
+    )
     # Exact: the step is a power of two.
     drawn = np.rint(values / step).astype(np.int64) + discrete_laplace(noise, scale, values.shape)
     distance = TV_DISTANCE_BOUND * values.size
@@ -135,30 +128,15 @@ def discrete_laplace(noise: Noise, scale: int, shape: int | tuple[int, ...] = ()
     """Draw integers y with mass proportional to exp(-|y| / scale).
 
     A magnitude is u + scale v, with u uniform below the scale and accepted with probability
-    exp(-u / scale), and v geometric with ratio 1/e; then a sign, where -0 is drawn again.
-
-    Parameters
-    ----------
-    noise : Noise
-    scale : int
-        Whole steps, from 1 to `MAX_SCALE`.
-    shape : int or tuple of int, default ()
-
-    Returns
-    -------
-    ndarray of int64
-        Independent values, all within 43 scales of zero.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the scale is no whole number in that range.
+    exp(-u / scale), and v geometric with ratio 1/e; then a sign, where -0 is drawn again. All
+    values are independent and within 43 scales of zero.
     """
-    if not isinstance(scale, int) or not 1 <= scale <= MAX_SCALE:
-        raise InvalidSettingError(
-            f"a scale must be a whole number of steps from 1 to 2^40, got scale={scale!r}; "
-            "choose another grid step"
-        )
+    require(
+        isinstance(scale, int) and 1 <= scale <= MAX_SCALE,
+        "a scale must be an int from 1 to 2^40 steps",
+        scale=scale,
+        remedy="choose another grid step",
+    )
     out = np.empty(shape, dtype=np.int64)
     flat, filled = out.reshape(-1), 0
     while filled < len(flat):

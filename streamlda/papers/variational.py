@@ -1,4 +1,4 @@
-"""The E-step of variational Bayes for LDA: responsibilities of topics for words of a document.
+"""The E-step of variational Bayes for LDA: responsibilities of topics for a document's words.
 
 Used by the published system it belongs to (`streamlda.papers.dpvi`); the engine's own E-step is
 in `streamlda.kernels.refinement`.
@@ -21,7 +21,7 @@ from streamlda.kernels import (
     parallel_kernel,
 )
 
-#: A word less probable than this under every topic is divided evenly: dividing could overflow.
+#: A word less probable than this under every topic is divided evenly: a quotient could overflow.
 SMALLEST = 1e-280
 
 
@@ -59,10 +59,10 @@ def variational_responsibilities(
     Equivalent to ``tests.oracle_variational.variational_responsibilities``: repeat
     ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
     gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
-    ``mean(abs(change)) < tolerance``, at most `max_iterations` times. Words are exp(E log beta) of
-    shape (V, K), alpha is above 0; rows sum to 1 to rounding, and the norms are Euclidean, of
-    ``counts[:, None] * phi`` over the entries of each document.
-    Time O(nnz * K * iterations); memory O(K) a thread. Each row depends on its document only.
+    ``mean(abs(change)) < tolerance``, at most `max_iterations` times. `words`, of shape (V, K), is
+    exp(E log beta); `norms` become the Euclidean norm of ``counts[:, None] * responsibilities``
+    over the entries of each document. Time O(nnz * K * iterations); memory O(K) a thread. Each row
+    depends on its document only.
     """
     n_topics = len(alpha)
     for n in range(first, last):

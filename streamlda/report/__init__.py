@@ -1,7 +1,11 @@
-"""A page that shows topics: one HTML file that carries all it needs and asks nothing of anyone.
+"""A page that shows topics: one HTML file that carries all it needs and loads nothing.
 
 The page is whole without its script, which only sorts, searches and points. Equal models give equal
 bytes. Text from models is escaped; a policy in the page lets nothing run or load but what is in it.
+
+`facts` says what is on the page, `layout` and `charts` where drawings have their points, `promise`
+what a privacy statement means; ``templates/`` are the page as a designer reads it, ``page/`` its
+style and script.
 """
 
 from __future__ import annotations
@@ -11,17 +15,17 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from string import Template
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from streamlda.model.topic_model import TopicModel
-from streamlda.report import account, overview, views
-from streamlda.report.facts import Facts, gather
-from streamlda.report.markup import Markup, element, joined
-from streamlda.report.parts import count
-from streamlda.report.promise import bears_out
+from streamlda.report import charts, promise, wording
+from streamlda.report.facts import gather
+from streamlda.spectral.topics import SUPPORT_ANGLE
 
 __all__ = ["render_report", "write_report"]
 
@@ -35,7 +39,7 @@ def render_report(
 ) -> str:
     """Return the page about models as HTML.
 
-    Time O(models K^2 V + K^3), memory O(K V + K^2) besides the models; the page takes about 8 kB a
+    Time O(models K^2 V + K^3), memory O(K V + K^2) besides the models; the page takes about 9 kB a
     topic.
 
     Parameters
@@ -57,26 +61,25 @@ def render_report(
         If two models in turn have too few words in common to be compared.
     """
     facts = gather(models, labels, n_words)
-    page = files("streamlda.report").joinpath("page")
-    parts = {name: page.joinpath(f"report.{name}").read_text("utf-8") for name in ("css", "js")}
-    icon = page.joinpath("icon.svg").read_bytes()
-    template = Template(page.joinpath("report.html").read_text("utf-8"))
-    model = facts.newest
-    about = (
-        f"{labels[-1]}: {count(model.n_components, 'topic', 'topics')}, "
-        f"made {datetime.fromisoformat(model.created).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    )
-    content = {
-        "policy": _policy(parts["css"], parts["js"]),
-        "icon": base64.b64encode(icon).decode("ascii"),
-        "title": title,
-        "about": about,
-        "badges": _badges(facts),
-        "sections": _sections(facts),
-        "version": str(model.versions.get("streamlda", "")),
-    }
-    # Style and script are of this package, and stand as they are: their digests are in the policy.
-    return template.substitute(parts, **{name: joined([text]) for name, text in content.items()})
+    shared, own = (files(package).joinpath("page") for package in ("streamlda", "streamlda.report"))
+    css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))
+    js = (own / "report.js").read_text("utf-8")
+    return _environment().get_template("report.html").render(
+        facts=facts,
+        model=facts.newest,
+        title=title,
+        policy=_policy(css, js),
+        icon=base64.b64encode((shared / "icon.svg").read_bytes()).decode("ascii"),
+        # Style and script belong to this package: the policy has their digests.
+        css=Markup(css),
+        js=Markup(js),
+        private=[promise.is_private(model.privacy) for model in facts.models],
+        statements=promise.statements(facts.models, facts.labels),
+        circles=charts.topic_circles(facts),
+        spectrum=charts.spectrum_plot(facts),
+        clarity=charts.clarity_plot(facts),
+        least_clarity=1 / SUPPORT_ANGLE,
+    )  # fmt: skip
 
 
 def write_report(
@@ -106,8 +109,23 @@ def write_report(
         raise
 
 
+@cache
+def _environment() -> Environment:
+    """Return the templates, in which all text is escaped and every name must exist."""
+    environment = Environment(
+        loader=PackageLoader("streamlda.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= wording.FILTERS
+    environment.globals["sparkline"] = charts.sparkline
+    return environment
+
+
 def _policy(style: str, script: str) -> str:
-    """Return a policy under which nothing but this style and this script count."""
+    """Return a policy that allows this style and this script, and nothing else."""
     digests = [
         base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
         for text in (style, script)
@@ -115,41 +133,4 @@ def _policy(style: str, script: str) -> str:
     return (
         f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _badges(facts: Facts) -> Markup:
-    kept = [bears_out(model.privacy) for model in facts.models]
-    promise = "private" if all(kept) else "partly private" if any(kept) else "not private"
-    told = [promise]
-    if len(facts.models) > 1:
-        told.append(f"{len(facts.models)} models compared")
-    return joined(element("li", text, class_="badge") for text in told)
-
-
-def _sections(facts: Facts) -> Markup:
-    made = [
-        ("now", "At a glance", overview.tiles(facts), False),
-        ("topics", "Topics", joined([views.controls(facts), overview.cards(facts)]), False),
-        ("map", "Map of topics", views.the_map(facts), True),
-        ("number", "How many topics", views.spectrum(facts), True),
-        ("doubts", "To look at twice", views.doubts(facts), True),
-    ]
-    if len(facts.models) > 1:
-        made.insert(1, ("changes", "What changed", views.changes(facts), True))
-    made += [
-        ("privacy", "What is promised about privacy", account.privacy(facts), True),
-        ("making", "How it was made", account.making(facts), True),
-    ]
-    return joined(
-        element(
-            "section",
-            element("h2", title, id=f"{name}-title"),
-            content,
-            id=name,
-            class_="panel" if is_panel else None,
-            aria_labelledby=f"{name}-title",
-            tabindex="-1",
-        )
-        for name, title, content, is_panel in made
     )

@@ -1,4 +1,4 @@
-"""What a report tells, taken from models before anything is drawn."""
+"""What a report says, taken from models before anything is drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.checks import require
+from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
     Spectrum,
     SuggestedTopics,
@@ -31,27 +32,18 @@ Array = NDArray[np.float64]
 #: Models are compared by their common words when these are this share of the tokens of both.
 LEAST_COMMON_SHARE = 0.5
 
-#: Weight of a word's probability against its lift in what is told as distinctive: the value that
+#: Weight of a word's probability against its lift in what counts as distinctive: the value that
 #: people could name topics by best (Sievert & Shirley 2014, section 4).
 RELEVANCE = 0.6
 
-#: Neighbours that are told of each topic, and words that rose or fell.
+#: Neighbours that each topic lists, and words that rose or fell.
 NEIGHBOURS = 3
 MOVED_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a topic.
-
-    Parameters
-    ----------
-    text : str
-    probability : float
-        In the topic, 0 to 1.
-    lift : float
-        That over its share of the corpus; infinite where the corpus has none.
-    """
+    """A word of a topic; its lift is infinite where the corpus lacks the word."""
 
     text: str
     probability: float
@@ -60,88 +52,52 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the newest model.
+    """A topic of the newest model."""
 
-    Parameters
-    ----------
-    id : int
-        Its row in the first model that has it; later ones get the next free numbers.
-    row : int
-        In the newest model.
-    prevalence : float
-    moved : float or None
-        Distance to the same topic one model before; None for a new one, or if there is one model.
-    is_new : bool
-        It was not in the model before.
-    probable, distinctive : tuple of Word
-    reasons : tuple of str
-        As `junk_topics`.
-    repeats : tuple of (int, float)
-        Id and distance of topics that say nearly the same.
-    nearest : tuple of (int, float)
-        The same of the nearest topics, however far.
-    history : tuple of float or None
-        Its prevalence in each model, oldest first.
-    rose, fell : tuple of str
-        Words whose probability changed most since the model before.
-    clarity : float or None
-        Eigenvalue over its sampling noise.
-    """
-
+    #: Its row in the first model that has it; later topics get the next free numbers.
     id: int
+    #: Its row in the newest model.
     row: int
     prevalence: float
+    #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
     probable: tuple[Word, ...]
     distinctive: tuple[Word, ...]
+    #: As `junk_topics`.
     reasons: tuple[str, ...]
+    #: Ids and distances of topics that say nearly the same, and of the nearest, however far.
     repeats: tuple[tuple[int, float], ...]
     nearest: tuple[tuple[int, float], ...]
+    #: Its prevalence in each model, oldest first.
     history: tuple[float | None, ...]
+    #: Words whose probability changed most since the model before.
     rose: tuple[str, ...] = ()
     fell: tuple[str, ...] = ()
+    #: Eigenvalue over its sampling noise.
     clarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a report tells.
-
-    Parameters
-    ----------
-    models : tuple of TopicModel
-        Oldest first; topics are those of the last.
-    labels : tuple of str
-    topics : tuple of Topic
-        The most prevalent first.
-    distances : ndarray of shape (K, K)
-        Between topics, in the order of `topics`.
-    places : ndarray of shape (K, 2)
-        On a flat map, in that order.
-    kept : float
-        `FlatMap.kept`.
-    spectrum : Spectrum or None
-    suggestion : SuggestedTopics
-    gone : dict of int to tuple of str
-        Topics of the model before that the newest does not have, with their words.
-    past : dict of int to tuple of float or None
-        History of all topics that are no longer there.
-    common_share : float or None
-        Least share of tokens, of any two models in turn, in words that both know; None if all
-        have the same words.
-    """
+    """All that a report says. Models are oldest first, topics the most prevalent first."""
 
     models: tuple[TopicModel, ...]
     labels: tuple[str, ...]
     topics: tuple[Topic, ...]
+    #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
     distances: Array
-    places: Array
-    kept: float
+    positions: Array
+    #: `FlatMap.explained`.
+    explained: float
     spectrum: Spectrum | None
     suggestion: SuggestedTopics
+    #: Topics of the model before that the newest does not have, with their words.
     gone: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    #: History of all topics that are no longer there.
     past: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
+    #: Least share of tokens, of any two models in turn, in words that both know; None if all have
+    #: the same words.
     common_share: float | None = None
 
     @property
@@ -149,33 +105,49 @@ class Facts:
         """The model whose topics are shown."""
         return self.models[-1]
 
+    @property
+    def directions(self) -> int:
+        """Directions of the word pairs that count: all, unless their noise is known."""
+        assert self.spectrum is not None
+        if self.spectrum.floor is None:
+            return len(self.spectrum.eigenvalues)
+        return self.suggestion.n_components or 0
+
+    @property
+    def repeats(self) -> list[tuple[int, int, float]]:
+        """Pairs of near-duplicates with their distance, nearest first."""
+        pairs = {
+            (min(topic.id, other), max(topic.id, other)): far
+            for topic in self.topics
+            for other, far in topic.repeats
+        }
+        return sorted(((i, j, far) for (i, j), far in pairs.items()), key=lambda pair: pair[2])
+
+    @property
+    def stayed(self) -> list[Topic]:
+        """Topics that were in the model before, those that moved most first."""
+        return sorted(
+            (topic for topic in self.topics if topic.moved is not None),
+            key=lambda topic: -(topic.moved or 0.0),
+        )
+
+    @property
+    def histories(self) -> dict[int, tuple[float | None, ...]]:
+        """Prevalence of every topic of any model, by its number."""
+        found = {topic.id: topic.history for topic in self.topics} | self.past
+        return dict(sorted(found.items()))
+
 
 def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) -> Facts:
-    """Return what a report tells of models.
-
-    Time O(models K^2 V + K^3), memory O(K V + K^2) besides the models.
-
-    Parameters
-    ----------
-    models : sequence of TopicModel
-        At least one, oldest first.
-    labels : sequence of str
-        A name of each.
-    n_words : int
-        Words of each topic, at least 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no model, or not a label for each, or `n_words` is below 1.
-    VocabularyError
-        If two models in turn cannot be compared word by word.
-    """
-    if not models or len(models) != len(labels) or n_words < 1:
-        raise InvalidSettingError(
-            "a report needs at least one model, a label for each and n_words >= 1, got "
-            f"models={len(models)} labels={len(labels)} n_words={n_words}"
-        )
+    """Return what a report says of models; the public `render_report` states cost and errors."""
+    holds = len(models) == len(labels) > 0 and n_words >= 1
+    require(
+        holds,
+        "a report needs at least one model, a label for each and n_words >= 1",
+        models=len(models),
+        labels=len(labels),
+        n_words=n_words,
+    )
     shares = [
         _check_comparable(before, after, pair)
         for (before, after), pair in zip(pairwise(models), pairwise(labels), strict=True)
@@ -223,8 +195,8 @@ def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) ->
         labels=tuple(labels),
         topics=tuple(topics),
         distances=apart[np.ix_(order, order)],
-        places=flat.places,
-        kept=flat.kept,
+        positions=flat.positions,
+        explained=flat.explained,
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),
         gone=gone,
@@ -263,20 +235,19 @@ class _Words:
         self._top = top_words(model.components, self._n)
 
     def probable(self, k: int) -> tuple[Word, ...]:
-        return self._told(k, self._top[k])
+        return self._listed(k, self._top[k])
 
     def distinctive(self, k: int) -> tuple[Word, ...]:
         topic, usual = self._model.components[k], self._model.background
         known = np.flatnonzero((topic > 0) & (usual > 0))
         rank = np.log(topic[known]) - (1 - RELEVANCE) * np.log(usual[known])
-        return self._told(k, known[np.argsort(-rank, kind="stable")[: self._n]])
+        return self._listed(k, known[np.argsort(-rank, kind="stable")[: self._n]])
 
-    def _told(self, k: int, ids: NDArray[np.integer]) -> tuple[Word, ...]:
-        told = []
-        for i in ids.tolist():
-            p, usual = float(self._model.components[k, i]), float(self._model.background[i])
-            told.append(Word(word_name(self._model, i), p, p / usual if usual > 0 else np.inf))
-        return tuple(told)
+    def _listed(self, k: int, ids: NDArray[np.integer]) -> tuple[Word, ...]:
+        p, usual = self._model.components[k, ids], self._model.background[ids]
+        lift = np.divide(p, usual, out=np.full(len(p), np.inf), where=usual > 0)
+        names = (word_name(self._model, i) for i in ids.tolist())
+        return tuple(map(Word, names, p.tolist(), lift.tolist()))
 
 
 def word_name(model: TopicModel, column: int) -> str:
@@ -306,9 +277,11 @@ def _moved_words(
     order = np.argsort(-change, kind="stable")
     rose = [j for j in order[:MOVED_WORDS] if change[j] > 0]
     fell = [j for j in order[::-1][:MOVED_WORDS] if change[j] < 0]
-    told = ([word_name(after, int(theirs[j])) for j in part] for part in (rose, fell))
-    first, second = map(tuple, told)
-    return first, second
+
+    def names(columns: list[np.intp]) -> tuple[str, ...]:
+        return tuple(word_name(after, int(theirs[j])) for j in columns)
+
+    return names(rose), names(fell)
 
 
 def _gone(
@@ -325,14 +298,18 @@ def _check_comparable(before: TopicModel, after: TopicModel, labels: tuple[str, 
     mine, theirs = common_columns(before, after)
     shares = before.background[mine].sum(), after.background[theirs].sum()
     share = float(min(shares))
-    if share < LEAST_COMMON_SHARE:
-        found = [_kind(model) for model in (before, after)]
-        raise VocabularyError(
-            "models can be compared when the words that both know are at least "
-            f"{LEAST_COMMON_SHARE:.0%} of the tokens of each, got models={labels[0]!r},"
-            f"{labels[1]!r} vocabularies={found[0]},{found[1]} common_words={len(mine)} "
-            f"share={share:.1%}; make a report of each, or fit them with one vocabulary"
-        )
+    require(
+        share >= LEAST_COMMON_SHARE,
+        "models can be compared when the words that both know are at least "
+        f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
+        before=labels[0],
+        after=labels[1],
+        vocabularies=",".join(map(_kind, (before, after))),
+        common_words=len(mine),
+        share=round(share, 3),
+        remedy="make a report of each, or fit them with one vocabulary",
+        error=VocabularyError,
+    )
     return 1.0 if len(mine) == before.n_features == after.n_features else share
 
 

@@ -20,18 +20,14 @@ _ROOM = 3.0
 
 
 class FlatMap(NamedTuple):
-    """Places of topics in two dimensions.
+    """Positions of topics in two dimensions, (K, 2), centred and in the units of the distances.
 
-    Attributes
-    ----------
-    places : ndarray of shape (K, 2)
-        Centred, in the units of the distances; equal input gives equal output, signs included.
-    kept : float
-        Part of the spread of the topics that two dimensions show, 0 to 1.
+    Equal input gives equal output, signs included. `explained` is the part of the spread of the
+    topics, 0 to 1, that two dimensions show.
     """
 
-    places: Array
-    kept: float
+    positions: Array
+    explained: float
 
 
 def flat_map(distances: Array) -> FlatMap:
@@ -39,11 +35,6 @@ def flat_map(distances: Array) -> FlatMap:
 
     Classical multidimensional scaling [1]_: the two leading eigenvectors of ``-J D^2 J / 2``, with
     D^2 the squared distances and J the centring. Time O(K^3), memory O(K^2).
-
-    Parameters
-    ----------
-    distances : ndarray of shape (K, K)
-        Symmetric, zero on the diagonal.
 
     References
     ----------
@@ -54,45 +45,33 @@ def flat_map(distances: Array) -> FlatMap:
     inner = -centring @ distances**2 @ centring / 2
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-    places = np.zeros((K, 2))
+    positions = np.zeros((K, 2))
     n = min(2, K)
-    places[:, :n] = vectors[:, :n] * np.sqrt(values[:n])
+    positions[:, :n] = vectors[:, :n] * np.sqrt(values[:n])
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
-    largest = places[np.abs(places).argmax(axis=0), [0, 1]]
-    places *= np.where(largest < 0, -1.0, 1.0)
+    largest = positions[np.abs(positions).argmax(axis=0), [0, 1]]
+    positions *= np.where(largest < 0, -1.0, 1.0)
     total = float(values.sum())
-    return FlatMap(places, float(values[:n].sum()) / total if total > 0 else 1.0)
+    return FlatMap(positions, float(values[:n].sum()) / total if total > 0 else 1.0)
 
 
-def spread(places: Array, radii: Array, width: float, height: float) -> Array:
-    """Scale places into a box, and move circles apart that would cover each other.
+def spread(positions: Array, radii: Array, width: float, height: float) -> Array:
+    """Scale positions into a box as centres of circles, and move those apart that would overlap.
 
-    Time O(K^2) a pass, memory O(K^2).
-
-    Parameters
-    ----------
-    places : ndarray of shape (K, 2)
-    radii : ndarray of shape (K,)
-        In the units of the box.
-    width, height : float
-
-    Returns
-    -------
-    ndarray of shape (K, 2)
-        Centres of circles that lie inside the box, as far as they fit.
+    Circles lie inside the box as far as they fit. Time O(K^2) a pass, memory O(K^2).
     """
     room = np.array([width, height]) / 2
     margin = radii.max() + _ROOM
     # A topic far from all others must not push these together: it comes to lie at the edge.
-    extent = np.minimum(np.abs(places).max(axis=0), _FAR * np.sqrt((places**2).mean(axis=0)))
+    extent = np.minimum(np.abs(positions).max(axis=0), _FAR * np.sqrt((positions**2).mean(axis=0)))
     # One scale for both directions, so that distances are not skewed.
     scale = np.min((room - margin) / np.maximum(extent, 1e-12))
-    at = places * scale if extent.max() > 1e-9 else _circle(len(places)) * radii.max()
+    at = positions * scale if extent.max() > 1e-9 else _circle(len(positions)) * radii.max()
     at = np.clip(at, margin - room, room - margin)
     least = radii[:, None] + radii[None] + _ROOM
     np.fill_diagonal(least, 0.0)
     # Circles in one place have no direction to part in; a circle of tiny steps gives them one.
-    at = at + 1e-6 * _circle(len(places))
+    at = at + 1e-6 * _circle(len(positions))
     inside = room - radii[:, None] - _ROOM
     for _ in range(_PASSES):
         apart = at[:, None] - at[None]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from math import ceil, exp, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamlda.errors import InvalidSettingError
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger.budget_table import figure, plain
-from streamlda.privacy.statement import PRIVATE, SEEDED, check_statement
+from streamlda.privacy.statement import PRIVATE, SEEDED, check_statement, statement_lines
 
 #: Where the columns come from, in words.
 _VOCABULARIES = {
@@ -19,7 +21,33 @@ _VOCABULARIES = {
 }
 
 
-def bears_out(statement: Mapping[str, Any]) -> bool:
+class Statement(NamedTuple):
+    """A privacy statement and the models that have it: in words, in lines, and in full as JSON."""
+
+    labels: list[str]
+    is_private: bool
+    sentences: list[str]
+    lines: str
+    full: str
+
+
+def statements(models: Sequence[TopicModel], labels: Sequence[str]) -> list[Statement]:
+    """Return the statements of models, each once, that of the newest model first."""
+    owners: dict[str, list[str]] = {}
+    for label, model in zip(labels, models, strict=True):
+        full = json.dumps(dict(model.privacy), indent=1, ensure_ascii=False, sort_keys=True)
+        owners.setdefault(full, []).append(label)
+    found = []
+    for full, names in reversed(owners.items()):
+        statement = json.loads(full)
+        lines = "\n".join(statement_lines(statement))
+        found.append(
+            Statement(names, is_private(statement), in_plain_words(statement), lines, full)
+        )
+    return found
+
+
+def is_private(statement: Mapping[str, Any]) -> bool:
     """Tell whether a statement says that the model is private, and what it says adds up."""
     if statement.get("statement") != PRIVATE:
         return False
@@ -31,14 +59,8 @@ def bears_out(statement: Mapping[str, Any]) -> bool:
 
 
 def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
-    """Return what a statement promises, a sentence or two each.
-
-    Parameters
-    ----------
-    statement : mapping
-        Of any version; what does not bear out its claim promises nothing.
-    """
-    if not bears_out(statement):
+    """Return what a statement of any version promises, a sentence or two each."""
+    if not is_private(statement):
         return _no_promise(statement)
     epsilon, delta = float(statement["epsilon"]), float(statement["delta"])
     unit = statement["privacy_unit"]
@@ -54,7 +76,7 @@ def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
     right = 1.0 if factor == inf else (factor + delta) / (factor + 1.0)
     times = f"e^{plain(epsilon)}" if factor == inf else figure(factor, upward=True)
     guess = min(100.0, ceil(1000 * right) / 10)
-    lines = [
+    return [
         f"These topics are differentially private with epsilon {plain(statement['epsilon'])} and "
         f"delta {plain(statement['delta'])}: if {change}, no outcome would become more than "
         f"{times} times as likely, apart from a chance of "
@@ -70,7 +92,6 @@ def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
         "All else on this page follows from those sums, and costs no more privacy.",
         "Not covered: " + "; ".join(statement["excluded"]) + ".",
     ]
-    return lines
 
 
 def _no_promise(statement: Mapping[str, Any]) -> list[str]:
@@ -78,8 +99,8 @@ def _no_promise(statement: Mapping[str, Any]) -> list[str]:
     secret = "Keep this page as secret as the documents."
     if claim == SEEDED:
         return [
-            "Nothing is promised: the noise was drawn from a seed, and whoever knows it can take "
-            "the noise away again. Such a run is a trial.",
+            "Nothing is promised: the noise was drawn from a seed, and anyone who knows it can "
+            "take the noise away again. Such a run is a trial.",
             secret,
         ]
     if claim == PRIVATE:

@@ -205,7 +205,7 @@ def _go_on(
     """
     saved = restored.checkpoint
     if saved is not None:
-        for problem in saved.passed_over:
+        for problem in saved.skipped:
             log("error", "checkpoint-passed-over", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
         source.seek(saved.position)

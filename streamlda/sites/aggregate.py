@@ -8,14 +8,15 @@ a sum with a wrong share in it would be noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError, InvalidSettingError, ModelFileError
+from streamlda.checks import failure, require
+from streamlda.errors import InsufficientDataError, ModelFileError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
@@ -24,8 +25,8 @@ from streamlda.private.engine import PrivateSnapshot
 from streamlda.private.refinement import REFINED_NORM
 from streamlda.private.releaser import PrivateLearner, ReleaseManager
 from streamlda.private.terms import STATEMENTS
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import Words
-from streamlda.sites.roster import Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 
@@ -40,20 +41,10 @@ _REACH = 13.0
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """What a round gave.
+    """What a round gave: noisy sums, and the standard deviation of each value of a block.
 
-    Attributes
-    ----------
-    released : dict of str to ndarray of float64
-        The noisy sums.
-    stddevs : dict of str to float
-        Standard deviation of the noise in each value of a block.
-    next_round : Round or None
-        None after the last snapshot.
-    model : TopicModel or None
-        After the last stage of a window, if its topics stand above the noise.
-    missed : str or None
-        Why a window ended without a model.
+    `next_round` is None after the last snapshot. `model` comes after the last stage of a window, if
+    its topics stand above the noise; `missed` says why a window ended without one.
     """
 
     released: dict[str, NDArray[np.float64]]
@@ -63,28 +54,13 @@ class Aggregate:
     missed: str | None
 
 
-def aggregate(roster: Roster, this: Round, shares: Sequence[Share]) -> Aggregate:
-    """Add the shares of all sites up; see the module.
+def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) -> Aggregate:
+    """Add the shares of all sites up, one of each in any order; see the module.
 
     Time O(sites * values), and that of the topics after the last stage; memory O(values).
-
-    Parameters
-    ----------
-    roster : Roster
-    this : Round
-    shares : sequence of Share
-        One of each site, in any order.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a share is from an unknown site, came twice, or is of another roster, vocabulary,
-        configuration or round; if a site is missing; or if the masks do not cancel.
-    ModelFileError
-        If a share is not as its site has signed it.
     """
-    check_shares(roster, this, shares)
-    engine, stage = this.open(roster)
+    check_shares(config, this, shares)
+    engine, stage = this.open(config)
     released = stage.mechanism.from_grid(_added(stage.mechanism, shares))
     stddevs = stage.stddevs()
     engine.skip(stage.open_places)
@@ -97,74 +73,65 @@ def aggregate(roster: Roster, this: Round, shares: Sequence[Share]) -> Aggregate
     model = None
     if engine.snapshot is not None and engine.snapshot is not before:
         secure = all(share.secure for share in shares)
-        model = _model(roster, engine.snapshot, secure)
+        model = _model(config, engine.snapshot, secure)
     next_round = None if engine.stage is None else this.after(engine)
     return Aggregate(released, stddevs, next_round, model, missed)
 
 
-def check_shares(roster: Roster, this: Round, shares: Sequence[Share]) -> None:
+def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share]) -> None:
     """Refuse shares that cannot be added up; see `aggregate`."""
-    wanted = {
-        "roster": roster.digest,
+    expected: dict[str, Any] = {
+        # In this order the first that differs explains the others.
+        "vocabulary": config.vocabulary.fingerprint,
+        "settings": config.settings_digest,
+        "config": config.digest,
         "round": this.number,
         "attempt": this.attempt,
         "round_digest": this.digest,
     }
     seen: set[str] = set()
     for share in shares:
-        check_origin(roster, share)
-        if share.site in seen:
-            raise InvalidSettingError(
-                f"each site must have one share in a round, got two of site={share.site!r} "
-                f"round={share.round}; leave one out"
-            )
+        check_origin(config, share)
+        require(
+            share.site not in seen,
+            "each site must have one share in a round, and one has two",
+            site=share.site,
+            round=share.round,
+            remedy="leave one out",
+        )
         seen.add(share.site)
-        found = {name: getattr(share, name) for name in wanted}
-        if found != wanted:
-            raise InvalidSettingError(
-                f"a share must be one of this round, got site={share.site!r} "
-                f"{_differing(roster, share, found, wanted)}; ask the site for its share of "
-                f"round={this.number} attempt={this.attempt}"
+        for name, wanted in expected.items():
+            found = getattr(share, name)
+            require(
+                found == wanted,
+                f"a share must be one of this round, and its {name} is another",
+                site=share.site,
+                found=str(found)[:16],
+                expected=str(wanted)[:16],
+                remedy=f"ask the site for its share of round={this.number} attempt={this.attempt}",
             )
-    missing = [name for name in roster.names if name not in seen]
-    if missing:
-        raise InvalidSettingError(
-            "masks cancel only if all sites have sent their shares, got none of "
-            f"site={', '.join(missing)} round={this.number}; wait for it, or begin the round again "
-            "without it: that takes a new roster, and other documents at all sites"
-        )
+    missing = [name for name in config.names if name not in seen]
+    require(
+        not missing,
+        "masks cancel only if all sites have sent their shares, and some are missing",
+        sites=", ".join(missing),
+        round=this.number,
+        remedy="wait for them, or begin the round again without them: that takes a new config, and "
+        "other documents at all sites",
+    )
 
 
-def check_origin(roster: Roster, share: Share) -> None:
-    """Refuse a share of a site that is not on the roster, or not as its site has signed it.
-
-    Raises
-    ------
-    InvalidSettingError, ModelFileError
-        See `aggregate`.
-    """
-    keys = roster.member(share.site).keys
-    if not keys.check_signature(share.signature, share.content):
-        raise ModelFileError(
-            "a share must be as its site has signed it, got another: "
-            f"site={share.site!r} round={share.round}; it was altered on its way, or is not "
-            "from that site: ask the site to send it again"
-        )
-
-
-def _differing(
-    roster: Roster, share: Share, found: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> str:
-    """Tell the first thing in which a share differs, the one that explains the others."""
-    parts = {
-        "vocabulary": (share.vocabulary, roster.vocabulary.fingerprint),
-        "settings": (share.settings, roster.settings_digest),
-        **{name: (found[name], wanted[name]) for name in wanted},
-    }
-    for name, (there, here) in parts.items():
-        if there != here:
-            return f"{name}={str(there)[:16]} expected={str(here)[:16]}"
-    raise AssertionError(parts)
+def check_origin(config: FederationConfig, share: Share) -> None:
+    """Refuse a share of a site that is not a member, or not as its site has signed it."""
+    keys = config.member(share.site).keys
+    require(
+        keys.check_signature(share.signature, share.content),
+        "a share must be as its site has signed it, and this one is another",
+        site=share.site,
+        round=share.round,
+        remedy="it was altered on its way, or is not from that site: ask the site to send it again",
+        error=ModelFileError,
+    )
 
 
 def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArray[np.int64]]:
@@ -179,10 +146,14 @@ def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArr
                 or part.shape != block.shape
                 or len(share.arrays) != len(mechanism.blocks)
             ):
-                raise ModelFileError(
-                    f"a share must have the blocks of its stage, got site={share.site!r} "
-                    f"stage={share.stage!r} without block={block.name!r} of shape={block.shape}; "
-                    "ask the site to make it with the same version of streamlda"
+                raise failure(
+                    "a share must have the blocks of its stage",
+                    site=share.site,
+                    stage=share.stage,
+                    without=block.name,
+                    shape=block.shape,
+                    remedy="ask the site to make it with the same version of streamlda",
+                    error=ModelFileError,
                 )
             total += part
         counts = total.view(np.int64)
@@ -190,61 +161,63 @@ def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArr
         noise = _REACH * np.sqrt(len(shares)) * mechanism.stddevs[block.name]
         largest = (1.01 * mechanism.n_max * block.l2_clip_norm + noise) / step
         # A mask that is left over is uniform up to 2^63.
-        if float(np.abs(counts.astype(np.float64)).max()) > largest:
-            raise InvalidSettingError(
-                "the masks of all sites must cancel, got a sum that no documents have: "
-                f"block={block.name!r} round={shares[0].round}; let every site check its keys "
-                "against the roster, and begin the round again (streamlda site redo)"
-            )
+        require(
+            float(np.abs(counts.astype(np.float64)).max()) <= largest,
+            "the masks of all sites must cancel, and a sum is one that no documents have",
+            block=block.name,
+            round=shares[0].round,
+            remedy="let every site check its keys against the config, and begin the round again "
+            "(streamlda site redo)",
+        )
         added[block.name] = counts
     return added
 
 
-def statement(roster: Roster, snapshot: PrivateSnapshot, secure: bool) -> dict[str, Any]:
+def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool) -> dict[str, Any]:
     """Return the privacy statement of a model of several sites.
 
     Beside the keys of every statement it has ``sites``: their number, how many colluders the
-    promise bears, the digest of the roster, and ``epsilon_against``: what a document of an honest
+    promise bears, the digest of the config, and ``epsilon_against``: what a document of an honest
     site has against the aggregator with 0, 1, ... colluding sites, None where that is nothing.
     The mechanism's sentence says what another site has, which always knows its own noise.
     Places count over all sites.
     """
     if not secure:
         return seeded()
-    settings, bounds = roster.settings, snapshot.bounds
+    settings, bounds = config.settings, snapshot.bounds
     clip_bounds: dict[str, tuple[float, str]] = {
         name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
     }
-    if roster.run_settings.n_refinement_rounds:
+    if config.run_settings.n_refinement_rounds:
         clip_bounds["shares"] = REFINED_NORM, "fixed"
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
         stages=snapshot.stages,
         clip_bounds=clip_bounds,
-        vocabulary=STATEMENTS[roster.vocabulary.kind],
+        vocabulary=STATEMENTS[config.vocabulary.kind],
         secure=secure,
         ledger="one at each site",
         neighboring_relation=settings.neighboring_relation,
     )
-    made["mechanism"] = f"{MECHANISM} {roster.insider_line}"
+    made["mechanism"] = f"{MECHANISM} {config.insider_line}"
     made["sites"] = {
-        "n_sites": len(roster.members),
-        "colluders": roster.colluders,
-        "roster": roster.digest,
-        "epsilon_against": [roster.epsilon_against(c) for c in range(len(roster.members))],
+        "n_sites": len(config.members),
+        "colluders": config.colluders,
+        "roster": config.digest,
+        "epsilon_against": [config.epsilon_against(c) for c in range(len(config.members))],
     }
     made["excluded"] = [*made["excluded"], "documents of sites that collude"]
     check_statement(made)
     return made
 
 
-def _model(roster: Roster, snapshot: PrivateSnapshot, secure: bool) -> TopicModel:
+def _model(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool) -> TopicModel:
     noise = SecureNoise() if secure else SeededNoise(0)
-    # Never asked to draw: it says what a model is made of.
+    # Draws nothing: it says what a model is made of.
     learner = PrivateLearner(
-        roster.run_settings, ReleaseManager(noise), vocabulary=STATEMENTS[roster.vocabulary.kind]
+        config.run_settings, ReleaseManager(noise), vocabulary=STATEMENTS[config.vocabulary.kind]
     )
-    model = learner.model_of(snapshot, roster.vocabulary, {"sites": len(roster.members)})
-    settings = {**model.settings, "epsilon": roster.settings.epsilon}
-    return replace(model, settings=settings, privacy=statement(roster, snapshot, secure))
+    model = learner.model_of(snapshot, config.vocabulary, {"sites": len(config.members)})
+    settings = {**model.settings, "epsilon": config.settings.epsilon}
+    return replace(model, settings=settings, privacy=statement(config, snapshot, secure))

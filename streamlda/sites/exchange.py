@@ -1,7 +1,7 @@
 """Shares by way of a topic, in place of files: how they lie there, and which of them count.
 
 A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round. A topic
-holds many rounds, attempts and rosters: what lies under other keys is passed over and counted,
+holds many rounds, attempts and configs: what lies under other keys is skipped and counted,
 without a look at it. Keys and headers are not signed. They choose what is looked at, and what is
 found there must be signed by the site and be of the round that its key says.
 
@@ -21,39 +21,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from streamlda.checks import failure, require
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import check_origin
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import SHARE_FORMAT, Share
 
 #: Entry point of a topic of shares, in the group of `streamlda.stream.sink`.
 SINK = "kafka-shares"
 
-#: What records are counted as whose key names no site of the roster, or is none; no site's name.
+#: What records are counted as whose key names no member, or is none; no site's name.
 OTHERS = "(others)"
 
 _KEY = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,62})/([0-9a-f]{64})")
 
 
 class Entry(Protocol):
-    """A record of a topic."""
+    """A record of a topic: its key (`key_of`), the file of a share, and where it stands.
 
-    @property
-    def key(self) -> bytes | None:
-        """As `key_of` gives it, in a record of ours."""
+    A value of None withdraws what was under the key before.
+    """
 
-    @property
-    def value(self) -> bytes | None:
-        """The file of a share; None takes back what was under the key before."""
-
-    @property
-    def partition(self) -> int:
-        """Where it stands."""
-
-    @property
-    def offset(self) -> int:
-        """And where in there."""
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    offset: int
 
 
 class ShareTopic(Protocol):
@@ -73,19 +66,14 @@ class ShareTopic(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What `read_shares` found.
+class ReceivedShares:
+    """Shares of a round, at most one of each site, as their sites have signed them.
 
-    Attributes
-    ----------
-    shares : list of Share
-        Of this round, at most one of each site, as their sites have signed them.
-    passed_over : Counter
-        Records of other rounds, attempts and rosters, by site, and `OTHERS`.
+    `skipped` counts records of other rounds, attempts and configs, by site, and `OTHERS`.
     """
 
     shares: list[Share]
-    passed_over: Counter[str]
+    skipped: Counter[str]
 
 
 def key_of(site: str, round_digest: str) -> str:
@@ -97,20 +85,13 @@ def publish_share(topic: ShareTopic, path: Path) -> Share:
     """Publish the file of a share; on return the brokers have it.
 
     Time and memory O(bytes). Publishing it again, after an error, changes nothing.
-
-    Raises
-    ------
-    OSError, ModelFileError
-        If the file cannot be read, or is no share.
-    SourceError
-        If the topic does not take it, or it is not known whether it has.
     """
     data = path.read_bytes()
     share = Share.parse(data, str(path))
     # For people who look at the topic; nothing here reads them.
     about = {
         "content-type": SHARE_FORMAT,
-        "streamlda.roster": share.roster,
+        "streamlda.roster": share.config,
         "streamlda.round": str(share.round),
         "streamlda.attempt": str(share.attempt),
         "streamlda.stage": share.stage,
@@ -119,46 +100,33 @@ def publish_share(topic: ShareTopic, path: Path) -> Share:
     return share
 
 
-def read_shares(entries: Iterable[Entry], roster: Roster, this: Round) -> Found:
-    """Return the shares of a round from the records of a topic; see the module.
+def read_shares(entries: Iterable[Entry], config: FederationConfig, this: Round) -> ReceivedShares:
+    """Return the shares of a round from all records of a topic; see the module.
 
-    Time O(bytes of the topic), most of it to fetch them: only those of this round are parsed.
-    Memory that of the shares of this round, one of each site.
-
-    Parameters
-    ----------
-    entries : iterable of Entry
-        All records, those of one key in the order in which they were written.
-    roster : Roster
-    this : Round
-
-    Raises
-    ------
-    InvalidSettingError
-        If a share is from a site that is not on the roster, or a site has sent two different ones.
-    ModelFileError
-        If a share is not whole, not as its site has signed it, or under a key of another.
+    Records of one key come in the order in which they were written. Time O(bytes of the topic),
+    most of it to fetch them: only those of this round are parsed. Memory that of the shares of this
+    round, one of each site.
     """
-    passed_over: Counter[str] = Counter()
-    slots: dict[str, _Slot] = {}
+    skipped: Counter[str] = Counter()
+    sent: dict[str, _SentShare] = {}
     for entry in entries:
         found = _KEY.fullmatch(entry.key or b"")
         site = found[1].decode() if found else OTHERS
         if found is None or found[2].decode() != this.digest:
             if entry.value is not None:
-                passed_over[site if site in roster.names else OTHERS] += 1
+                skipped[site if site in config.names else OTHERS] += 1
         elif entry.value is None:
-            slots.pop(site, None)
+            sent.pop(site, None)
         else:
-            slots.setdefault(site, _Slot(site)).take(entry, entry.value, roster, this)
-    for slot in slots.values():
-        if slot.error is not None:
-            raise slot.error
-    return Found([slot.share for slot in slots.values() if slot.share], passed_over)
+            sent.setdefault(site, _SentShare(site)).take(entry, entry.value, config, this)
+    for one in sent.values():
+        if one.error is not None:
+            raise one.error
+    return ReceivedShares([one.share for one in sent.values() if one.share], skipped)
 
 
 @dataclass
-class _Slot:
+class _SentShare:
     """What lies under the key of a site and this round.
 
     Errors wait until the topic has ended, as what they are about may be withdrawn there.
@@ -169,7 +137,7 @@ class _Slot:
     error: InvalidSettingError | ModelFileError | None = None
     digest: bytes = field(default=b"", repr=False)
 
-    def take(self, entry: Entry, value: bytes, roster: Roster, this: Round) -> None:
+    def take(self, entry: Entry, value: bytes, config: FederationConfig, this: Round) -> None:
         if self.error is not None:
             return
         digest = hashlib.blake2b(value, digest_size=32).digest()
@@ -178,19 +146,23 @@ class _Slot:
         where = f"partition={entry.partition} offset={entry.offset}"
         key = key_of(self.site, this.digest)
         try:
-            roster.member(self.site)
+            config.member(self.site)
             share = Share.parse(value, f"topic {where}")
             if (share.site, share.round_digest) != (self.site, this.digest):
-                raise ModelFileError(
-                    "a share must lie under the key of its site and round, got "
-                    f"site={share.site!r} round={share.round} key={key!r}"
+                raise failure(
+                    "a share must lie under the key of its site and round",
+                    site=share.site,
+                    round=share.round,
+                    key=key,
+                    error=ModelFileError,
                 )
-            check_origin(roster, share)
-            if self.share is not None:
-                raise InvalidSettingError(
-                    f"each site must have one share in a round, got two of site={self.site!r} "
-                    f"round={share.round} that differ"
-                )
+            check_origin(config, share)
+            require(
+                self.share is None,
+                "each site must have one share in a round, and two that differ were sent",
+                site=self.site,
+                round=share.round,
+            )
         except (InvalidSettingError, ModelFileError) as error:
             self.share = None
             self.error = type(error)(

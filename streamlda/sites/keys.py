@@ -1,7 +1,7 @@
-"""Who a site is, what it signs with, and the masks that two sites agree on without a word.
+"""Identities, signatures, and pairwise masks derived by Diffie-Hellman.
 
 A site has two key pairs: X25519, for a secret with each other site, and Ed25519, to sign shares.
-From the secret of two sites, HKDF-SHA256 makes one key for each round, bound to the roster, the
+From the secret of two sites, HKDF-SHA256 makes one key for each round, bound to the config, the
 round and both sites; ChaCha20 makes of it a stream of 64-bit numbers. The site that comes first in
 the order of names adds the stream, the other takes it off, modulo 2^64. So the masks of all sites
 sum to zero.
@@ -11,7 +11,7 @@ Notes
 *Masks.* Let H be the sites whose keys the adversary does not have, h >= 2 of them. Streams between
 them are h (h - 1) / 2 independent uniform vectors. For h = 2 the masks are (r, -r): uniform on the
 vectors of sum zero. A further site adds one stream with each: its own mask is then uniform by any
-of them, and the others' masks by induction. So the h shares tell their sum and nothing else.
+of them, and the others' masks by induction. So the h shares show their sum and nothing else.
 "Uniform" is computational: it takes the security of X25519 (the hashed Diffie-Hellman assumption),
 HKDF and ChaCha20.
 
@@ -36,7 +36,9 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError, MissingExtraError, ModelFileError
+from streamlda.checks import failure, require
+from streamlda.errors import MissingExtraError, ModelFileError
+from streamlda.sites.files import parsed, read_json
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -65,28 +67,17 @@ _SHARE = b"streamlda site share 1"
 
 def check_name(name: Any) -> None:
     """Refuse what cannot be the name of a site: it is part of file names and of messages."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidSettingError(
-            "the name of a site must be 1 to 63 letters, digits, points, hyphens or underscores "
-            f"and begin with a letter or digit, got name={str(name)[:80]!r}"
-        )
+    require(
+        isinstance(name, str) and _NAME.fullmatch(name),
+        "the name of a site must be 1 to 63 letters, digits, points, hyphens or underscores and "
+        "begin with a letter or digit",
+        name=str(name)[:80],
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """What the others know of a site.
-
-    Parameters
-    ----------
-    name : str
-    exchange, signing : str
-        Public keys of X25519 and Ed25519, 64 hex digits each.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the name or a key is none.
-    """
+    """What the others know of a site: public keys of X25519 and Ed25519, 64 hex digits each."""
 
     name: str
     exchange: str
@@ -96,48 +87,32 @@ class PublicKeys:
         check_name(self.name)
         for kind in ("exchange", "signing"):
             value = getattr(self, kind)
-            if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
-                raise InvalidSettingError(
-                    f"a public key must be 64 hex digits, got site={self.name!r} "
-                    f"{kind}={str(value)[:80]!r}; take what keygen wrote"
-                )
+            require(
+                isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value),
+                f"a public key must be 64 hex digits, and that for {kind} is not",
+                site=self.name,
+                key=str(value)[:80],
+                remedy="take what keygen wrote",
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them to a new file, which is no secret.
-
-        Raises
-        ------
-        FileExistsError, OSError
-            If there is a file of that name, or it cannot be written.
-        """
+        """Write them to a new file, which is no secret."""
         values = {"format": PUBLIC_FORMAT, "format_version": KEY_VERSION, **asdict(self)}
         with Path(path).open("x", encoding="ascii") as file:
             file.write(json.dumps(values) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file of `save`.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        ModelFileError
-            If it is no file of public keys.
-        """
-        try:
-            values = json.loads(Path(path).read_bytes())
-            if (values.pop("format"), values.pop("format_version")) != (PUBLIC_FORMAT, KEY_VERSION):
-                raise ValueError("another format")
-            return cls(**values)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                "a file of public keys must be as keygen wrote it, got another: "
-                f"path={str(path)!r} error={type(error).__name__}; ask the site for FILE.pub"
-            ) from None
+        """Read a file of `save`."""
+        return parsed(
+            lambda: cls(**read_json(path, PUBLIC_FORMAT, KEY_VERSION)),
+            path,
+            "a file of public keys must be as keygen wrote it",
+            "ask the site for FILE.pub",
+        )
 
     def check_signature(self, signature: str, digest: bytes) -> bool:
-        """Tell whether this site signed the digest of a share."""
+        """Return whether this site signed the digest of a share."""
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.signing))
         try:
             key.verify(bytes.fromhex(signature), _SHARE + digest)
@@ -171,15 +146,7 @@ class SiteKeys:
         return cls(name, exchange, Ed25519PrivateKey.generate().private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the keys to a new file that only its owner can read.
-
-        Raises
-        ------
-        FileExistsError
-            If there is a file of that name: keys are never replaced.
-        OSError
-            If it cannot be written.
-        """
+        """Write the keys to a new file that only its owner can read; none is ever replaced."""
         text = json.dumps(
             {
                 "format": KEY_FORMAT,
@@ -197,32 +164,24 @@ class SiteKeys:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read keys of `save`.
+        """Read keys of `save`; a file that others may read is refused."""
+        mode = stat.S_IMODE(Path(path).stat().st_mode)
+        require(
+            not mode & 0o077,
+            "a key file must be readable by its owner only",
+            path=str(path),
+            mode=f"{mode:o}",
+            remedy="if nobody has read it: chmod 600, else make new keys",
+            error=ModelFileError,
+        )
+        rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
+        return parsed(lambda: cls._read(path), path, rule, remedy, secret=True)
 
-        Raises
-        ------
-        OSError
-            If the file cannot be read.
-        ModelFileError
-            If it is no key file, or others may read it.
-        """
-        if stat.S_IMODE(Path(path).stat().st_mode) & 0o077:
-            raise ModelFileError(
-                "a key file must be readable by its owner only, got others too: "
-                f"path={str(path)!r}; if nobody has read it: chmod 600, else make new keys"
-            )
-        try:
-            values = json.loads(Path(path).read_bytes())
-            if (values["format"], values["format_version"]) != (KEY_FORMAT, KEY_VERSION):
-                raise ValueError("another format")
-            secrets = [bytes.fromhex(values[kind]) for kind in ("exchange", "signing")]
-            return cls(values["name"], *secrets)
-        except (LookupError, TypeError, ValueError) as error:
-            # The cause may quote a part of the keys.
-            raise ModelFileError(
-                "a key file must be as keygen wrote it, got another: "
-                f"path={str(path)!r} error={type(error).__name__}; restore it, or make new keys"
-            ) from None
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> Self:
+        values = read_json(path, KEY_FORMAT, KEY_VERSION)
+        secrets = [bytes.fromhex(values[kind]) for kind in ("exchange", "signing")]
+        return cls(values["name"], *secrets)
 
     def sign(self, digest: bytes) -> str:
         """Return the signature of the digest of a share, in hex."""
@@ -236,35 +195,25 @@ class SiteKeys:
     ) -> dict[str, Words]:
         """Return this site's mask; those of all members sum to 0 modulo 2^64.
 
-        Time O(members * values), some 3 ns each; memory 16 bytes a value.
-
-        Parameters
-        ----------
-        members : sequence of PublicKeys
-            All sites, this one included, with different names.
-        context : bytes
-            Names roster and round: equal at all sites, and never used for two shares.
-        shapes : mapping of str to tuple of int
-            Blocks; in the order of their names they take the numbers of one stream.
-
-        Raises
-        ------
-        InvalidSettingError
-            If a member's key is none, or there are too many values.
+        `members`: all sites, this one included, with different names. `context` names config and
+        round: equal at all sites, and never used for two shares. Blocks take, in the order of their
+        names, the numbers of one stream. Time O(members * values), some 3 ns each; memory 16 bytes
+        a value.
         """
         cells = {name: int(np.prod(shapes[name], dtype=np.int64)) for name in sorted(shapes)}
         total = sum(cells.values())
-        if total > MAX_VALUES:
-            raise InvalidSettingError(
-                f"a share must have at most {MAX_VALUES} values, got values={total}; use fewer "
-                "words or columns"
-            )
+        require(
+            total <= MAX_VALUES,
+            f"a share must have at most {MAX_VALUES} values",
+            values=total,
+            remedy="use fewer words or columns",
+        )
         flat = np.zeros(total, dtype=np.uint64)
         for other in members:
             if other.name == self.public.name:
                 continue
             stream = _stream(self._pair_key(other, context), total)
-            # Unsigned numbers of NumPy wrap without a word.
+            # Unsigned numbers of NumPy wrap without a warning.
             if self.public.name < other.name:
                 flat += stream
             else:
@@ -278,9 +227,10 @@ class SiteKeys:
             public = X25519PublicKey.from_public_bytes(bytes.fromhex(other.exchange))
             secret = self.__exchange.exchange(public)
         except ValueError as error:
-            raise InvalidSettingError(
-                f"the exchange key of a site must be one of X25519, got site={other.name!r}; ask "
-                "that site for the file that keygen wrote"
+            raise failure(
+                "the exchange key of a site must be one of X25519",
+                site=other.name,
+                remedy="ask that site for the file that keygen wrote",
             ) from error
         pair = sorted([self.public, other], key=lambda keys: keys.name)
         info = b"\0".join([_MASK, *(f"{p.name}:{p.exchange}".encode() for p in pair)])

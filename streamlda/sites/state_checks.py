@@ -1,10 +1,10 @@
 """What the arrays of a round must be: names, shapes and ranges, by the stage that it begins.
 
 A round comes from an aggregator that nobody has to trust. So nothing in it is used that was not
-asked for: a stage has its own set of arrays, each of the shape that follows from the roster's
+wanted: a stage has its own set of arrays, each of the shape that follows from the config's
 settings, finite float64 and in the range that a release can give. An array too short would let a
-kernel read past its end; a number that is none, or out of single precision, could make a site's sum
-fail on one document and not on another.
+kernel read past its end; a number that is not finite, or out of single precision, could make a
+site's sum fail on one document and not on another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamlda.spectral.topics import SpectralTopics
 
 Arrays = Mapping[str, NDArray[Any]]
 
-#: Stages that look through the map of the pairs before them.
+#: Stages that look through the projection of the pairs before them.
 _TRIPLES = ("triple norms", "triples")
 
 _REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done")
@@ -32,23 +32,10 @@ _MOST = 1 + 1e-9
 
 
 def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended: bool) -> None:
-    """Refuse arrays that are not those at the beginning of a stage. Time O(values).
+    """Refuse arrays that are not those at the beginning of a stage of a window. Time O(values).
 
-    Parameters
-    ----------
-    arrays : mapping
-        `PrivateEngine.state`. Those of ``sums/`` are left to `Stage.restore`.
-    stage : str
-        A stage of a window.
-    settings : PrivateSettings
-        Documents as the unit, in windows, by the whole tensor.
-    ended : bool
-        Whether there was a snapshot before.
-
-    Raises
-    ------
-    InvalidSettingError, LookupError, ValueError
-        If one is missing, unknown, of another shape or dtype, or out of range.
+    `arrays` are those of `PrivateEngine.state`, of which ``sums/`` is left to `Stage.restore`;
+    `ended`: whether there was a snapshot before. Errors are of any kind; `Round.open` words them.
     """
     found = {name for name in arrays if not name.startswith("sums/")}
     wanted = _names(stage, ended=ended)
@@ -58,7 +45,7 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended
     if "map" in wanted:
         columns = arrays["map"].shape[-1] if arrays["map"].ndim else 0
         if columns > min(settings.n_components, settings.n_features):
-            raise ValueError(f"the map has too many columns: {columns}")
+            raise ValueError(f"the projection has too many columns: {columns}")
         check_array("map", arrays["map"], (settings.n_features, columns))
     if "view/first" in wanted:
         _check_view(arrays, settings)

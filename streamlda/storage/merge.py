@@ -1,12 +1,12 @@
-"""Several engines as one: a shared map, and joining what daemons have learned through it.
+"""Several engines as one: joining what daemons have learned through a shared projection.
 
-*Why one map.* An engine keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its map W.
-Through one and the same W the sums of two sets of documents add up to those of all documents.
-Through two maps they do not, and neither can be turned into the other: W has far fewer columns
-than there are words. But each engine makes its own W from its own first documents, and replaces
-it. So engines that are to be merged, on one machine or many, are given one W before their first
-document, and keep it. Topics are consistent for every W, and a good one lowers their variance:
-take it from an engine that has run for a while ::
+*Why one projection.* An engine keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its
+projection W. Through one and the same W the sums of two sets of documents add up to those of all
+documents. Through two they do not, and neither can be turned into the other: W has far fewer
+columns than there are words. But each engine makes its own W from its own first documents, and
+replaces it. So engines that are to be merged, on one machine or many, are given one W before their
+first document, and keep it. Topics are consistent for every W, and a good one lowers their
+variance: take it from an engine that has run for a while ::
 
     streamlda map CHECKPOINTS --output shared.map      of one daemon
     topics.map_file = "shared.map"                     of all, with new folders of checkpoints
@@ -16,7 +16,7 @@ take it from an engine that has run for a while ::
 was read. Refused are: one folder twice; a partition of one Kafka topic (cluster, name and id) in
 two folders, read or only to be read; one list of files in two folders; and a copy of a folder
 (equal positions and sums). A topic and its mirror, two lists or followed folders that share a
-file, or two runs over one pipe cannot be told.
+file, or two runs over one pipe are not noticed.
 
 Private states are never merged: a private daemon pays for and publishes its own snapshots.
 """
@@ -32,14 +32,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
-from streamlda.errors import InsufficientDataError, InvalidSettingError, ModelFileError
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidSettingError,
+    ModelFileError,
+    StreamLDAError,
+)
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.projection import check_same_words
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 
-#: How often a folder is read anew because its daemon saved, and so removed files, meanwhile.
+#: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
 
 #: What names a log of Kafka, in a position.
@@ -57,7 +63,7 @@ class NewestCheckpoint(NamedTuple):
     engine: Engine
 
 
-class _Onlooker(Checkpoints):
+class _ReadOnlyCheckpoints(Checkpoints):
     """A folder of checkpoints without its lock: it can be read, and not be saved to."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,14 +72,14 @@ class _Onlooker(Checkpoints):
 
     def read(self) -> NewestCheckpoint:
         for _ in range(ATTEMPTS):
-            number, problem = self._newest_number(), None
+            number, problem = self._index.newest_number(), None
             try:
                 found = self._read()
-                if not found.checkpoint.passed_over:
+                if not found.checkpoint.skipped:
                     return found
             except (ModelFileError, FileNotFoundError) as error:
                 problem = error
-            if self._newest_number() == number:
+            if self._index.newest_number() == number:
                 # Nothing was saved meanwhile: it is damage, and not a race.
                 break
         if problem is not None:
@@ -84,14 +90,18 @@ class _Onlooker(Checkpoints):
         try:
             checkpoint = self.newest()
         except InvalidSettingError as error:
-            raise InvalidSettingError(
-                "a state that leaves its daemon must not be private, got a private one in "
-                f"path={str(self.folder)!r}; use the snapshots that the daemon publishes"
+            raise failure(
+                "a state that leaves its daemon must not be private",
+                path=str(self.folder),
+                remedy="use the snapshots that the daemon publishes",
             ) from error
         if checkpoint is None:
-            raise InsufficientDataError(
-                "a folder of checkpoints must have one, got generations=0 "
-                f"path={str(self.folder)!r}; let the daemon save first"
+            raise failure(
+                "a folder of checkpoints must have one",
+                generations=0,
+                path=str(self.folder),
+                remedy="let the daemon save first",
+                error=InsufficientDataError,
             )
         engine = checkpoint.restore()
         assert isinstance(engine, Engine)
@@ -104,79 +114,46 @@ class _Onlooker(Checkpoints):
 def newest_of(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     """Read the newest whole generation of a folder, whose daemon may be running.
 
-    The daemon is not disturbed: files that it removes meanwhile are looked for anew, and nothing
-    is written, but that SQLite undoes what a crash left half done in the index. Time O(bytes of
-    the state), memory twice its size.
-
-    Parameters
-    ----------
-    folder : str or path-like
-        A folder of `streamlda.storage.checkpoint`, of a run that is not private.
-
-    Raises
-    ------
-    ModelFileError
-        If it is no such folder, or no generation is whole. An older one is taken where the newest
-        is damaged, and its `passed_over` says so.
-    NewerFormatError
-        If a later version of streamlda made it.
-    InsufficientDataError
-        If nothing was saved yet.
-    InvalidSettingError
-        If it is private.
-    OSError
-        If it cannot be read.
+    The daemon is not disturbed: files that it removes meanwhile are looked for again, and nothing
+    is written, but that SQLite undoes what a crash left half done in the index. An older generation
+    is taken where the newest is damaged, and its `skipped` says so. A private one is refused. Time
+    O(bytes of the state), memory twice its size.
     """
     path = Path(os.path.realpath(folder))
-    if not (path / "index").is_file():
-        raise ModelFileError(
-            f"a folder of checkpoints must have its index, got none in path={str(path)!r}; "
-            "name the checkpoint.folder of a daemon"
-        )
-    return _Onlooker(path).read()
+    require(
+        (path / "index").is_file(),
+        "a folder of checkpoints must have its index",
+        path=str(path),
+        remedy="name the checkpoint.folder of a daemon",
+        error=ModelFileError,
+    )
+    return _ReadOnlyCheckpoints(path).read()
 
 
 @dataclass(frozen=True, eq=False)
-class Merged:
-    """What `merge_checkpoints` found.
-
-    Attributes
-    ----------
-    engine : Engine
-        With the documents of all folders.
-    vocabulary : Vocabulary
-    checkpoints : tuple of Checkpoint
-        What was taken, in the order of the folders.
-    """
+class MergedCheckpoints:
+    """One engine with the documents of all folders, and the checkpoints in their order."""
 
     engine: Engine
     vocabulary: Vocabulary
     checkpoints: tuple[Checkpoint, ...]
 
 
-def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> Merged:
+def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckpoints:
     """Return one engine with all that the newest checkpoints of several daemons have learned.
 
-    Of one folder it is the engine there, with or without a shared map. Time O(bytes of the
-    states), memory three times that of one.
-
-    Parameters
-    ----------
-    folders : sequence of path-like
-        At least one. The order matters by rounding only.
+    Of one folder it is the engine there, with or without a shared projection. The order matters by
+    rounding only. Time O(bytes of the states), memory three times that of one.
 
     Raises
     ------
     InvalidSettingError
-        If documents would count twice, as far as can be told; if settings or maps differ or a map
-        is not shared (`Engine.merge`); or if a state is private.
+        If documents would count twice, as far as positions say; if settings or projections differ
+        or one is not shared (`Engine.merge`); or if a state is private.
     VocabularyError
         If vocabularies differ.
-    ModelFileError, InsufficientDataError, OSError
-        As `newest_of`.
     """
-    if not folders:
-        raise InvalidSettingError("states to merge must be at least one, got none; name folders")
+    require(folders, "states to merge must be at least one, got none", remedy="name folders")
     paths: list[str] = []
     taken: list[Checkpoint] = []
     digests: list[str] = []
@@ -204,18 +181,13 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> Merged:
         taken.append(checkpoint)
         digests.append(digest)
     assert merged is not None
-    return Merged(merged, taken[0].vocabulary, tuple(taken))
+    return MergedCheckpoints(merged, taken[0].vocabulary, tuple(taken))
 
 
 def overlap(one: Position, other: Position, *, copied: bool = False) -> str | None:
     """Return what two positions say that both have read, as ``name=value``; None if they do not.
 
-    Parameters
-    ----------
-    one, other : mapping
-        Of two runs.
-    copied : bool, default False
-        Whether their sums are equal: then equal positions are those of a copy.
+    `copied` says that the sums of the two runs are equal: then equal positions are those of a copy.
     """
     if all(key in one and key in other for key in _LOG):
         if any(one[key] != other[key] for key in _LOG):
@@ -227,10 +199,11 @@ def overlap(one: Position, other: Position, *, copied: bool = False) -> str | No
     return "equal positions and sums" if copied and dict(one) == dict(other) else None
 
 
-def _twice(one: str, other: str, what: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        f"each document must be in one of the states that are merged, got {what} in "
-        f"path={one!r},{other!r}; name the folders of daemons with disjoint partitions, each once"
+def _twice(one: str, other: str, what: str) -> StreamLDAError:
+    return failure(
+        f"each document must be in one of the states that are merged, not in both: {what}",
+        paths=(one, other),
+        remedy="name the folders of daemons with disjoint partitions, each once",
     )
 
 

@@ -1,4 +1,4 @@
-"""The state of a running engine in a file: raw data, for nobody but the one who runs it.
+"""The state of a running engine in a file: raw data, for its owner only.
 
 A state file is a checked file of `streamlda.container` of kind ``streamlda-state``, version 1,
 readable and writable by its owner only. Its metadata has the members
@@ -21,10 +21,11 @@ from __future__ import annotations
 import os
 from typing import Any, overload
 
-from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.checks import failure, require
+from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.engine.engine import Arrays, Engine
 from streamlda.engine.power import restored_engine
-from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, StreamLDAError
+from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.releaser import PrivateLearner
@@ -40,22 +41,8 @@ def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -
     """Write the state of a learner to a file that only its owner can read, whole or not at all.
 
     Time and memory as `state_of` and `streamlda.container.write_arrays`. A private learner ends
-    its running group of documents here (`PrivateEngine.state`): save at places or times that do
-    not depend on what documents say.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A file of that name is replaced, its permissions too.
-    learner : Engine or PrivateLearner
-        It can go on; a private one makes the file useless by its next release.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a private learner has no ledger.
-    OSError
-        With the errno of the cause, if the file cannot be written; what was there before stays.
+    its running group of documents here (`PrivateEngine.state`): save at record slots or times that
+    do not depend on what documents say. It can go on; its next release makes the file useless.
     """
     write_state(path, *state_of(learner))
 
@@ -64,11 +51,6 @@ def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
     """Return what a state file holds of a learner: arrays that are still its own, and metadata.
 
     Time and memory as the engine's ``state``.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a private learner has no ledger.
     """
     run = None
     if isinstance(learner, Engine):
@@ -76,9 +58,11 @@ def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
     else:
         ledger = learner.releaser.ledger
         if ledger is None:
-            raise InvalidSettingError(
+            raise failure(
                 "a private state must be saved beside a ledger, without which nothing notices that "
-                "its documents are released twice, got ledger=None; run with a ledger"
+                "its documents are released twice",
+                ledger=None,
+                remedy="run with a ledger",
             )
         arrays, state = learner.engine.state()
         run = {
@@ -109,22 +93,11 @@ def load_state(
 ) -> Engine | PrivateLearner:
     """Go on where `save_state` stood, bit for bit.
 
-    Time O(bytes), memory twice the size of the file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A file of `save_state`.
-    learner : PrivateLearner, optional
-        For a private state: a new one, made with the settings, the ledger and the first place of
-        the saved one, that has read nothing yet. It takes over the state, and is returned.
-    releases_behind : int, default 0
-        Releases that were begun since the save and that the caller makes up for: none of their
-        documents may be released again (`PrivateLearner.catch_up`).
-
-    Returns
-    -------
-    Engine or PrivateLearner
+    A private state needs a new learner, made with the settings, the ledger and the first record
+    slot of the saved one, that has read nothing yet. It takes over the state, and is returned.
+    `releases_behind` counts releases that were begun since the save and that the caller makes up
+    for: none of their documents may be released again (`PrivateLearner.catch_up`). Time O(bytes),
+    memory twice the size of the file.
 
     Raises
     ------
@@ -137,31 +110,26 @@ def load_state(
         If the learner has no ledger or another one, or a release was begun since the save.
     """
     file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
-    try:
+    remedy = "start in an empty folder, behind the last cohort of the ledger"
+    with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):
         state, run = file.metadata["state"], file.metadata["run"]
-        if (run is None) != (learner is None):
-            raise InvalidSettingError(
-                "a private state must be loaded into a new PrivateLearner, and another state into "
-                f"none, got private={run is not None} learner={learner is not None} "
-                f"path={str(path)!r}; pass the learner that fits"
-            )
+        require(
+            (run is None) == (learner is None),
+            "a private state must be loaded into a new PrivateLearner, and another state into none",
+            private=run is not None,
+            learner=learner is not None,
+            path=str(path),
+            remedy="pass the learner that fits",
+        )
         if learner is None:
             return restored_engine(file.arrays, state)
         _check_fits(path, learner, state, run, releases_behind)
-        engine = _private_engine(file, learner)
-    except (InvalidSettingError, LedgerError):
-        raise
-    except (StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _invalid(path, error) from error
+        noise = learner.releaser.noise if learner.settings.noise_in_state else None
+        engine = PrivateEngine.from_state(file.arrays, state, noise)
     learner.engine = engine
     if run["missed"] is not None:
         learner.missed.append(str(run["missed"]))
     return learner
-
-
-def _private_engine(file: ArraysFile, learner: PrivateLearner) -> PrivateEngine:
-    noise = learner.releaser.noise if learner.settings.noise_in_state else None
-    return PrivateEngine.from_state(file.arrays, file.metadata["state"], noise)
 
 
 def _check_fits(
@@ -173,16 +141,20 @@ def _check_fits(
 ) -> None:
     ledger = learner.releaser.ledger
     if ledger is None:
-        raise LedgerError(
-            "a private state must be loaded with its ledger, got ledger=None "
-            f"ledger_id={run['ledger_id']!r}; open the ledger that the state was made with"
+        raise failure(
+            "a private state must be loaded with its ledger",
+            ledger=None,
+            ledger_id=run["ledger_id"],
+            remedy="open the ledger that the state was made with",
+            error=LedgerError,
         )
     ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
-    if learner.documents_seen:
-        raise InvalidSettingError(
-            "a state must be loaded before documents are read, got "
-            f"documents_seen={learner.documents_seen}; make a new learner"
-        )
+    require(
+        not learner.documents_seen,
+        "a state must be loaded before documents are read",
+        documents_seen=learner.documents_seen,
+        remedy="make a new learner",
+    )
     found = _run_of(learner)
     others = [
         f"{name}={found[name]!r} (saved: {run[name]!r})"
@@ -190,11 +162,12 @@ def _check_fits(
         if found[name] != run[name]
     ]
     others += differing(learner.settings, state["settings"])
-    if others:
-        raise InvalidSettingError(
-            f"a state must go on with the settings it was made with, got {', '.join(others)} "
-            f"path={str(path)!r}; use those, or drop the state and begin behind the last cohort"
-        )
+    require(
+        not others,
+        f"a state must go on with the settings it was made with, not {', '.join(others)}",
+        path=str(path),
+        remedy="use those, or drop the state and begin behind the last cohort",
+    )
 
 
 def _run_of(learner: PrivateLearner) -> dict[str, Any]:
@@ -204,11 +177,3 @@ def _run_of(learner: PrivateLearner) -> dict[str, Any]:
         "delta": learner.delta,
         "secure": learner.releaser.noise.secure,
     }
-
-
-def _invalid(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
-    return ModelFileError(
-        "a state file must hold a valid state, got "
-        f"error={type(error).__name__}({str(error)[:200]!r}) path={str(path)!r}; "
-        "it was not written by this streamlda: begin anew, behind the last cohort of the ledger"
-    )

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import InvalidDocumentsError
 
 #: Runs of at least two letters that touch no digit and no underscore.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
@@ -70,27 +71,21 @@ class TextAnalyzer:
     ngram_range: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lowercase, bool):
-            raise InvalidSettingError(
-                f"lowercase must be true or false, got lowercase={self.lowercase!r}"
-            )
-        self._check_pattern()
+        lowercase, pattern = self.lowercase, self.token_pattern
+        require(isinstance(lowercase, bool), "lowercase must be true or false", lowercase=lowercase)
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, TypeError) as error:
+            rule = f"token_pattern must be a regular expression: {error}"
+            raise failure(rule, token_pattern=pattern) from error
+        require(
+            groups < 2 and isinstance(pattern, str),
+            "token_pattern must be text with at most one group",
+            token_pattern=pattern,
+            remedy="write other groups as (?:...)",
+        )
         object.__setattr__(self, "stop_words", _tidy_stop_words(self.stop_words))
         object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
-
-    def _check_pattern(self) -> None:
-        try:
-            groups = re.compile(self.token_pattern).groups
-        except (re.error, TypeError) as error:
-            raise InvalidSettingError(
-                "token_pattern must be a regular expression, got "
-                f"token_pattern={self.token_pattern!r}: {error}"
-            ) from error
-        if groups > 1 or not isinstance(self.token_pattern, str):
-            raise InvalidSettingError(
-                "token_pattern must be text with at most one group, got "
-                f"token_pattern={self.token_pattern!r}; write other groups as (?:...)"
-            )
 
     @property
     def unigrams(self) -> bool:
@@ -110,10 +105,7 @@ class TextAnalyzer:
         return frozenset(self.stop_words or ())
 
     def build_tokenizer(self) -> Analyze:
-        """Return the function from a text to its tokens in order, stop words still among them.
-
-        Time O(characters).
-        """
+        """Return the function from a text to its tokens in order, stop words still among them."""
         findall = re.compile(self.token_pattern).findall
         lowercase = self.lowercase
 
@@ -166,19 +158,12 @@ class TextAnalyzer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
-        """Return the analyzer whose `metadata` this is.
-
-        Raises
-        ------
-        InvalidSettingError
-            If a setting is unknown or out of range.
-        """
+        """Return the analyzer whose `metadata` this is."""
         try:
             return cls(**metadata)
         except TypeError as error:
-            raise InvalidSettingError(
-                f"a text analyzer must have known settings only, got settings={sorted(metadata)}"
-            ) from error
+            rule = "a text analyzer must have known settings only"
+            raise failure(rule, settings=sorted(metadata)) from error
 
 
 class WordFrequencies:
@@ -190,22 +175,6 @@ class WordFrequencies:
     low, never too high, by at most `undercount`. A word that occurs more often than `undercount`
     is always in the table.
 
-    Parameters
-    ----------
-    analyze : callable from str to list of str
-        Made by `TextAnalyzer.build_analyzer`.
-    max_words : int
-        Most distinct words held.
-
-    Attributes
-    ----------
-    words, documents : dict of str to int
-        Occurrences of each word, and documents it occurs in.
-    n_documents : int
-        Documents seen.
-    undercount : int
-        Largest possible error of a frequency; 0 while nothing was dropped.
-
     References
     ----------
     .. [1] Manku, G. S. and Motwani, R. (2002). Approximate frequency counts over data streams.
@@ -213,7 +182,8 @@ class WordFrequencies:
     """
 
     def __init__(self, analyze: Analyze, max_words: int = MAX_TABLE_WORDS) -> None:
-        _check_whole(max_words=max_words)
+        at_least(1, max_words=max_words)
+        #: Occurrences of each word, and documents it occurs in.
         self.words: Counter[str] = Counter()
         self.documents: Counter[str] = Counter()
         self.n_documents = 0
@@ -250,8 +220,8 @@ class WordFrequencies:
         lost, late = self._lost, self.undercount
         most = {word: count + lost.get(word, late) for word, count in self.words.items()}
         ranks = np.fromiter(most.values(), np.int64, len(most))
-        place = len(most) - 1 - len(most) // 2
-        self.undercount = int(np.partition(ranks, place)[place])
+        middle = len(most) - 1 - len(most) // 2
+        self.undercount = int(np.partition(ranks, middle)[middle])
         kept = [word for word, rank in most.items() if rank > self.undercount]
         self.words = Counter({word: self.words[word] for word in kept})
         self.documents = Counter({word: self.documents[word] for word in kept})
@@ -260,21 +230,7 @@ class WordFrequencies:
 
 @dataclass(frozen=True)
 class FrequencyLimits:
-    """Which words of a stream to take, as in scikit-learn's ``CountVectorizer``.
-
-    Parameters
-    ----------
-    size : int or None
-        Most words to take, the most frequent first; None for all.
-    min_document_frequency, max_document_frequency : int or float
-        Leave out words in fewer or more documents than this: a number of documents if int, a
-        share of all documents from 0 to 1 if float.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a limit is out of range.
-    """
+    """Which words of a stream to take: the arguments of `Vocabulary.learn`."""
 
     size: int | None = None
     min_document_frequency: float = 1
@@ -282,38 +238,30 @@ class FrequencyLimits:
 
     def __post_init__(self) -> None:
         if self.size is not None:
-            _check_whole(size=self.size)
+            at_least(1, size=self.size)
         for name in ("min_document_frequency", "max_document_frequency"):
             limit = getattr(self, name)
             if isinstance(limit, Integral):
                 fits = not isinstance(limit, bool) and int(limit) >= 1
             else:
                 fits = isinstance(limit, Real) and 0 <= float(limit) <= 1
-            if not fits:
-                raise InvalidSettingError(
-                    f"{name} must be a number of documents (int, from 1) or a share of them "
-                    f"(float, 0 to 1), got {name}={limit!r}"
-                )
+            rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
+            require(fits, rule, **{name: limit})
 
     def choose(self, found: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.
 
         Time O(words * log(words)).
-
-        Raises
-        ------
-        InvalidSettingError
-            If the lower limit lies above the upper one.
         """
         low = _documents(self.min_document_frequency, found.n_documents)
         high = _documents(self.max_document_frequency, found.n_documents)
-        if high < low:
-            raise InvalidSettingError(
-                "the document frequencies must leave room between them, got "
-                f"min_document_frequency={self.min_document_frequency} "
-                f"max_document_frequency={self.max_document_frequency} "
-                f"documents={found.n_documents}"
-            )
+        require(
+            low <= high,
+            "the document frequencies must leave room between them",
+            min_document_frequency=self.min_document_frequency,
+            max_document_frequency=self.max_document_frequency,
+            documents=found.n_documents,
+        )
         kept = [word for word, count in found.documents.items() if low <= count <= high]
         kept.sort(key=lambda word: (-found.words[word], word))
         return sorted(kept[: self.size])
@@ -334,24 +282,23 @@ def ascii_classes(lowercase: bool) -> str:
 
 
 def checked_texts(texts: Iterable[str]) -> Iterable[str]:
-    """Return an iterator over `texts` that raises at the first item that is not a string.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If `texts` is one string, or an item is something else than a string.
-    """
-    if isinstance(texts, str):
-        raise InvalidDocumentsError(
-            "texts must be a sequence of documents, got one string; put it into a list"
-        )
+    """Return an iterator over `texts` that raises at the first item that is not a string."""
+    require(
+        not isinstance(texts, str),
+        "texts must be a sequence of documents, got one string",
+        remedy="put it into a list",
+        error=InvalidDocumentsError,
+    )
 
     def checked() -> Iterable[str]:
         for document, text in enumerate(texts):
             if not isinstance(text, str):
-                raise InvalidDocumentsError(
-                    f"each document must be a str, got document={document} "
-                    f"type={type(text).__name__}; decode bytes and drop missing values first"
+                raise failure(
+                    "each document must be a str",
+                    document=document,
+                    type=type(text).__name__,
+                    remedy="decode bytes and drop missing values first",
+                    error=InvalidDocumentsError,
                 )
             yield text
 
@@ -382,37 +329,23 @@ def _tidy_stop_words(stop_words: str | Collection[str] | None) -> str | tuple[st
     if stop_words is None or stop_words == "english":
         return stop_words
     if isinstance(stop_words, str):
-        raise InvalidSettingError(
-            f'stop_words must be "english", a list of words or None, got stop_words={stop_words!r}'
-        )
+        rule = 'stop_words must be "english", a list of words or None'
+        raise failure(rule, stop_words=stop_words)
     listed = list(stop_words)
-    if not all(isinstance(word, str) for word in listed):
-        raise InvalidSettingError("stop_words must hold strings only, got something else in it")
+    only_text = all(isinstance(word, str) for word in listed)
+    require(only_text, "stop_words must hold strings only, got something else in it")
     return tuple(sorted(set(listed)))
 
 
 def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:
+    rule = "ngram_range must be two whole numbers with 1 <= shortest <= longest"
     try:
         shortest, longest = ngram_range
     except (TypeError, ValueError) as error:
-        raise InvalidSettingError(
-            f"ngram_range must be a pair of numbers, got ngram_range={ngram_range!r}"
-        ) from error
+        raise failure(rule, ngram_range=ngram_range) from error
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (shortest, longest))
-    if not whole or not 1 <= shortest <= longest:
-        raise InvalidSettingError(
-            "ngram_range must be two whole numbers with 1 <= shortest <= longest, got "
-            f"ngram_range={ngram_range!r}"
-        )
+    require(whole and 1 <= shortest <= longest, rule, ngram_range=ngram_range)
     return shortest, longest
-
-
-def _check_whole(**setting: int) -> None:
-    for name, value in setting.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise InvalidSettingError(
-                f"{name} must be a whole number above 0, got {name}={value!r}"
-            )
 
 
 def _documents(limit: float, n_documents: int) -> float:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.text import count_ids, fill_slots, find_words
-from streamlda.text.analysis import ascii_classes
+from streamlda.text.analysis import TextAnalyzer, ascii_classes
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -19,6 +23,82 @@ UNSEEN, STOP = -1, -2
 #: The hashed words that are remembered, to save hashing them again: 17 MB for
 #: words of 8 letters, 50 MB at worst.
 CACHED_WORDS, CACHED_LENGTH = 2**17, 64
+
+
+#: The column of each token, and where each text begins among them.
+Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTexts:
+    """Texts as counts, one row a text, texts without a known word included.
+
+    `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the
+    vocabulary, 0 for a hashed one.
+    """
+
+    batch: DocumentBatch
+    tokens: int
+    unseen_tokens: int
+
+
+class Encoder:
+    """The columns of tokens: what `Vocabulary.token_ids` says, by kernel where it can be."""
+
+    def __init__(
+        self, analyzer: TextAnalyzer, words: tuple[str, ...] | None, hash_bits: int | None
+    ) -> None:
+        self._analyzer, self._words, self._hash_bits = analyzer, words, hash_bits
+
+    def token_ids(self, texts: list[str]) -> Tokens:
+        """Return the tokens of texts. The list is changed."""
+        if not self._analyzer.bytewise:
+            return self.by_word(texts)
+        # By the method of str itself, as the kernel relies on it: a subclass may say anything.
+        others = [n for n, text in enumerate(texts) if not str.isascii(text)]
+        rest = [texts[n] for n in others]
+        for n in others:
+            texts[n] = ""
+        found = self._ascii_words.ids(texts)
+        return _merged(found, others, self.by_word(rest)) if others else found
+
+    def by_word(self, texts: list[str]) -> Tokens:
+        """Return the tokens of texts of all kinds, one word at a time."""
+        analyze, look_up = self._analyze, self._look_up
+        found: list[int] = []
+        ends = [0]
+        for text in texts:
+            found += look_up(analyze(text))
+            ends.append(len(found))
+        ids = np.array(found, dtype=np.int32)
+        offsets = np.array(ends, dtype=np.int64)
+        kept = ids != STOP
+        if kept.all():
+            return ids, offsets
+        return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        # Stop words among single tokens are left to the look-up, which every token passes anyway.
+        unigrams = self._analyzer.unigrams
+        return self._analyzer.build_tokenizer() if unigrams else self._analyzer.build_analyzer()
+
+    @cached_property
+    def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
+        stop = self._analyzer.stop_set if self._analyzer.unigrams else frozenset[str]()
+        if self._hash_bits is not None:
+            hashes = HashedWords(self._hash_bits, stop)
+            return lambda words: map(hashes.__getitem__, words)
+        table = self._columns(stop)
+        return lambda words: map(table.get, words, repeat(UNSEEN))
+
+    @cached_property
+    def _ascii_words(self) -> AsciiWords:
+        columns = self._columns(self._analyzer.stop_set)
+        return AsciiWords(columns, self._hash_bits, self._analyzer.lowercase)
+
+    def _columns(self, stop: frozenset[str]) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self._words or ())} | dict.fromkeys(stop, STOP)
 
 
 class HashedWords(dict[str, int]):
@@ -57,8 +137,8 @@ class AsciiWords:
         self._classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
         self._mask = -1 if hash_bits is None else 2**hash_bits - 1
 
-    def ids(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Do what `Vocabulary.token_ids` does, for ASCII texts."""
+    def ids(self, texts: list[str]) -> Tokens:
+        """Return the tokens of ASCII texts."""
         joined, starts = _joined(texts)
         # A word has at least two letters, and something behind it.
         ids = np.empty(len(joined) // 3, dtype=np.int32)
@@ -77,14 +157,9 @@ def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return np.frombuffer(joined, dtype=np.uint8), starts
 
 
-def merged(
-    ids: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    others: list[int],
-    other_ids: NDArray[np.int32],
-    other_offsets: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Put the tokens of the documents `others` into their places, empty so far."""
+def _merged(ascii_tokens: Tokens, others: list[int], other_tokens: Tokens) -> Tokens:
+    """Put the tokens of the documents `others`, empty so far, among those of ASCII texts."""
+    (ids, offsets), (other_ids, other_offsets) = ascii_tokens, other_tokens
     lengths = np.diff(offsets)
     lengths[others] = np.diff(other_offsets)
     is_other = np.zeros(len(lengths), dtype=np.bool_)
@@ -100,31 +175,21 @@ def count_tokens(
 ) -> DocumentBatch:
     """Return how often each column occurs in each document; ids below 0 are left out.
 
-    Time and memory O(tokens).
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_tokens,), int32
-        Columns, or negative numbers.
-    offsets : ndarray of shape (n_documents + 1,), int64
-        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
-    n_features : int
-        Number of columns.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If the offsets do not cut `ids` into documents, or an id is no column.
+    Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time and memory O(tokens).
     """
     ids = np.ascontiguousarray(ids, dtype=np.int32)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     lengths = np.diff(offsets)
-    # The kernel reads where it is told to.
-    if offsets[0] != 0 or offsets[-1] != len(ids) or bool(np.any(lengths < 0)):
-        raise InvalidDocumentsError(
-            f"offsets must rise from 0 to the number of ids, got first={offsets[0]} "
-            f"last={offsets[-1]} ids={len(ids)}; take both from one call of token_ids"
-        )
+    # The kernel reads wherever they point.
+    require(
+        offsets[0] == 0 and offsets[-1] == len(ids) and np.all(lengths >= 0),
+        "offsets must rise from 0 to the number of ids",
+        first=offsets[0],
+        last=offsets[-1],
+        ids=len(ids),
+        remedy="take both from one call of token_ids",
+        error=InvalidDocumentsError,
+    )
     scratch = np.empty(lengths.max(initial=0), dtype=np.int32)
     word_ids, counts = np.empty(len(ids), dtype=np.int32), np.empty(len(ids))
     row_pointers = np.empty(len(offsets), dtype=np.int64)

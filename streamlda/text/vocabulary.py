@@ -1,13 +1,12 @@
-"""From words to counts: which word is which column, and batches of texts as `DocumentBatch`."""
+"""Which word is which column of the counts, and where the words come from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import repeat
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.documents import DocumentBatch
+from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import (
     MAX_TABLE_WORDS,
@@ -24,29 +23,13 @@ from streamlda.text.analysis import (
     WordFrequencies,
     checked_texts,
 )
-from streamlda.text.encoding import STOP, UNSEEN, AsciiWords, HashedWords, count_tokens, merged
+from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
 
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Texts as counts, and what was left out.
-
-    Attributes
-    ----------
-    batch : DocumentBatch
-        One row a text, texts without a known word included.
-    tokens : int
-        Tokens met, stop words excluded, unseen ones included.
-    unseen_tokens : int
-        Those of them that are not in the vocabulary; 0 for a hashed one.
-    """
-
-    batch: DocumentBatch
-    tokens: int
-    unseen_tokens: int
+_require = partial(require, error=VocabularyError)
+_failure = partial(failure, error=VocabularyError)
 
 
 @dataclass(frozen=True)
@@ -73,7 +56,7 @@ class Vocabulary:
         table of candidates was full; 0 means the choice of words is exact.
     selection : mapping, optional
         Selected: how the words were chosen privately, as plain JSON values; None for the other
-        kinds. A record of what was said when it was made; it does not enter the fingerprint.
+        kinds. A record of the selection when it was made; it does not enter the fingerprint.
 
     Raises
     ------
@@ -89,45 +72,39 @@ class Vocabulary:
     selection: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("given", "learned", "selected", "hashed"):
-            raise VocabularyError(
-                f"kind must be given, learned, selected or hashed, got kind={self.kind!r}; "
-                "use Vocabulary.given, learn, selected or hashed"
-            )
-        if (self.kind == "selected") is (self.selection is None):
-            raise VocabularyError(
-                "selected words come with how they were selected, and no others do, got "
-                f"kind={self.kind} selection={'none' if self.selection is None else 'some'}; "
-                "use Vocabulary.selected"
-            )
+        one_of(
+            ("given", "learned", "selected", "hashed"),
+            kind=self.kind,
+            remedy="use Vocabulary.given, learn, selected or hashed",
+            error=VocabularyError,
+        )
+        _require(
+            (self.kind == "selected") is (self.selection is not None),
+            "selected words come with how they were selected, and no others do",
+            kind=self.kind,
+            has_selection=self.selection is not None,
+            remedy="use Vocabulary.selected",
+        )
         hashed = self.kind == "hashed"
-        if hashed is (self.hash_bits is None) or hashed is not (self.words is None):
-            raise VocabularyError(
-                "a vocabulary has words or, if hashed, hash bits, got "
-                f"kind={self.kind} hash_bits={self.hash_bits} "
-                f"words={None if self.words is None else len(self.words)}"
-            )
+        _require(
+            hashed is (self.hash_bits is not None) and hashed is (self.words is None),
+            "a vocabulary has words or, if hashed, hash bits",
+            kind=self.kind,
+            hash_bits=self.hash_bits,
+            words=None if self.words is None else len(self.words),
+        )
         if self.hash_bits is not None:
-            _check_bits(self.hash_bits)
+            at_least(1, bits=self.hash_bits)
+            between(1, MAX_HASH_BITS, bits=self.hash_bits, remedy="18 gives 262144 columns")
         if self.words is not None:
-            object.__setattr__(self, "words", _check_words(self.words))
+            object.__setattr__(self, "words", _checked_words(self.words))
         if self.selection is not None:
             object.__setattr__(self, "selection", _plain_facts(self.selection))
 
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
-        """Return the vocabulary of these words, in this order.
-
-        Parameters
-        ----------
-        words : iterable of str
-            Distinct, not empty.
-        analyzer : TextAnalyzer, optional
-            How texts are split.
-        """
-        if isinstance(words, str):
-            raise VocabularyError("words must be a list of words, got one string")
-        return cls("given", tuple(words), None, analyzer or TextAnalyzer())
+        """Return the vocabulary of these distinct, non-empty words, in this order."""
+        return cls("given", _listed(words), None, analyzer or TextAnalyzer())
 
     @classmethod
     def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -144,28 +121,18 @@ class Vocabulary:
         try:
             lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
         except OSError as error:
-            raise VocabularyError(
-                f"a word list must be readable, got path={path}: {error.strerror}"
-            ) from error
-        first_lines: dict[str, int] = {}
+            rule = f"a word list must be readable: {error.strerror}"
+            raise _failure(rule, path=str(path)) from error
+        words: list[tuple[int, str]] = []
         for number, line in enumerate(lines, 1):
             try:
                 word = line.decode().strip()
             except UnicodeDecodeError as error:
-                raise VocabularyError(
-                    f"a word list must be UTF-8, got other bytes at path={path} line={number}; "
-                    "convert the file"
-                ) from error
-            if word and first_lines.setdefault(word, number) != number:
-                raise VocabularyError(
-                    f"a word list must have each word once, got path={path} line={number} "
-                    f"first_line={first_lines[word]}; remove one of the lines"
-                )
-        if not first_lines:
-            raise VocabularyError(
-                f"a word list must have at least one word, got path={path}; write one word a line"
-            )
-        return cls.given(first_lines, analyzer)
+                rule, remedy = "a word list must be UTF-8", "convert the file"
+                raise _failure(rule, path=str(path), line=number, remedy=remedy) from error
+            if word:
+                words.append((number, word))
+        return cls.given(_distinct(words, "line", path=str(path)), analyzer)
 
     @classmethod
     def learn(
@@ -196,7 +163,7 @@ class Vocabulary:
         texts : iterable of str
             Consumed once, one text at a time.
         size : int, optional
-            Most words to take; None for all.
+            Most words to take, the most frequent first; None for all.
         min_document_frequency, max_document_frequency : int or float
             Leave out words in fewer or more documents than this: a number of documents if int,
             a share of all documents from 0 to 1 if float.
@@ -214,20 +181,23 @@ class Vocabulary:
         """
         analyzer = analyzer or TextAnalyzer()
         limits = FrequencyLimits(size, min_document_frequency, max_document_frequency)
-        if size is not None and max_table_words < 2 * size:
-            raise InvalidSettingError(
-                "the table must hold twice the words to learn, got "
-                f"max_table_words={max_table_words} size={size}; raise max_table_words"
-            )
+        require(
+            max_table_words >= 2 * (size or 0),
+            "the table must hold twice the words to learn",
+            max_table_words=max_table_words,
+            size=size,
+            remedy="raise max_table_words",
+        )
         found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
         found.update(texts)
         words = limits.choose(found)
-        if not words:
-            raise VocabularyError(
-                "a learned vocabulary must have at least one word, got "
-                f"documents={found.n_documents} words={len(found.words)} and none within the "
-                "document frequencies; give more documents or wider limits"
-            )
+        _require(
+            words,
+            "a learned vocabulary must have at least one word within the document frequencies",
+            documents=found.n_documents,
+            words=len(found.words),
+            remedy="give more documents or wider limits",
+        )
         return cls("learned", tuple(words), None, analyzer, found.undercount)
 
     @classmethod
@@ -240,24 +210,12 @@ class Vocabulary:
     ) -> Vocabulary:
         """Return the vocabulary of words that were chosen privately, in this order.
 
-        Parameters
-        ----------
-        words : iterable of str
-            Distinct, not empty: those that a private selection released, or the first of them.
-        analyzer : TextAnalyzer, optional
-            How texts were split for the selection.
-        selection : mapping
-            What was guaranteed, as plain JSON values, for the record: see
-            `streamlda.privacy.selection.WordSelection.metadata`. Copied.
-
-        Raises
-        ------
-        VocabularyError
-            If the words are not usable, or `selection` is empty or not plain JSON values.
+        `words` are those that a private selection released, or the first of them; `analyzer` split
+        the texts for it. `selection` says what was guaranteed, in plain JSON values, for the
+        record: see `streamlda.privacy.selection.WordSelection.metadata`. It is copied.
         """
-        if isinstance(words, str):
-            raise VocabularyError("words must be a list of words, got one string")
-        return cls("selected", tuple(words), None, analyzer or TextAnalyzer(), selection=selection)
+        analyzer = analyzer or TextAnalyzer()
+        return cls("selected", _listed(words), None, analyzer, selection=selection)
 
     @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -265,14 +223,8 @@ class Vocabulary:
 
         The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
         (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
-        Nothing depends on the data and no word is unseen, but words may share a column.
-
-        Parameters
-        ----------
-        bits : int
-            From 1 to `MAX_HASH_BITS`.
-        analyzer : TextAnalyzer, optional
-            How texts are split.
+        Nothing depends on the data and no word is unseen, but words may share a column. `bits` goes
+        from 1 to `MAX_HASH_BITS`.
         """
         return cls("hashed", None, bits, analyzer or TextAnalyzer())
 
@@ -308,8 +260,6 @@ class Vocabulary:
 
     def get_feature_names_out(self) -> NDArray[np.object_]:
         """Return the names of all columns, object array of shape (n_features,)."""
-        if self.words is not None:
-            return np.array(self.words, dtype=object)
         return np.array([self.feature_name(i) for i in range(self.n_features)], dtype=object)
 
     def metadata(self) -> dict[str, Any]:
@@ -329,14 +279,7 @@ class Vocabulary:
     def from_metadata(
         cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None
     ) -> Vocabulary:
-        """Return the vocabulary whose `metadata` this is.
-
-        Parameters
-        ----------
-        metadata : mapping
-            As `metadata` returned it, in this process or another.
-        words : iterable of str, optional
-            The words, in order; None for a hashed vocabulary.
+        """Return the vocabulary of this `metadata` and its words, in order; none if hashed.
 
         Raises
         ------
@@ -354,14 +297,14 @@ class Vocabulary:
             )
             stored = metadata["fingerprint"]
         except (KeyError, TypeError, InvalidSettingError) as error:
-            raise VocabularyError(
-                f"the metadata of a vocabulary must be whole, got {type(error).__name__}: {error}"
-            ) from error
-        if vocabulary.fingerprint != stored:
-            raise VocabularyError(
-                "the words must be those that the metadata was made with, got "
-                f"fingerprint={vocabulary.fingerprint} stored={stored}"
-            )
+            rule = f"the metadata of a vocabulary must be whole: {type(error).__name__}: {error}"
+            raise _failure(rule) from error
+        _require(
+            vocabulary.fingerprint == stored,
+            "the words must be those that the metadata was made with",
+            fingerprint=vocabulary.fingerprint,
+            stored=stored,
+        )
         return vocabulary
 
     def token_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -372,11 +315,6 @@ class Vocabulary:
         pairs, and so on, so that only the single tokens stand next to their neighbours in the
         text. Texts in ASCII under the default pattern, without n-grams, are read by a kernel that
         lets other threads go on; all others take several times as long.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Documents.
 
         Returns
         -------
@@ -390,76 +328,23 @@ class Vocabulary:
         InvalidDocumentsError
             If `texts` is one string, or an item is not a string.
         """
-        listed = list(checked_texts(texts))
-        if not self.analyzer.bytewise:
-            return self._ids_by_word(listed)
-        # Asked of str itself, as the kernel relies on the answer: a subclass may say anything.
-        others = [n for n, text in enumerate(listed) if not str.isascii(text)]
-        rest = [listed[n] for n in others]
-        for n in others:
-            listed[n] = ""
-        found = self._ascii_words.ids(listed)
-        return merged(*found, others, *self._ids_by_word(rest)) if others else found
+        return self._encoder.token_ids(list(checked_texts(texts)))
 
-    def _ids_by_word(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Do what `token_ids` does, for texts of all kinds."""
-        analyze, look_up = self._analyze, self._look_up
-        found: list[int] = []
-        ends = [0]
-        for text in texts:
-            found += look_up(analyze(text))
-            ends.append(len(found))
-        ids = np.array(found, dtype=np.int32)
-        offsets = np.array(ends, dtype=np.int64)
-        kept = ids != STOP
-        if kept.all():
-            return ids, offsets
-        return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Return the texts as counts, shape (n_documents, n_features).
-
-        Time and memory O(characters).
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Documents. Words outside a fixed vocabulary are counted, never an error.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If `texts` is one string, or an item is not a string.
+        Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
         ids, offsets = self.token_ids(texts)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
-        return Encoded(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+        return EncodedTexts(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
 
     @cached_property
-    def _analyze(self) -> Callable[[str], list[str]]:
-        # Stop words among single tokens are left to the look-up, which every token passes anyway.
-        unigrams = self.analyzer.unigrams
-        return self.analyzer.build_tokenizer() if unigrams else self.analyzer.build_analyzer()
-
-    @cached_property
-    def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
-        stop = self.analyzer.stop_set if self.analyzer.unigrams else frozenset[str]()
-        if self.hash_bits is not None:
-            hashes = HashedWords(self.hash_bits, stop)
-            return lambda words: map(hashes.__getitem__, words)
-        table = self._columns(stop)
-        return lambda words: map(table.get, words, repeat(UNSEEN))
-
-    @cached_property
-    def _ascii_words(self) -> AsciiWords:
-        columns = self._columns(self.analyzer.stop_set)
-        return AsciiWords(columns, self.hash_bits, self.analyzer.lowercase)
-
-    def _columns(self, stop: frozenset[str]) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.words or ())} | dict.fromkeys(stop, STOP)
+    def _encoder(self) -> Encoder:
+        return Encoder(self.analyzer, self.words, self.hash_bits)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cached functions and tables are left out, and are quickly made again.
+        # The cached tables are left out, and are quickly made again.
         parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
         return Vocabulary, (*parts, self._facts())
 
@@ -467,21 +352,28 @@ class Vocabulary:
         return None if self.selection is None else dict(_plain_facts(self.selection))
 
 
-def _check_words(words: Iterable[str]) -> tuple[str, ...]:
-    first: dict[str, int] = {}
+def _listed(words: Iterable[str]) -> tuple[str, ...]:
+    _require(not isinstance(words, str), "words must be a list of words, got one string")
+    return tuple(words)
+
+
+def _checked_words(words: Sequence[str]) -> tuple[str, ...]:
     for position, word in enumerate(words):
         if not isinstance(word, str) or not word:
-            raise VocabularyError(
-                f"each word must be a non-empty str, got type={type(word).__name__} "
-                f"position={position}"
-            )
-        if first.setdefault(word, position) != position:
-            raise VocabularyError(
-                f"a word list must have each word once, got position={position} "
-                f"first_position={first[word]}; remove one of them"
-            )
-    if not first:
-        raise VocabularyError("a word list must have at least one word, got words=0")
+            rule = "each word must be a non-empty str"
+            raise _failure(rule, type=type(word).__name__, position=position)
+    return _distinct(enumerate(words), "position")
+
+
+def _distinct(words: Iterable[tuple[int, str]], unit: str, **where: Any) -> tuple[str, ...]:
+    """Return words that are given with their numbers, which `unit` names; at least one."""
+    first: dict[str, int] = {}
+    for number, word in words:
+        if first.setdefault(word, number) != number:
+            where_twice = where | {unit: number, f"first_{unit}": first[word]}
+            rule = "a word list must have each word once"
+            raise _failure(rule, **where_twice, remedy="remove one of them")
+    _require(first, "a word list must have at least one word", **where, words=0)
     return tuple(first)
 
 
@@ -490,22 +382,16 @@ def _plain_facts(selection: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(selection), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise VocabularyError(
-            "selection must be a mapping of plain JSON values, got "
-            f"type={type(selection).__name__} error={type(error).__name__}; "
-            "convert what is not plain first"
+        raise _failure(
+            "selection must be a mapping of plain JSON values",
+            type=type(selection).__name__,
+            error_type=type(error).__name__,
+            remedy="convert what is not plain first",
         ) from error
-    if not plain:
-        raise VocabularyError(
-            "selection must say how the words were selected, got selection={}; "
-            "pass what the private selection says of itself"
-        )
+    _require(
+        plain,
+        "selection must say how the words were selected",
+        selection=plain,
+        remedy="pass what the private selection says of itself",
+    )
     return MappingProxyType(plain)
-
-
-def _check_bits(bits: int) -> None:
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MAX_HASH_BITS:
-        raise InvalidSettingError(
-            f"bits must be a whole number from 1 to {MAX_HASH_BITS}, got bits={bits!r}; "
-            "18 gives 262144 columns"
-        )

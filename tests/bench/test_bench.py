@@ -3,7 +3,6 @@
 import gzip
 import json
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,16 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
+from bench.kinds import Case
 from bench.measure import ROOT, describe_corpus, run_child
 from bench.private import PRIVATE, variant
 from bench.private_tasks import Learned
 from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
 from streamlda.model.evaluation import document_completion
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
+from tests.bench.results import made_up, measured_by, planted_corpus, result_of
 
 TINY = {
     "contender": "streamlda",
@@ -32,38 +33,15 @@ TINY = {
 }
 
 
-def result_of(name: str, measured: dict[str, float]) -> dict[str, object]:
-    machine = {"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"}
-    versions = {"streamlda": "0.1.0", "python": "3.11.7", "numpy": "2.1", "numba": "0.61"}
-    return {
-        "scenario": name,
-        "quick": False,
-        "date": "2026-01-02",
-        "machine": {**machine, "thread_settings": {}},
-        "versions": versions,
-        "corpus": None,
-        "cases": {"streamlda": {"task": "fit", "parameters": TINY}},
-        "runs": [{"case": "streamlda", "repeat": 0, "measured": measured}],
-    }
-
-
 def result_map(result: dict[str, object]) -> dict[str, dict[str, object]]:
     return {str(result["scenario"]): result}
-
-
-def planted_corpus(path: Path, n_documents: int) -> Path:
-    letters = str.maketrans("0123456789", "abcdefghij")  # digits are no words
-    texts = [t.translate(letters) for t in PlantedLDA(12, 400, seed=0).texts(n_documents)]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    path.write_bytes(gzip.compress(lines.encode()))
-    return path
 
 
 def test_a_quick_run_measures_in_children_and_stores_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tables.read_results()
-    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 400)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     scenarios = ["planted-50-5", "corpus-counts", "corpus-text"]
     options = ["--quick", "--repeats", "1", "--corpus", str(corpus), "--contender", "streamlda"]
@@ -76,7 +54,7 @@ def test_a_quick_run_measures_in_children_and_stores_elsewhere(
     assert all(str(tmp_path) not in path.read_text() for path in folder.iterdir())
     planted, counts, text = (results[name]["runs"][0]["measured"] for name in scenarios)
     assert 0 < planted["l1_error"] < 0.2
-    assert (planted["documents"], counts["documents"], text["documents"]) == (5000, 780, 800)
+    assert (planted["documents"], counts["documents"], text["documents"]) == (5000, 390, 400)
     assert 1 < counts["perplexity"] < counts["unigram_perplexity"] < 400
     for measured in (planted, counts, text):
         assert 0 < measured["fit_seconds"] < 60
@@ -107,7 +85,7 @@ def test_a_failed_measurement_is_an_error(capfd: pytest.CaptureFixture[str]) -> 
 
 def test_tables_depend_on_results_alone() -> None:
     measured = {"l1_error": 0.0091, "documents": 1000, "fit_seconds": 0.5}
-    results = result_map(result_of("planted-50-5", measured))
+    results = result_map(result_of("planted-50-5", [Case("streamlda", "fit", TINY)], measured))
     page = "".join(f"<!-- bench:{n} -->\nold\n<!-- /bench:{n} -->\n" for n in ["summary", *BY_ID])
     filled = tables.fill(page, results)
     assert filled == tables.fill(filled, results)
@@ -177,13 +155,6 @@ def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
 SMALL = {**{name: TINY[name] for name in TINY if name != "contender"}, "documents": 20_000}
 
 
-def measured_by(task: str, parameters: dict[str, object], inputs: dict[str, str]) -> dict:
-    meter = Meter(time.monotonic())
-    found = TASKS[task](meter, parameters, inputs, 0)
-    assert 0 < meter.values["fit_seconds"] < 60
-    return found
-
-
 def test_every_private_case_can_be_run_with_its_settings() -> None:
     for scenario in PRIVATE:
         for quick in (True, False):
@@ -207,9 +178,10 @@ def test_planted_error_grows_as_epsilon_falls() -> None:
     # Noise is fresh each time. Mean and standard deviation of 120 runs: 0.0106 and 0.0014 at 5,
     # 1.14 and 0.06 at 0.01. The bounds are beyond ten of them: false alarm below 1e-6.
     runs = {
-        epsilon: measured_by("private_planted", {**SMALL, **variant("private", epsilon)}, {})
+        epsilon: measured_by("private_planted", {**SMALL, **variant("private", epsilon)})
         for epsilon in (None, 5.0, 0.01)
     }
+    assert all(0 < run["fit_seconds"] < 60 for run in runs.values())
     assert runs[None]["l1_error"] < 0.03
     assert runs[5.0]["l1_error"] < 0.05
     assert runs[0.01]["l1_error"] > 0.5
@@ -260,7 +232,7 @@ def test_simulated_text_has_words_as_frequent_as_text_and_topics() -> None:
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 def test_a_pass_over_simulated_counts(epsilon: float | None) -> None:
     sizes = {"n_components": 5, "n_features": 300, "documents": 2000}
-    found = measured_by("private_pass", {**sizes, **variant("private", epsilon)}, {})
+    found = measured_by("private_pass", {**sizes, **variant("private", epsilon)})
     assert found["documents"] == 2000
     assert 1 <= found["topics"] <= 5
 
@@ -268,13 +240,10 @@ def test_a_pass_over_simulated_counts(epsilon: float | None) -> None:
 def test_a_corpus_is_measured_at_every_epsilon(tmp_path: Path) -> None:
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
     inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(tmp_path / "counts.npz")}
-    TASKS["prepare"](
-        Meter(time.monotonic()), {"vocabulary_size": 8000, "held_out_every": 40}, inputs, 0
-    )
+    measured_by("prepare", {"vocabulary_size": 8000, "held_out_every": 40}, inputs)
+    sizes = {"n_components": 12}
     found = {
-        epsilon: measured_by(
-            "private_corpus", {"n_components": 12, **variant("private", epsilon)}, inputs
-        )
+        epsilon: measured_by("private_corpus", {**sizes, **variant("private", epsilon)}, inputs)
         for epsilon in (None, 10.0, 1.0)
     }
     assert {run["documents"] for run in found.values()} == {780}
@@ -288,25 +257,17 @@ def test_a_corpus_is_measured_at_every_epsilon(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epsilon", [None, 10.0])
 def test_text_to_model_file_is_private_when_it_should_be(epsilon: float | None) -> None:
-    sizes = {"n_components": 3, "n_features": 300, "documents": 600}
-    found = measured_by("private_command", {**sizes, **variant("private", epsilon)}, {})
-    assert found["documents"] == 600
+    sizes = {"n_components": 3, "n_features": 100, "documents": 400}
+    found = measured_by("private_command", {**sizes, **variant("private", epsilon)})
+    assert found["documents"] == 400
     assert found["private"] is (epsilon is not None)
 
 
 def test_noise_is_drawn_at_its_scale() -> None:
-    found = measured_by("private_noise", {"values": 10**5}, {})
+    found = measured_by("private_noise", {"values": 10**5})
     # 100,000 values: 5.4 standard deviations, false alarm below 1e-7.
     assert found["stddev_over_sigma"] == pytest.approx(1, abs=0.012)
     assert len(found["wang_anandkumar"]) == 8
-
-
-def made_up(name: str, measured: dict[str, float]) -> dict[str, object]:
-    cases = BY_ID[name].cases(False, ())
-    result = result_of(name, measured)
-    result["cases"] = {c.label: {"task": c.task, "parameters": c.parameters} for c in cases}
-    result["runs"] = [{"case": c.label, "repeat": 0, "measured": dict(measured)} for c in cases]
-    return result
 
 
 def test_private_targets_are_judged_and_shown() -> None:

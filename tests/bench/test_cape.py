@@ -1,7 +1,6 @@
 """The benchmarks of Figures 2 to 5: data as described, figures from runs, pictures."""
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,48 +9,27 @@ import pytest
 from bench import cape, cape_tasks, tables
 from bench.cape import CAPE, DIRICHLET, published
 from bench.cape_plots import plot_all
+from bench.kinds import Case
 from bench.scenarios import BY_ID
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
+from tests.bench.results import made_up, measured_by
 
 IDS = [scenario.id for scenario in CAPE]
 
 
-def measured(task: str, parameters: dict[str, object]) -> dict:
-    meter = Meter(time.monotonic())
-    return TASKS[task](meter, parameters, {}, 0)
-
-
-def made_up(name: str, q: dict[str, float]) -> dict:
+def same_everywhere(name: str, q: dict[str, float]) -> dict:
     """Return a result in which every method has the same error everywhere."""
-    cases = BY_ID[name].cases(False, ())
-    runs = []
-    for case in cases:
+
+    def measured(case: Case) -> dict:
         key = "q_CE" if case.task == "cape_pca" else "q_comp"
         rows = [
-            {
-                "method": method,
-                "epsilon": epsilon,
-                "delta": delta,
-                key: [q.get(method, 0.5), 1.01 * q.get(method, 0.5)],
-            }
+            {"method": m, "epsilon": epsilon, "delta": delta, key: [e, 1.01 * e]}
             for epsilon, delta in case.parameters["points"]
-            for method in cape_tasks.METHODS
+            for m, e in ((m, q.get(m, 0.5)) for m in cape_tasks.METHODS)
         ]
-        found = {"rows": rows, "random": 1.0, "best": 1.0, "trace": 2.0}
-        runs.append({"case": case.label, "repeat": 0, "measured": found})
-    return {
-        "scenario": name,
-        "quick": False,
-        "date": "2026-01-02",
-        "machine": {
-            **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux"},
-            "thread_settings": {},
-        },
-        "versions": dict.fromkeys(("streamlda", "python", "numpy", "numba"), "1"),
-        "corpus": None,
-        "cases": {c.label: {"task": c.task, "parameters": c.parameters} for c in cases},
-        "runs": runs,
-    }
+        return {"rows": rows, "random": 1.0, "best": 1.0, "trace": 2.0}
+
+    return made_up(name, measured)
 
 
 def test_shares_are_those_of_the_description() -> None:
@@ -68,7 +46,7 @@ def test_topics_are_planted_and_measured(truth: str) -> None:
         **{"documents": 5000, "runs": 2, "points": [[100.0, 0.01]]},
         "methods": cape.COMPONENT_METHODS,
     }
-    found = measured("cape_components", parameters)
+    found = measured_by("cape_components", parameters)
     rows = {row["method"]: row for row in found["rows"]}
     assert set(rows) == set(cape.COMPONENT_METHODS)
     assert len(rows["capeAGN"]["q_comp"]) == 2
@@ -82,7 +60,7 @@ def test_mixtures_are_planted_and_measured() -> None:
         **{"sites": 5, "documents": 5000, "runs": 2, "points": [[100.0, 0.01], [100.0, 0.05]]},
         "methods": cape.COMPONENT_METHODS,
     }
-    found = measured("cape_components", parameters)
+    found = measured_by("cape_components", parameters)
     assert len(found["rows"]) == 2 * len(cape.COMPONENT_METHODS)
     ours = [row for row in found["rows"] if row["method"] == "capeAGN"]
     assert max(ours[0]["q_comp"]) < 0.3 < found["random"]
@@ -94,7 +72,7 @@ def test_directions_are_measured(data: str) -> None:
         **{"data": data, "components": 10, "documents": 100, "sites": 10, "runs": 2},
         "points": [[100.0, 0.01]],
     }
-    found = measured("cape_pca", parameters)
+    found = measured_by("cape_pca", parameters)
     rows = {row["method"]: row["q_CE"] for row in found["rows"]}
     assert rows["not private"][0] == pytest.approx(found["best"])
     assert 0.9 * found["best"] < rows["capeAGN"][0] <= found["best"] * (1 + 1e-9)
@@ -136,7 +114,7 @@ def test_figures_and_pictures_are_made_of_results(name: str, tmp_path: Path) -> 
     worse_last = {"capeAGN": 0.04, "conventional": 0.06, "local": 0.08, "not private": 0.02}
     if name == "cape-figure-2":
         worse_last = {"capeAGN": 0.9, "conventional": 0.8, "local": 0.7, "not private": 1.0}
-    result = made_up(name, worse_last)
+    result = same_everywhere(name, worse_last)
     page = tables.scenario_block(name, {name: result})
     assert "**missed**" not in page
     assert "- none" in page
@@ -148,9 +126,9 @@ def test_figures_and_pictures_are_made_of_results(name: str, tmp_path: Path) -> 
 
 def test_targets_and_order_are_judged() -> None:
     bad = {"capeAGN": 0.9, "conventional": 0.06, "local": 0.08, "not private": 0.02}
-    three = tables.scenario_block("cape-figure-3", {"cape-figure-3": made_up("cape-figure-3", bad)})
+    results = {name: same_everywhere(name, bad) for name in ("cape-figure-3", "cape-figure-4")}
+    three, four = (tables.scenario_block(name, results) for name in results)
     assert three.count("**missed**") == 3
     assert "capeAGN after conventional: D = 10" in three
-    four = made_up("cape-figure-4", bad)
-    assert DIRICHLET in four["cases"]
-    assert tables.scenario_block("cape-figure-4", {"cape-figure-4": four}).count("**missed**") == 4
+    assert DIRICHLET in results["cape-figure-4"]["cases"]
+    assert four.count("**missed**") == 4

@@ -16,7 +16,7 @@ from bench.entrants import ENTRANTS, NOT_INSTALLABLE, Entrant, missing
 from bench.kinds import Case
 from bench.measure import Harness
 from bench.sittings import add_measurements, lacking, merged
-from tests.bench.test_bench import planted_corpus
+from tests.bench.results import MACHINE, VERSIONS, measured_by, planted_corpus
 
 SMALL = {
     "n_features": 30,
@@ -147,6 +147,11 @@ def test_the_others_are_measured_when_one_is_missing(
 
 def test_sittings_add_to_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def in_this_process(task: str, parameters: dict, inputs: dict, seed: int) -> dict:
+        return measured_by(task, parameters, inputs)
+
+    monkeypatch.setattr("bench.measure.run_child", in_this_process)
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 300)
     scenario = comparison("planted", 3, 300)
     saved: list[dict] = []
@@ -181,15 +186,7 @@ HEADER = {
     "scenario": "compare-arxiv-50",
     "quick": False,
     "date": "2026-01-02",
-    "machine": {
-        **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"},
-        "thread_settings": {},
-    },
-    "versions": {
-        **{"streamlda": "0.1.0", "python": "3.11.7", "numpy": "2.1", "numba": "0.61"},
-        **{"gensim": "4.4", "scikit-learn": "1.9", "tomotopy": "0.14", "vowpalwabbit": "9.11"},
-        "commit": "abc",
-    },
+    **{"machine": MACHINE, "versions": VERSIONS},
     "corpus": {"name": "arxiv.jsonl.gz", "documents": 200_000, "sha256": "0" * 64, "bytes": 1},
 }
 
@@ -205,7 +202,7 @@ def test_runs_with_other_parameters_are_dropped(capsys: pytest.CaptureFixture[st
     assert [run["case"] for run in new["runs"]] == ["b"]
     assert new["cases"]["a"]["parameters"]["sweeps"] == 9
     assert new["date"] == "2026-01-03"
-    assert "a: stored runs are measured anew" in capsys.readouterr().err
+    assert "a: stored runs are measured again" in capsys.readouterr().err
     todo = [(c.label, n) for c, n in lacking(new, [case("a"), case("b")], {"a": 2, "b": 2})]
     assert todo == [("a", 0), ("a", 1), ("b", 1)]
 

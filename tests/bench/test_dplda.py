@@ -1,7 +1,5 @@
 """Every private contender runs on one small corpus, and the figures of DP-LDA are those of runs."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -33,9 +31,10 @@ from bench.private_contenders import (
     halved,
 )
 from bench.scenarios import BY_ID
-from bench.tasks import TASKS, Meter
+from bench.tasks import TASKS
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
+from tests.bench.results import measured_by, result_of
 from tests.papers.corpora import planted
 
 
@@ -47,7 +46,8 @@ def documents():
 @pytest.mark.parametrize("epsilon", [0.05, 10.0])
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_every_contender_returns_k_topics_whatever_the_noise_hides(documents, name, epsilon):
-    if "accounting" in name:
+    # The paper's accounting holds up to there; and the price of sampling takes long beyond.
+    if "accounting" in name or "variational" in name:
         epsilon = min(epsilon, 2.0)
     topics, alpha = CONTENDERS[name].fit(documents, 3, 0.3, epsilon, 1e-4, 0)
     assert topics.shape == (3, 30)
@@ -57,8 +57,8 @@ def test_every_contender_returns_k_topics_whatever_the_noise_hides(documents, na
     assert alpha.min() > 0
 
 
-def test_algorithm_3_finds_topics_of_many_words_through_a_public_map():
-    """Above 1024 words the engine sees pairs through a random map, and so must this contender."""
+def test_algorithm_3_finds_topics_of_many_words_through_a_public_projection():
+    """Above 1024 words the engine and this contender see pairs through a random projection."""
     truth, many = planted(8000, d=1100, k=3, concentration=0.01)
     topics, _ = CONTENDERS[WA16].fit(many, 3, 0.5, 12.0, 1e-4, 0)
     assert matched_l1_error(truth.components, topics).mean < 0.8
@@ -90,30 +90,21 @@ def test_spaced_documents_keep_their_counts(documents):
     np.testing.assert_array_equal(chosen.to_csr().toarray(), rows.toarray())
 
 
-def ran(scenario_id, cases, value, repeats=2):
-    """Return a result in which case i, repeat r measures value(label, i, r, name)."""
-    runs = [
-        {"case": case.label, "repeat": r, "measured": value(case.parameters, r)}
-        for r in range(repeats)
-        for case in cases
-    ]
-    listed = {case.label: {"task": case.task, "parameters": case.parameters} for case in cases}
-    return {"scenario": scenario_id, "cases": listed, "runs": runs}
+def by_epsilon(name, cases, good, bad):
+    """Return a result in which errors fall with epsilon, those of the engine from `good`."""
 
-
-def by_epsilon(good, bad):
-    def value(parameters, repeat):
-        level = good if parameters["contender"] == ENGINE else bad
-        errors = {mark(epsilon): level / epsilon for epsilon in parameters["epsilons"]}
+    def measured(case):
+        level = good if case.parameters["contender"] == ENGINE else bad
+        errors = {mark(epsilon): level / epsilon for epsilon in case.parameters["epsilons"]}
         return {**errors, "frequencies": 2000.0}
 
-    return value
+    return result_of(name, cases, measured)
 
 
 @pytest.mark.parametrize(("good", "met"), [(0.01, True), (0.9, False)])
-def test_figures_tell_whether_the_engine_is_before_every_configuration(good, met):
-    two = ran("dplda-figure-2", cases_2(False, ()), by_epsilon(good, 0.5))
-    three = ran("dplda-figure-3", cases_3(False, ()), by_epsilon(good, 0.5), repeats=1)
+def test_figures_show_whether_the_engine_is_before_every_configuration(good, met):
+    two = by_epsilon("dplda-figure-2", cases_2(False, ()), good, 0.5)
+    three = by_epsilon("dplda-figure-3", cases_3(False, ()), good, 0.5)
     for found in (figures_2(two), figures_3(three)):
         judged = [figure for figure in found if figure.met is not None]
         assert judged
@@ -127,8 +118,8 @@ def test_figures_tell_whether_the_engine_is_before_every_configuration(good, met
 
 
 def test_plots_have_a_panel_a_setting(tmp_path):
-    two = ran("dplda-figure-2", cases_2(True, ()), by_epsilon(0.1, 0.5))
-    three = ran("dplda-figure-3", cases_3(True, ()), by_epsilon(0.1, 0.5), repeats=1)
+    two = by_epsilon("dplda-figure-2", cases_2(True, ()), 0.1, 0.5)
+    three = by_epsilon("dplda-figure-3", cases_3(True, ()), 0.1, 0.5)
     dplda.plot({"dplda-figure-2": two, "dplda-figure-3": three}, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["dplda-figure-2.png", "dplda-figure-3.png"]
@@ -139,14 +130,14 @@ def result_contenders(result):
 
 
 def test_figure_4_counts_bounds_that_are_left(tmp_path):
-    def value(parameters, repeat):
-        left = float(parameters["n_components"] == 5)
+    def measured(case):
+        left = float(case.parameters["n_components"] == 5)
         return {
             **{"sigma_k": 0.1, "gamma_s": 0.2},
             **{"released sigma_k": 0.05, "released gamma_s": left},
         }
 
-    result = ran("dplda-figure-4", cases_4(False, ()), value)
+    result = result_of("dplda-figure-4", cases_4(False, ()), measured)
     found = {figure.name: figure.measured for figure in figures_4(result)}
     runs = len(result["runs"])
     assert found["released sigma_k above 0"] == f"{runs} of {runs} runs"
@@ -162,7 +153,7 @@ def test_tasks_measure_what_the_figures_read(tmp_path):
         assert all(case.task in TASKS for case in scenario.cases(True, ()))
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
     for case in (cases_2(True, ())[0], cases_4(True, ())[0]):
-        measured = TASKS[case.task](Meter(time.monotonic()), {**case.parameters, **small}, {}, 0)
+        measured = measured_by(case.task, {**case.parameters, **small})
         wanted = [mark(e) for e in case.parameters.get("epsilons", [])] or dplda.QUANTITIES
         assert all(np.isfinite(measured[name]) for name in wanted)
     rows = planted(900, d=40, k=3)[1]
@@ -174,6 +165,6 @@ def test_tasks_measure_what_the_figures_read(tmp_path):
     np.savez(path, **arrays)
     case = cases_3(True, ())[0]
     parameters = {**case.parameters, "documents": 600, "n_components": 3, "epsilons": [5.0]}
-    measured = TASKS[case.task](Meter(time.monotonic()), parameters, {"counts": str(path)}, 0)
+    measured = measured_by(case.task, parameters, {"counts": str(path)})
     assert 1 < measured[mark(5.0)] < 50
     assert measured["frequencies"] < 40

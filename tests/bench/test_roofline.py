@@ -10,6 +10,7 @@ from bench import tables
 from bench.measure import run_child
 from bench.roofline import FORMULAS, PRECISION, Shape, cases, roof, work
 from bench.tasks import TASKS
+from tests.bench.results import result_of
 
 
 def evaluated(formula: str, shape: Shape) -> float:
@@ -50,16 +51,7 @@ def test_a_small_run_says_how_far_from_the_roof() -> None:
             assert math.isfinite(counted["operations_per_document"])
         assert 1 < measured["shape"]["present"] < 20
     assert runs[0]["measured"]["threads"] == 1
-    result = {
-        **{"scenario": "roofline", "quick": True, "date": "2026-01-02", "corpus": None},
-        "machine": {
-            **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"},
-            "thread_settings": {},
-        },
-        "versions": {"streamlda": "0.1.0", "python": "3.11", "numpy": "2.1", "numba": "0.61"},
-        "cases": {c.label: {"task": c.task, "parameters": c.parameters} for c in chosen},
-        "runs": runs,
-    }
+    result = {**result_of("roofline", chosen, {}), "quick": True, "runs": runs}
     page = tables.scenario_block("roofline", {"roofline": result})
     assert "GB/s of the memory, 1 thread" in page
     assert page.count("| `expect_topics` |") == 3

@@ -82,11 +82,11 @@ def scales(full: Array) -> list[float]:
 
 @pytest.mark.statistical
 def test_both_kinds_of_noise_have_the_same_scales() -> None:
-    # 2024, 552 and 24 squares for d = 24, in 40 draws. The relative standard error of a root mean
+    # 220, 132 and 12 squares for d = 12, in 40 draws. The relative standard error of a root mean
     # square of n values is 1 / sqrt(2 n); 5 of them are exceeded in 1 of 290,000 runs (6 checks).
-    draws = [[scales(values) for values in entries(24, seed)] for seed in range(40)]
+    draws = [[scales(values) for values in entries(12, seed)] for seed in range(40)]
     found = np.sqrt(np.mean(np.square(draws), axis=0))
-    errors = 5 / np.sqrt(2 * 40 * np.array([2024, 552, 24]))
+    errors = 5 / np.sqrt(2 * 40 * np.array([220, 132, 12]))
     assert (np.abs(found / [1, 2, 6] - 1) <= errors).all()
     assert not (np.abs(found / [1, 2, 3] - 1) <= errors).all()
     assert not (np.abs(found / [1, math.sqrt(2), 6] - 1) <= errors).all()
@@ -105,14 +105,14 @@ def entries(d: int, seed: int) -> list[Array]:
 
 @pytest.mark.statistical
 def test_both_kinds_of_noise_leave_the_same_recovery() -> None:
-    # Counts of 300 trials near recovery 1/2, d = 40. Their difference has a standard deviation of
+    # Counts of 300 trials near recovery 1/2, d = 24. Their difference has a standard deviation of
     # 12.3 at most; 4.5 of them are exceeded in 1 of 147,000 runs. Noise 1.3 times as large is
-    # to be told apart.
-    z = 0.9 * bench.guess(bench.INPUT, 40)
+    # to be seen.
+    z = 0.9 * bench.guess(bench.INPUT, 24)
 
     def count(source: str, first: int, factor: float) -> int:
         seeds = range(first, first + 300)
-        return sum(bench.perturbed_first(40, [factor * z], seed, source)[0] for seed in seeds)
+        return sum(bench.perturbed_first(24, [factor * z], seed, source)[0] for seed in seeds)
 
     released = count(bench.MECHANISM, 0, 1.0)
     assert 60 < released < 240

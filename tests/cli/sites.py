@@ -30,17 +30,17 @@ def made_at(folder):
     return folder
 
 
-def make_roster(folder, name="roster", *more, code=0, **changes):
+def make_config(folder, name="config", *more, code=0, **changes):
     options = {"-k": 3, "--epsilon": 4, "--delta": "1e-6", "--snapshot-every": EVERY}
     options |= {"--vocabulary": folder / "words", "--stop-words": "none", "--snapshots": 1}
     options |= {"--weights": ",".join(map(str, SITES.values())), "--label": "test"}
     options |= {f"--{key}": value for key, value in changes.items()}
     given = [part for pair in options.items() if pair[1] is not None for part in pair]
     keys = [folder / f"{site}.key.pub" for site in SITES]
-    return run("site", "roster", *keys, "-o", folder / name, *given, *more, code=code)
+    return run("site", "config", *keys, "-o", folder / name, *given, *more, code=code)
 
 
-def share_command(folder, to, site, round_file=None, roster="roster"):
+def share_command(folder, to, site, round_file=None, config="config"):
     """Return the arguments of one site's share; it goes to TO/SITE.share.
 
     Each folder has a key of its own, and so a record of its own: in a test, ledgers begin anew.
@@ -50,17 +50,17 @@ def share_command(folder, to, site, round_file=None, roster="roster"):
         shutil.copy(folder / key.name, key)
     given = () if round_file is None else ("--round", round_file)
     command = (
-        *("site", "share", folder / f"{site}.jsonl", "--roster", folder / roster, *given),
+        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config, *given),
         *("--key", key, "--ledger", to / f"{site}.ledger"),
         *("-o", to / f"{site}.share"),
     )
     return [str(part) for part in command]
 
 
-def aggregate_command(folder, to, shares, round_file=None, roster="roster", following="next"):
+def aggregate_command(folder, to, shares, round_file=None, config="config", following="next"):
     given = () if round_file is None else ("--round", round_file)
     return (
-        *("aggregate", *shares, "--roster", folder / roster, *given),
+        *("aggregate", *shares, "--config", folder / config, *given),
         *("--next-round", to / following, "-o", to / "model"),
     )
 

@@ -13,7 +13,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from tests.cli.sites import (
@@ -22,7 +22,7 @@ from tests.cli.sites import (
     aggregate_command,
     in_processes,
     made_at,
-    make_roster,
+    make_config,
     share_command,
 )
 from tests.cli.test_cli import run
@@ -35,13 +35,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learned(folder):
-    """Three sites and an aggregator, in processes, until there is a model: folder, rounds, told."""
-    make_roster(folder)
+    """Three sites, in processes in the first round, until there is a model: folder, rounds, log."""
+    make_config(folder)
     to = folder / "run"
     to.mkdir()
-    round_file, told = None, []
+    round_file, log = None, []
     for number in count(1):
-        told += in_processes([share_command(folder, to, site, round_file) for site in SITES])
+        commands = [share_command(folder, to, site, round_file) for site in SITES]
+        log += in_processes(commands) if number == 1 else [run(*c).stderr for c in commands]
         shares = [to / f"{site}.share" for site in SITES]
         kept = to / f"shares{number}"
         kept.mkdir()
@@ -49,9 +50,9 @@ def learned(folder):
             shutil.copy(share, kept)
         following = f"round{number + 1}"
         command = aggregate_command(folder, to, shares, round_file, following=following)
-        told.append(run(*command).stderr)
+        log.append(run(*command).stderr)
         if (to / "model").exists():
-            return to, number, told
+            return to, number, log
         round_file = to / following
 
 
@@ -67,7 +68,7 @@ def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, lea
     assert rounds == len(pooled.stages)
     model = load(to / "model")
     truth = load(folder / "truth").components
-    # Topics that are drawn anew from their prior are at about 1.
+    # Topics drawn from their prior are at about 1.
     assert matched_l1_error(truth, model.components).mean < 0.3
     check_statement(model.privacy)
     assert (model.privacy["epsilon"], model.privacy["delta"]) == (4.0, 1e-6)
@@ -87,10 +88,10 @@ def test_each_site_has_paid_once_for_each_of_its_documents(learned):
         assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-4)
 
 
-def test_nothing_is_told_of_the_documents(folder, learned):
-    _, _, told = learned
+def test_nothing_is_shown_of_the_documents(folder, learned):
+    _, _, log = learned
     words = (folder / "words").read_text("ascii").split()
-    for text in told:
+    for text in log:
         assert not set(text.split()) & set(words)
         assert "not-json" not in text
 
@@ -105,16 +106,16 @@ def test_keys_and_ledgers_are_for_their_owner(folder, learned):
     assert (folder / "east.key").read_bytes() == before
 
 
-def test_the_roster_says_what_colluders_could_learn(folder):
-    told = make_roster(folder, "told", colluders=1).stderr
+def test_the_config_says_what_colluders_could_learn(folder):
+    told = make_config(folder, "told", colluders=1).stderr
     assert "helped by 0, 1, ... other sites: 4, 4, 5" in told
     assert "a document of another has epsilon 4." in told
     assert "--colluders 1" not in told
 
 
-def test_a_roster_without_colluders_says_what_one_site_has(folder):
-    told = make_roster(folder, "alone").stderr
-    found = Roster.load(folder / "alone").epsilon_against(1)
+def test_a_config_without_colluders_says_what_one_site_has(folder):
+    told = make_config(folder, "alone").stderr
+    found = FederationConfig.load(folder / "alone").epsilon_against(1)
     assert found > 4.9
     said = float(told.split("a document of another has epsilon ")[1].split(".\n")[0])
     assert found <= said < found + 0.001
@@ -123,10 +124,13 @@ def test_a_roster_without_colluders_says_what_one_site_has(folder):
 
 def test_another_ledger_does_not_give_a_second_share(folder, tmp_path):
     """The attack: two shares under one mask, whose difference shows documents under less noise."""
-    make_roster(folder)
+    make_config(folder)
     run(*share_command(folder, tmp_path, "east"))
     used = tmp_path / "east.key.used"
-    assert used.read_text("ascii") == Round.first(Roster.load(folder / "roster")).digest + "\n"
+    assert (
+        used.read_text("ascii")
+        == Round.first(FederationConfig.load(folder / "config")).digest + "\n"
+    )
     assert stat.S_IMODE(used.stat().st_mode) == 0o600
     first = (tmp_path / "east.share").read_bytes()
     command = share_command(folder, tmp_path, "east")
@@ -175,11 +179,11 @@ def refused(folder, to, shares, told, code=2, **options):
 def test_shares_that_do_not_fit_are_refused_by_name(folder, begun, tmp_path):
     to, first, second = begun
     east, north, south = first.values()
-    refused(folder, to, [east, north], "got none of site=south round=1")
-    refused(folder, to, [east, north, south, north], "got two of site='north'")
+    refused(folder, to, [east, north], "some are missing, got sites='south' round=1")
+    refused(folder, to, [east, north, south, north], "one has two, got site='north'")
     wrong = [east, second / "north.share", south]
-    refused(folder, to, wrong, "got site='north' round=2 expected=1")
-    refused(folder, to, first.values(), "round=1 expected=2", round_file=to / "round2")
+    refused(folder, to, wrong, "its round is another, got site='north' found='2' expected='1'")
+    refused(folder, to, first.values(), "found='1' expected='2'", round_file=to / "round2")
     data = bytearray(north.read_bytes())
     data[-1] ^= 1
     (tmp_path / "damaged").write_bytes(bytes(data))
@@ -187,22 +191,22 @@ def test_shares_that_do_not_fit_are_refused_by_name(folder, begun, tmp_path):
     share = Share.load(north)
     share.arrays["pair_norms"][3] += 1
     share.save(tmp_path / "altered")
-    told = "as its site has signed it, got another: site='north'"
+    told = "as its site has signed it, and this one is another, got site='north'"
     refused(folder, to, [east, tmp_path / "altered", south], told, code=1)
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"epsilon": 3}, "got site='east' settings="),
-        ({"vocabulary": None, "hash-bits": 6}, "got site='east' vocabulary="),
-        ({"label": "another"}, "got site='east' roster="),
-        ({"weights": "0.3,0.2,0.5"}, "got site='east' roster="),
+        ({"epsilon": 3}, "its settings is another, got site='east'"),
+        ({"vocabulary": None, "hash-bits": 6}, "its vocabulary is another, got site='east'"),
+        ({"label": "another"}, "its config is another, got site='east'"),
+        ({"weights": "0.3,0.2,0.5"}, "its config is another, got site='east'"),
     ],
 )
-def test_shares_of_another_roster_are_refused_by_name(folder, begun, tmp_path, changes, told):
-    make_roster(folder, "other", **changes)
-    run(*share_command(folder, tmp_path, "east", roster="other"))
+def test_shares_of_another_config_are_refused_by_name(folder, begun, tmp_path, changes, told):
+    make_config(folder, "other", **changes)
+    run(*share_command(folder, tmp_path, "east", config="other"))
     to, first, _ = begun
     refused(folder, to, [tmp_path / "east.share", first["north"], first["south"]], told)
 
@@ -212,17 +216,17 @@ def test_a_stranger_is_refused_by_name(folder, begun, tmp_path):
     keys = [folder / f"{site}.key.pub" for site in (*SITES, "west")]
     given = ("-k", 3, "--epsilon", 4, "--delta", "1e-6", "--snapshot-every", EVERY)
     words = ("--vocabulary", folder / "words")
-    run("site", "roster", *keys, "-o", folder / "four", *given, *words)
+    run("site", "config", *keys, "-o", folder / "four", *given, *words)
     shutil.copy(folder / "east.jsonl", folder / "west.jsonl")
     result = run(*share_command(folder, tmp_path, "west"), code=2)
-    assert "on the roster, got site='west'" in result.stderr
-    run(*share_command(folder, tmp_path, "west", roster="four"))
+    assert "in the federation config, got site='west'" in result.stderr
+    run(*share_command(folder, tmp_path, "west", config="four"))
     to, first, _ = begun
     refused(folder, to, [*first.values(), tmp_path / "west.share"], "got site='west'")
 
 
 def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
-    make_roster(folder)
+    make_config(folder)
     lines = (folder / "south.jsonl").read_text("ascii").splitlines(keepends=True)
     command = share_command(folder, tmp_path, "south")
     command[2] = str(tmp_path / "few.jsonl")
@@ -235,12 +239,12 @@ def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
 
 
 def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
-    make_roster(folder)
+    make_config(folder)
     run(*share_command(folder, tmp_path, "east"))
     shutil.rmtree(tmp_path / "east.ledger.shares")
     result = run(*share_command(folder, tmp_path, "east"), code=1)
-    assert "lost and is paid for: site='east' round=1 attempt=1" in result.stderr
-    run("site", "redo", "--roster", folder / "roster", "-o", tmp_path / "again")
+    assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
+    run("site", "redo", "--config", folder / "config", "-o", tmp_path / "again")
     assert Round.load(tmp_path / "again").attempt == 2
     run(*share_command(folder, tmp_path, "east", tmp_path / "again"))
     assert Share.load(tmp_path / "east.share").attempt == 2
@@ -255,11 +259,11 @@ def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
         ({"colluders": 3}, "colluders=3 sites=3"),
         ({"vocabulary": None}, "words must be public"),
         ({"hash-bits": 6}, "words must be public"),
-        ({"snapshot-every": 100, "weights": "0.98,0.01,0.01"}, "got none for site="),
+        ({"snapshot-every": 100, "weights": "0.98,0.01,0.01"}, "one has none, got site="),
     ],
 )
-def test_bad_rosters_are_refused(folder, tmp_path, changes, told):
-    result = make_roster(folder, "bad", code=2, **changes)
+def test_bad_configs_are_refused(folder, tmp_path, changes, told):
+    result = make_config(folder, "bad", code=2, **changes)
     assert told in result.stderr
     assert not (folder / "bad").exists()
 
@@ -267,10 +271,10 @@ def test_bad_rosters_are_refused(folder, tmp_path, changes, told):
 def test_outputs_that_would_replace_inputs_are_refused(folder, begun):
     to, first, _ = begun
     shares = list(first.values())
-    command = ["aggregate", *shares, "--roster", folder / "roster"]
+    command = ["aggregate", *shares, "--config", folder / "config"]
     for outputs, told in (
         (("--next-round", to / "same", "-o", to / "same"), "must be two files"),
-        (("--next-round", folder / "roster", "-o", to / "m"), "must not replace what is read"),
+        (("--next-round", folder / "config", "-o", to / "m"), "must not replace what is read"),
     ):
         assert told in run(*command, *outputs, code=2).stderr
 
@@ -282,7 +286,7 @@ def test_a_share_is_not_written_over_the_ledger(folder, tmp_path):
 
 
 def test_every_command_and_option_has_help():
-    assert list(site_command.commands) == ["keygen", "roster", "share", "redo"]
+    assert list(site_command.commands) == ["keygen", "config", "share", "redo"]
     for command in (site_command, *site_command.commands.values()):
         assert command.help
         for parameter in command.params:

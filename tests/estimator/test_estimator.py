@@ -42,26 +42,25 @@ def fitted(X):
 
 
 # scikit-learn feeds its checks with fractional numbers and fewer words than the default K, and
-# skips the array API check where the environment does not switch that on.
+# skips the array API check where the environment does not switch that on. Its rows are few, so
+# rounds of the online solvers must be short, and rounds of few rows say little.
 @pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
-@pytest.mark.parametrize("n_components", [1, 2, 10])
-def test_estimator_passes_all_checks_of_scikit_learn(n_components):
-    results = checks.check_estimator(StreamLDA(n_components), on_skip=None, on_fail=None)
+@pytest.mark.parametrize(
+    "lda",
+    [
+        StreamLDA(1),
+        StreamLDA(10),
+        StreamLDA(2, solver="online-power", n_restarts=2, n_iterations=2),
+        StreamLDA(2, solver="simultaneous", n_restarts=2, n_iterations=2),
+    ],
+    ids=str,
+)
+def test_estimator_passes_all_checks_of_scikit_learn(lda):
+    results = checks.check_estimator(lda, on_skip=None, on_fail=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert failed == {}
     assert skipped <= {"check_array_api_input"}
-    assert len(results) > 40
-
-
-# The core of it: rows are few, so rounds must be short, and rounds of few rows say little.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
-@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
-def test_estimator_passes_all_checks_of_scikit_learn_with_online_solvers(solver):
-    lda = StreamLDA(2, solver=solver, n_restarts=2, n_iterations=2)
-    results = checks.check_estimator(lda, on_skip=None, on_fail=None)
-    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
-    assert failed == {}
     assert len(results) > 40
 
 
@@ -162,14 +161,6 @@ def test_partial_fit_keeps_nothing_of_the_callers_arrays(X):
     np.testing.assert_allclose(lda.components_, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_partial_fit_goes_on_after_the_topics_were_read(X):
-    lda = StreamLDA(4, random_state=0).partial_fit(X[:1000])
-    before = lda.components_.copy()
-    lda.partial_fit(X[1000:])
-    assert not np.array_equal(before, lda.components_)
-    assert lda.documents_seen_ == X.shape[0]
-
-
 def test_transform_leaves_the_model_unchanged_and_prefers_the_true_topic(fitted, planted):
     before = pickle.dumps(fitted)
     counts = np.zeros((4, 120))
@@ -183,10 +174,13 @@ def test_transform_leaves_the_model_unchanged_and_prefers_the_true_topic(fitted,
 
 def test_pickle_resumes_learning_bit_for_bit(X):
     lda = StreamLDA(4, warmup_documents=300, random_state=0).partial_fit(X[:2000])
-    copy = pickle.loads(pickle.dumps(lda))
-    lda.partial_fit(X[2000:])
-    copy.partial_fit(X[2000:])
+    before, copy = lda.components_.copy(), pickle.loads(pickle.dumps(lda))
+    for learner in (lda, copy):
+        learner.partial_fit(X[2000:])
     np.testing.assert_array_equal(lda.components_, copy.components_)
+    # It goes on after its topics were read.
+    assert not np.array_equal(before, lda.components_)
+    assert lda.documents_seen_ == X.shape[0]
 
 
 def test_perplexity_beats_unigram_and_score_agrees(fitted, planted):
@@ -206,7 +200,7 @@ def test_names_of_words_come_from_data_frames_or_the_caller(X):
     assert lda.get_feature_names_out().tolist() == ["streamlda0", "streamlda1"]
 
 
-def test_save_and_load_keep_what_was_learned(fitted, tmp_path):
+def test_a_saved_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, tmp_path):
     words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
     fitted.save(tmp_path / "model", names=words)
     model = streamlda.load(tmp_path / "model")
@@ -214,12 +208,6 @@ def test_save_and_load_keep_what_was_learned(fitted, tmp_path):
     assert model.vocabulary.words == tuple(words)
     assert model.privacy == {"statement": "not private"}
     assert model.settings["n_components"] == 4
-
-
-def test_a_loaded_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, tmp_path):
-    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
-    fitted.save(tmp_path / "model", names=words)
-    model = streamlda.load(tmp_path / "model")
     np.testing.assert_array_equal(model.transform(X[:20]), fitted.transform(X[:20]))
     counts = np.zeros((3, 120))
     counts[0, [0, 5]] = 2, 1
@@ -238,21 +226,17 @@ def test_works_at_the_end_of_a_pipeline():
     assert pipe.transform(texts).shape == (60, 2)
 
 
-def test_unfitted_estimator_says_so():
-    lda = StreamLDA()
-    assert not hasattr(lda, "components_")
-    for call in (lda.transform, lda.score, lda.perplexity):
-        with pytest.raises(NotFittedError):
-            call(np.ones((2, 3)))
-    for call in (lda.top_words, lda.to_model):
-        with pytest.raises(NotFittedError):
-            call()
-
-
-def test_clone_keeps_parameters_and_forgets_documents(fitted):
+def test_unfitted_and_cloned_estimators_say_so(fitted):
     copy = clone(fitted)
     assert copy.get_params() == fitted.get_params()
-    assert not hasattr(copy, "components_")
+    for lda in (StreamLDA(), copy):
+        assert not hasattr(lda, "components_")
+        for call in (lda.transform, lda.score, lda.perplexity):
+            with pytest.raises(NotFittedError):
+                call(np.ones((2, 3)))
+        for call in (lda.top_words, lda.to_model):
+            with pytest.raises(NotFittedError):
+                call()
 
 
 @pytest.mark.parametrize(
@@ -260,10 +244,8 @@ def test_clone_keeps_parameters_and_forgets_documents(fitted):
     [
         ({"n_components": 0}, "n_components must be >= 1"),
         ({"alpha_0": 0.0}, "alpha_0 must be > 0"),
-        ({"alpha_0": float("nan")}, "alpha_0 must be > 0"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number or 'auto'"),
         ({"solver": "gibbs"}, "solver must be"),
-        ({"solver": "noisy-power"}, "solver must be"),
         ({"documents_per_round": 0}, "documents_per_round must be >= 1"),
         ({"n_restarts": 0, "solver": "online-power"}, "n_restarts must be >= 1"),
         ({"n_iterations": 0, "solver": "simultaneous"}, "n_iterations must be >= 1"),
@@ -283,18 +265,18 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
 
 
 @pytest.mark.parametrize(
-    ("bad", "rule"),
+    ("number", "rule"),
     [
-        (np.array([[1.0, -1.0], [2.0, 3.0]]), "Negative values in data"),
-        (np.array([[1.0, np.nan], [2.0, 3.0]]), "NaN"),
-        (np.array([[1.0, np.inf], [2.0, 3.0]]), "infinity"),
-        (np.array([[1.0, 1e12], [2.0, 3.0]]), "at most 2147483648 tokens"),
-        (np.array([[1.0, 1.0], [2.0, 0.0]]), "at least 2 documents of at least 3 tokens"),
+        (-1.0, "Negative values in data"),
+        (np.nan, "NaN"),
+        (np.inf, "infinity"),
+        (1e12, "at most 2147483648 tokens"),
+        (0.0, "at least 2 documents of at least 3 tokens"),
     ],
 )
-def test_bad_counts_are_refused_by_rule(bad, rule):
+def test_bad_counts_are_refused_by_rule(number, rule):
     with pytest.raises(ValueError, match=rule):
-        StreamLDA(1).fit(bad)
+        StreamLDA(1).fit(np.array([[1.0, number], [2.0, 0.0]]))
 
 
 def test_fractional_counts_are_warned_about(X):

@@ -9,10 +9,10 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from tests.cli.sites import SITES, aggregate_command, made_at, make_roster, share_command
+from tests.cli.sites import SITES, aggregate_command, made_at, make_config, share_command
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 
@@ -33,11 +33,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(folder, tmp_path_factory):
     """Return where the shares of the first round lie with their ledgers, and the round."""
-    make_roster(folder, clipping="worst-case")
+    make_config(folder, clipping="worst-case")
     to = tmp_path_factory.mktemp("first")
     for site in SITES:
         run(*share_command(folder, to, site))
-    return to, Round.first(Roster.load(folder / "roster"))
+    return to, Round.first(FederationConfig.load(folder / "config"))
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def aggregated(folder, to, topics, topic, code=0, **options):
 
 
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
-    make_roster(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
+    make_config(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
     by_topic, by_file = tmp_path / "topic", tmp_path / "file"
     by_topic.mkdir()
     by_file.mkdir()
-    round_file, options = None, {"roster": "generous"}
+    round_file, options = None, {"config": "generous"}
     for number in (1, 2):
         for site in SITES:
             command = share_command(folder, by_file, site, round_file, **options)
@@ -74,8 +74,8 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
         run(*command[:-2], *to_topic(topics.bootstrap, topic))
         given = {"round_file": round_file, "following": f"round{number + 1}", **options}
         told = aggregated(folder, by_topic, topics, topic, **given)
-        passed_over = "4 records of other rounds passed over in topic"
-        assert (f"{passed_over} {topic}: south 2, east 1, north 1" in told) == (number == 2)
+        skipped = "4 records of other rounds skipped in topic"
+        assert (f"{skipped} {topic}: south 2, east 1, north 1" in told) == (number == 2)
         shares = [by_file / f"{site}.share" for site in SITES]
         run(*aggregate_command(folder, by_file, shares, **given))
         if number == 1:
@@ -96,15 +96,15 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
 def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, first, tmp_path):
     topics.remove_before(filled, 1)
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "got none of site=east round=1" in told
+    assert "some are missing, got sites='east' round=1" in told
 
 
-def test_rounds_that_are_not_this_one_are_passed_over(folder, topics, filled, first, tmp_path):
+def test_rounds_that_are_not_this_one_are_skipped(folder, topics, filled, first, tmp_path):
     first[1].again().save(tmp_path / "again")
     options = {"round_file": tmp_path / "again"}
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2, **options)
-    assert "3 records of other rounds passed over" in told
-    assert "got none of site=east, north, south round=1" in told
+    assert "3 records of other rounds skipped" in told
+    assert "some are missing, got sites='east, north, south' round=1" in told
 
 
 def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, filled, first, tmp_path):
@@ -115,7 +115,7 @@ def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, fille
     share.save(tmp_path / "altered")
     altered = (tmp_path / "altered").read_bytes()
     for value, wanted in (
-        (altered, "as its site has signed it, got another: site='north' round=1"),
+        (altered, "and this one is another, got site='north' round=1"),
         (altered[:-1] + b"\x00", "whole and unaltered"),
     ):
         topics.send(filled, [value], key=key)
@@ -131,14 +131,14 @@ def test_two_shares_of_one_site_are_refused_by_name(folder, topics, filled, firs
     command = share_command(folder, tmp_path, "north")
     run(*command[:-2], *to_topic(topics.bootstrap, filled))
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "one share in a round, got two of site='north' round=1 that differ" in told
+    assert "two that differ were sent, got site='north' round=1" in told
 
 
 def test_a_stranger_is_refused_by_name(folder, topics, filled, first, tmp_path):
     to, this = first
     topics.send(filled, [(to / "north.share").read_bytes()], key=key_of("west", this))
     told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "on the roster, got site='west'" in told
+    assert "in the federation config, got site='west'" in told
 
 
 def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(

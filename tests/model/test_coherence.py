@@ -20,30 +20,17 @@ pytestmark = pytest.mark.kernels
 TOPICS = [[0, 1, 2], [2, 3, 5]]
 
 
-def documents_of(kind):
-    rng = np.random.default_rng(0)
-    return {
-        "random": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 40, 60)],
-        "no documents": [],
-        "empty": [[], []],
-        "one word": [[2]],
-        "repeated word": [[2] * 30, [0, 2] * 20],
-        "three tokens": [[0, 1, 2]],
-        "unwatched": [[7, -1, 8, 2**31 - 1, -5] * 5],
-        "100,000 tokens": [rng.integers(-1, 9, 100_000).tolist()],
-    }[kind]
-
-
-KINDS = [
-    "random",
-    "no documents",
-    "empty",
-    "one word",
-    "repeated word",
-    "three tokens",
-    "unwatched",
-    "100,000 tokens",
-]
+rng = np.random.default_rng(0)
+DOCUMENTS = {
+    "random": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 40, 60)],
+    "no documents": [],
+    "empty": [[], []],
+    "one word": [[2]],
+    "repeated word": [[2] * 30, [0, 2] * 20],
+    "three tokens": [[0, 1, 2]],
+    "unwatched": [[7, -1, 8, 2**31 - 1, -5] * 5],
+    "100,000 tokens": [rng.integers(-1, 9, 100_000).tolist()],
+}
 
 
 def packed(documents):
@@ -51,28 +38,22 @@ def packed(documents):
     return tokens, np.cumsum([0, *map(len, documents)])
 
 
-@pytest.mark.parametrize("window", [1, 2, 10, 2**62])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [
+        *((kind, 10) for kind in DOCUMENTS),
+        *((kind, n) for kind in ("random", "repeated word") for n in (1, 2, 2**62)),
+    ],
+)
 def test_count_windows_equals_oracle(kind, window):
-    documents = documents_of(kind)
+    documents = DOCUMENTS[kind]
     occurrences, pairs, windows = oracle_text.count_windows(documents, TOPICS, window)
     slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
-    slot_of_place = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
-    pointers, places = np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
+    slot_of_entry = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
+    tables = slot_of_word, slot_of_entry, np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
     since, counted = np.full(5, -1), np.zeros(5, dtype=np.int64)
     halves = np.zeros((6, 3), dtype=np.int64)
-    found = count_windows(
-        *packed(documents),
-        window,
-        slot_of_word,
-        slot_of_place,
-        pointers,
-        places,
-        since,
-        counted,
-        halves,
-    )
-    assert found == windows
+    assert count_windows(*packed(documents), window, *tables, since, counted, halves) == windows
     assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
     assert np.all(since == -1)
     for k, i, j in itertools.product(range(2), range(3), range(3)):
@@ -122,15 +103,10 @@ def test_npmi_equals_gensim(gensim):
     np.testing.assert_allclose(found.per_topic, topics, rtol=0, atol=1e-9)
     assert found.mean == pytest.approx(mean, abs=1e-9)
     assert np.ptp(found.per_topic) > 0.01
-
-
-def test_npmi_equals_gensim_when_most_words_are_outside_the_vocabulary(gensim):
-    documents, top = simulated()
-    topics, _ = gensim_npmi(gensim, documents, top)
-    counter = NpmiCounter(top)
-    tokens, offsets = packed(documents)
-    counter.add(np.where(np.isin(tokens, top), tokens, -1), offsets)
-    np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
+    # So they are when most words are outside the vocabulary.
+    outside, (tokens, offsets) = NpmiCounter(top), packed(documents)
+    outside.add(np.where(np.isin(tokens, top), tokens, -1), offsets)
+    np.testing.assert_allclose(outside.result().per_topic, topics, rtol=0, atol=1e-9)
 
 
 def test_npmi_of_whole_documents_equals_gensim_with_an_endless_window(gensim):

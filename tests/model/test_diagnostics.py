@@ -36,14 +36,14 @@ def fitted(planted, n_components, documents, seed):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("planted", "asked", "words", "documents"),
+    ("planted", "wanted", "words", "documents"),
     [(5, 8, 300, 2000), (10, 4, 500, 10_000), (1, 5, 300, 3000), (6, 6, 300, 12_000)],
 )
-def test_the_planted_number_of_topics_is_suggested(planted, asked, words, documents):
+def test_the_planted_number_of_topics_is_suggested(planted, wanted, words, documents):
     found = []
     for seed in range(SEEDS):
         corpus = PlantedLDA(planted, words, topic_concentration=0.05, seed=seed)
-        made = fitted(corpus, asked, documents, seed)
+        made = fitted(corpus, wanted, documents, seed)
         found.append(suggest_n_components(made.diagnostics))
     assert sum(each.n_components == planted for each in found) >= SEEDS - 1
     assert {each.basis for each in found} == {"drop"}
@@ -121,7 +121,7 @@ def test_hellinger_equals_its_definition():
 
 
 def redrawn(table, tokens, rng):
-    """Return topics as so many of their tokens would show them."""
+    """Return topics as that many of their tokens would show them."""
     counts = np.array([rng.multinomial(tokens, row / row.sum()) for row in table])
     return counts / tokens
 

@@ -4,19 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from streamlda.documents import DocumentBatch
 from streamlda.simulate import PlantedLDA
-from tests import oracle
-
-
-def batch(documents, d):
-    counts, word_ids, row_pointers = oracle.rows(documents)
-    return DocumentBatch(
-        np.array(counts, dtype=np.float64),
-        np.array(word_ids, dtype=np.int32),
-        np.array(row_pointers, dtype=np.int64),
-        d,
-    )
 
 
 def random_documents(n, d, rng, longest=7):
@@ -55,3 +43,9 @@ def vector_partitions(total):
                     yield (part, *others)
 
     yield from rest(tuple(total), tuple(total))
+
+
+def sym3(pairs, vector):
+    """Return the sum over the three places of the vector in a symmetric tensor."""
+    placed = np.multiply.outer(pairs, vector)
+    return placed + placed.transpose(0, 2, 1) + placed.transpose(2, 0, 1)

@@ -5,16 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.papers.dplda.moments import DENSE_WORDS, LDAMoments, coefficients
+from streamlda.papers.dplda.moments import LDAMoments, coefficients
 from tests import oracle
-from tests.papers.corpora import batch, random_documents
-
-
-def sym3(pairs, vector):
-    placed = np.multiply.outer(pairs, vector)
-    return placed + placed.transpose(0, 2, 1) + placed.transpose(2, 0, 1)
+from tests.corpora import batch_of
+from tests.papers.corpora import random_documents, sym3
 
 
 def by_definition(documents, d, alpha_0):
@@ -36,12 +30,12 @@ def by_definition(documents, d, alpha_0):
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.7, 300.0])
-def test_moments_equal_their_definition_dense_and_through_a_map(alpha_0):
+def test_moments_equal_their_definition_dense_and_through_a_projection(alpha_0):
     rng = np.random.default_rng(1)
     d = 5
     documents = random_documents(9, d, rng)
     assert any(len(tokens) < 3 for tokens in documents)
-    moments, W = LDAMoments(batch(documents, d), alpha_0), rng.standard_normal((d, 3))
+    moments, W = LDAMoments(batch_of(documents, d), alpha_0), rng.standard_normal((d, 3))
     M1, M2, M3 = by_definition(documents, d, alpha_0)
     np.testing.assert_allclose(moments.first(), M1, atol=1e-15)
     np.testing.assert_allclose(moments.pairs(), M2, atol=1e-15)
@@ -55,7 +49,7 @@ def test_moments_equal_their_definition_dense_and_through_a_map(alpha_0):
 def test_pairs_of_many_words_are_symmetric_to_the_last_bit():
     rng = np.random.default_rng(2)
     documents = random_documents(300, 2500, rng, longest=40)
-    moments = LDAMoments(batch(documents, 2500), 1.0)
+    moments = LDAMoments(batch_of(documents, 2500), 1.0)
     M2 = moments.pairs()
     np.testing.assert_array_equal(M2, M2.T)
     columns = rng.standard_normal((2500, 2))
@@ -80,7 +74,7 @@ def test_moments_are_unbiased_and_products_of_means_are_not():
     expected = [np.zeros((2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2))]
     for corpus in itertools.product(by_count, repeat=3):
         probability = np.prod([p for _, p in corpus])
-        documents = batch([document for document, _ in corpus], 2)
+        documents = batch_of([document for document, _ in corpus], 2)
         moments = LDAMoments(documents, alpha.sum())
         raw = sum(oracle.statistic(document, 2, 2) for document, _ in corpus) / 3
         naive = raw - squared * np.outer(moments.first(), moments.first())
@@ -89,19 +83,3 @@ def test_moments_are_unbiased_and_products_of_means_are_not():
     np.testing.assert_allclose(expected[0], M2, atol=1e-14)
     np.testing.assert_allclose(expected[1], M3, atol=1e-14)
     assert np.abs(expected[2] - M2).max() > 0.01
-
-
-def test_moments_refuse_what_has_no_bound():
-    documents = batch([[0, 1, 1], [2, 2, 2], [0, 0, 1]], 3)
-    with pytest.raises(InvalidSettingError, match="must be a number above 0, got alpha_0=0"):
-        LDAMoments(documents, 0.0)
-    with pytest.raises(InsufficientDataError, match="documents=2; add more"):
-        LDAMoments(documents.rows(0, 2), 1.0)
-    halves = DocumentBatch(
-        documents.counts / 2, documents.word_ids, documents.row_pointers, 3, integral=False
-    )
-    with pytest.raises(InvalidDocumentsError, match="need whole counts"):
-        LDAMoments(halves, 1.0)
-    many = batch([[0, 1, DENSE_WORDS]] * 3, DENSE_WORDS + 1)
-    with pytest.raises(InvalidSettingError, match=rf"n_features={DENSE_WORDS + 1}; take a config"):
-        LDAMoments(many, 1.0).triples()

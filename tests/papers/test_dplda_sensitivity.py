@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.moments import LDAMoments, coefficients
 from streamlda.papers.dplda.sensitivity import (
     CLAIMED,
@@ -18,14 +17,10 @@ from streamlda.papers.dplda.sensitivity import (
     triples_l2,
 )
 from tests import oracle
-from tests.papers.corpora import batch, random_documents, vector_partitions
+from tests.corpora import batch_of
+from tests.papers.corpora import random_documents, sym3, vector_partitions
 
 ALPHAS = (0.01, 0.3, 0.5, 1.0, 2.0, 3.4, 3.6, 10.0, 1e4)
-
-
-def sym3(pairs, vector):
-    placed = np.multiply.outer(pairs, vector)
-    return placed + placed.transpose(0, 2, 1) + placed.transpose(2, 0, 1)
 
 
 def statistics(counts, place, orders):
@@ -103,7 +98,7 @@ OTHERS = {"one word": [[2] * 3, [2] * 4], "two": [[2] * 3, [3] * 3], "same": [[0
 
 def moved_by(neighbours, alpha_0, d=4):
     """Return the differences of M2 and M3 of two corpora."""
-    one, other = (LDAMoments(batch(documents, d), alpha_0) for documents in neighbours)
+    one, other = (LDAMoments(batch_of(documents, d), alpha_0) for documents in neighbours)
     return one.pairs() - other.pairs(), one.triples() - other.triples()
 
 
@@ -170,17 +165,10 @@ def test_theorem_5_is_wrong_by_first_order():
     """What its cube of W - W' leaves out: the tensor moves in proportion to a small change of W."""
     rng = np.random.default_rng(5)
     documents = random_documents(40, 4, rng, longest=12)
-    moments = LDAMoments(batch(documents, 4), 1.0)
+    moments = LDAMoments(batch_of(documents, 4), 1.0)
     W, change = rng.standard_normal((4, 2)), rng.standard_normal((4, 2))
     moved = [
         np.linalg.norm(moments.triples_through(W + h * change) - moments.triples_through(W))
         for h in (1e-3, 1e-4)
     ]
     assert moved[0] / moved[1] == pytest.approx(10, rel=0.02)  # the third order: 1000
-
-
-def test_facts_are_checked():
-    with pytest.raises(InvalidSettingError, match="n_documents=2 n_components=1; use more"):
-        Facts(2, 1, 1.0)
-    with pytest.raises(InvalidSettingError, match="alpha_0 must be a number above 0"):
-        Facts(3, 1, -1.0)

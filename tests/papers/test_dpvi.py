@@ -2,17 +2,15 @@
 
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 import scipy.stats
-from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 from scipy.special import digamma
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
 from streamlda.papers.dpvi import (
@@ -22,6 +20,8 @@ from streamlda.papers.dpvi import (
     statistic,
     subsampled_multiplier,
 )
+from streamlda.papers.variational import digamma as kernel_digamma
+from streamlda.papers.variational import variational_responsibilities as kernel
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.simulate import PlantedLDA
@@ -59,10 +59,10 @@ def test_a_statistic_is_that_of_the_slow_twin_clipped():
 
 def test_it_learns_and_noise_costs():
     planted = PlantedLDA(3, 40, seed=4)
-    documents = planted.documents(5000)
+    documents = planted.documents(2500)
     errors = []
     # From other starts it may end in another maximum.
-    same = {"sampling_rate": 1.0, "steps": 10, "clip_norm": 40.0, "seed": 2}
+    same = {"sampling_rate": 1.0, "steps": 6, "clip_norm": 40.0, "seed": 2}
     for epsilon, delta in ((None, None), (4.0, DELTA), (0.2, DELTA)):
         asked = settings(epsilon=epsilon, delta=delta, **same)
         errors.append(error(planted, fit(documents, asked, noise=SeededNoise(1)).components))
@@ -135,6 +135,9 @@ def test_without_sampling_the_price_is_the_exact_one(epsilon):
 
 
 def test_with_sampling_the_moments_accountant_agrees_from_above():
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
     z = subsampled_multiplier(1.0, DELTA, 0.1, 50)
     accountant = RdpAccountant()
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(z))
@@ -161,30 +164,11 @@ def test_statements():
     assert not seeded.private
     assert seeded.statement.startswith("not private: the noise was seeded")
     free = fit(documents, settings(epsilon=None, delta=None))
-    assert free.statement.startswith("not private: no noise")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"n_components": 0}, "n_components=0"),
-        ({"steps": 0}, "steps=0"),
-        ({"clip_norm": 0.0}, "clip_norm=0.0"),
-        ({"clip_norm": math.nan}, "clip_norm=nan"),
-        ({"sampling_rate": 0.0}, "sampling_rate=0.0"),
-        ({"sampling_rate": 1.5}, "sampling_rate=1.5"),
-        ({"epsilon": -1.0}, "epsilon=-1.0"),
-        ({"epsilon": None}, "epsilon=None"),
-        ({"delta": 1.0}, "delta=1.0"),
-    ],
-)
-def test_bad_settings_are_refused_by_name(changes, said):
-    with pytest.raises(InvalidSettingError, match=said):
-        settings(**changes)
+    assert free.statement.startswith("not private: without noise")
 
 
 def test_coins_are_paid_for_as_noise_is(monkeypatch):
-    """So many that their distance from exact ones takes a part of delta, or all of it."""
+    """A number for which their distance from exact ones takes a part of delta, or all of it."""
     left = []
     original = dpvi.subsampled_multiplier
 
@@ -200,12 +184,32 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
-    with pytest.raises(InvalidSettingError, match="delta must leave something"):
-        fit(documents, settings(sampling_rate=0.5), n_max=10**15)
 
 
-def test_more_rows_than_the_public_bound_are_refused():
-    with pytest.raises(InvalidSettingError, match="n_max=29 documents=30"):
-        fit(PlantedLDA(3, 20, seed=0).documents(30), settings(), n_max=29)
-    with pytest.raises(InvalidSettingError, match="delta must leave something"):
-        subsampled_multiplier(1.0, -1e-9, 0.1, 10)
+def test_digamma_of_the_kernel():
+    for x in np.concatenate([np.geomspace(1e-5, 1e5, 400), np.linspace(0.01, 12, 200)]):
+        exact = special.digamma(x)
+        assert abs(kernel_digamma(x) - exact) <= 1e-12 * max(1, abs(exact))
+
+
+@pytest.mark.parametrize(("iterations", "tolerance"), [(0, 0.0), (1, 0.0), (7, 0.0), (100, 1e-3)])
+def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
+    planted = PlantedLDA(3, 40, seed=5)
+    documents = planted.documents(30)
+    words = np.random.default_rng(1).gamma(0.3, size=(40, 3)) + 1e-9
+    alpha = np.array([0.05, 0.4, 2.0])
+    arguments = (documents.counts, documents.word_ids, documents.row_pointers, words, alpha)
+    shares = np.empty((len(documents.counts), 3), dtype=np.float32)
+    norms = np.empty(30)
+    kernel(*arguments, iterations, tolerance, shares, norms)
+    slow, slow_norms = variational_responsibilities(*arguments, iterations, tolerance)
+    np.testing.assert_allclose(shares, slow, rtol=2e-6, atol=1e-12)
+    np.testing.assert_allclose(norms, slow_norms, rtol=1e-6)
+
+
+def test_a_word_that_no_topic_has_is_divided_evenly():
+    shares, norms = np.empty((1, 4), dtype=np.float32), np.empty(1)
+    one, ids, pointers = np.array([3.0]), np.zeros(1, np.int32), np.array([0, 1])
+    kernel(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, shares, norms)
+    np.testing.assert_array_equal(shares, 0.25)
+    assert norms[0] == pytest.approx(1.5)

@@ -135,12 +135,30 @@ def violations(path: str, source: str) -> list[str]:
     return [*wrong_imports(path, tree), *wrong_uses(path, tree)]
 
 
-def in_a_circle(sources: dict[str, str]) -> list[str]:
+def rooms_in_a_circle(sources: dict[str, str]) -> list[str]:
     """Return the rooms of streamlda that import each other in a circle, or nothing."""
     graph: dict[str, set[str]] = {}
     for path, source in sources.items():
         others = rooms_imported(ast.parse(source), path) - {room(path)}
         graph.setdefault(room(path), set()).update(others)
+    return circle_of(graph)
+
+
+def modules_in_a_circle(sources: dict[str, str]) -> list[str]:
+    """Return the modules that import each other in a circle, or nothing."""
+    names = {path.removesuffix(".py").replace("/", "."): path for path in sources}
+    graph = {
+        name: {
+            other
+            for imported in imports(ast.parse(sources[path]), path)
+            for other in names.keys() & {imported, imported.rpartition(".")[0]} - {name}
+        }
+        for name, path in names.items()
+    }
+    return circle_of(graph)
+
+
+def circle_of(graph: dict[str, set[str]]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -176,7 +194,8 @@ def test_every_module_keeps_the_rules() -> None:
 
 
 def test_nothing_imports_in_a_circle() -> None:
-    assert in_a_circle(read_modules("streamlda")) == []
+    assert rooms_in_a_circle(read_modules("streamlda")) == []
+    assert modules_in_a_circle(read_modules("bench")) == []
 
 
 PLANTED = [
@@ -236,7 +255,9 @@ def test_a_planted_circle_is_found() -> None:
         "streamlda/model/topic_model.py": "import streamlda.spectral.topics",
         "streamlda/spectral/topics.py": "import streamlda.model.topic_model",
     }
-    assert set(in_a_circle(pair)) == {"model", "spectral"}
+    assert set(rooms_in_a_circle(pair)) == {"model", "spectral"}
+    other = {"bench/a.py": "def f():\n from bench.b import c", "bench/b.py": "from bench import a"}
+    assert set(modules_in_a_circle(other)) == {"bench.a", "bench.b"}
 
 
 def test_the_tree_has_no_other_top_level_names() -> None:

@@ -189,7 +189,7 @@ def left_by(folder: Path) -> Left:
     with Checkpoints.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest is not None
-    assert newest.passed_over == ()
+    assert newest.skipped == ()
     names = [
         folder / "checkpoints" / f"{kind}-{newest.generation:06d}" for kind in ("state", "rows")
     ]

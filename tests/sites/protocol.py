@@ -1,4 +1,4 @@
-"""Sites of a small roster, at work in one process; for the tests of the protocol."""
+"""Sites of a small federation, at work in one process; for the tests of the protocol."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streamlda.privacy.noise import Noise
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import Aggregate, aggregate
+from streamlda.sites.federation import FederationConfig, Member
 from streamlda.sites.keys import SiteKeys
-from streamlda.sites.roster import Member, Roster
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site
@@ -46,18 +46,20 @@ def keys_of(n: int) -> list[SiteKeys]:
     return [SiteKeys.generate(f"site{i}") for i in range(n)]
 
 
-def roster_of(
+def config_of(
     keys: list[SiteKeys],
     settings: PrivateSettings | None = None,
     weights: list[float] | None = None,
     colluders: int = 0,
     **changes: Any,
-) -> Roster:
+) -> FederationConfig:
     settings = settings_of() if settings is None else settings
     weights = [1 / len(keys)] * len(keys) if weights is None else weights
     members = tuple(Member(k.public, w) for k, w in zip(keys, weights, strict=True))
     values: dict[str, Any] = {"label": "test", "vocabulary": words_of(settings.n_features)}
-    return Roster(members=members, settings=settings, colluders=colluders, **(values | changes))
+    return FederationConfig(
+        members=members, settings=settings, colluders=colluders, **(values | changes)
+    )
 
 
 def planted(n: int, d: int = D, seed: int = 1) -> DocumentBatch:
@@ -76,14 +78,19 @@ def added(parts: Iterable[np.ndarray]) -> np.ndarray:
     return np.sum(np.array(list(parts), dtype=np.uint64), axis=0).view(np.int64)
 
 
+def spent(sites: Sites) -> dict[str, int]:
+    """Return how many shares each site has paid for."""
+    return {name: site.ledger.generation for name, site in sites.sites.items()}
+
+
 @dataclass
 class Sites:
-    """All sites of a roster, each with a ledger and documents of its own.
+    """All sites of a config, each with a ledger and documents of its own.
 
     Use it as a context: ledgers are closed at the end.
     """
 
-    roster: Roster
+    config: FederationConfig
     keys: list[SiteKeys]
     folder: Path
     noise: Noise | None = None
@@ -93,7 +100,7 @@ class Sites:
         self.opened = ExitStack()
         self.sites = {k.public.name: self.site(k) for k in self.keys}
         self.documents = {
-            name: planted(2000, self.roster.settings.n_features, seed)
+            name: planted(2000, self.config.settings.n_features, seed)
             for seed, name in enumerate(self.sites, 1)
         }
         return self
@@ -106,9 +113,9 @@ class Sites:
         assert self.opened is not None
         path = self.folder / f"{keys.public.name}.ledger"
         ledger = self.opened.enter_context(
-            Ledger.open(path, self.roster.ledger_terms(), create=True)
+            Ledger.open(path, self.config.ledger_terms(), create=True)
         )
-        return Site(self.roster, keys, ledger, keys.public.name, self.noise)
+        return Site(self.config, keys, ledger, keys.public.name, self.noise)
 
     def share(self, name: str, this: Round) -> Share:
         return Share.load(self.sites[name].make_share(this, [self.documents[name]]))
@@ -117,4 +124,4 @@ class Sites:
         return [self.share(name, this) for name in self.sites]
 
     def answer(self, this: Round) -> Aggregate:
-        return aggregate(self.roster, this, self.shares(this))
+        return aggregate(self.config, this, self.shares(this))

@@ -25,25 +25,25 @@ from streamlda.private import contributions
 from streamlda.sites import site as site_module
 from streamlda.sites.keys import SiteKeys, Words
 from streamlda.sites.rounds import Round
-from streamlda.sites.site import Site, Summing
+from streamlda.sites.site import ShareAccumulator, Site
 from tests.private.audit import LIKELY, SURE, Array, Finding, mu_below, one_word
-from tests.sites.protocol import D, Sites, added, counts_of, keys_of, roster_of, settings_of
+from tests.sites.protocol import Sites, added, config_of, counts_of, keys_of, settings_of
 
 pytestmark = pytest.mark.statistical
 
 Patch = pytest.MonkeyPatch
 Sums = dict[str, Any]
 
-#: Five sites, of which two are honest.
-S, HONEST = 5, 2
+#: Five sites, of which two are honest; few words, so that draws are quick.
+S, HONEST, D = 5, 2, 10
 
 
 class Scene:
     """Honest sites with their raw sums, without the canary and with it, and colluders' keys."""
 
     def __init__(self, sites: Sites, this: Round, word: int, honest: int = HONEST) -> None:
-        self.round, self.roster = this, sites.roster
-        _, self.stage = this.open(sites.roster)
+        self.round, self.config = this, sites.config
+        _, self.stage = this.open(sites.config)
         self.honest = list(sites.sites.values())[:honest]
         self.colluders = sites.keys[honest:]
         base = counts_of(sites.documents["site0"])
@@ -66,9 +66,11 @@ class Scene:
         self._attempts = 1
 
     def _sums(self, site: Site, batch: DocumentBatch) -> Sums:
-        summing = Summing(self.round, self.roster, site.name, *site.places_wanted(self.round))
-        summing.add(batch)
-        return summing.sums()
+        accumulator = ShareAccumulator(
+            self.round, self.config, site.name, *site.places_wanted(self.round)
+        )
+        accumulator.add(batch)
+        return accumulator.sums()
 
     def shares(self, sums: Sequence[Sums], this: Round | None = None) -> list[dict[str, Words]]:
         """Draw a share of each honest site, as it would be sent; blocks are flat."""
@@ -88,7 +90,7 @@ class Scene:
         """Add up the honest shares, and take off what the colluders know of their masks."""
         if this.context not in self._known:
             shapes = {name: part.shape for name, part in shares[0].items()}
-            members = [member.keys for member in self.roster.members]
+            members = [member.keys for member in self.config.members]
             masks = [keys.mask(members, this.context, shapes) for keys in self.colluders]
             self._known[this.context] = {name: added(m[name] for m in masks) for name in shapes}
         known = self._known[this.context]
@@ -128,13 +130,14 @@ def audit(
         for sums in (scene.absent, scene.present)
     ]
     likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
-    delta = scene.roster.settings.delta
+    delta = scene.config.settings.delta
     return Finding(claim, epsilon_of(likely, delta), epsilon_of(sure, delta))
 
 
 def at_work(tmp_path: Any, colluders: int, **changes: Any) -> Sites:
     keys = keys_of(S)
-    return Sites(roster_of(keys, settings_of(**changes), colluders=colluders), keys, tmp_path)
+    settings = settings_of(n_features=D, **changes)
+    return Sites(config_of(keys, settings, colluders=colluders), keys, tmp_path)
 
 
 def tight(finding: Finding) -> bool:
@@ -143,35 +146,35 @@ def tight(finding: Finding) -> bool:
 
 def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
-        scene = Scene(sites, Round.first(sites.roster), word=3)
-        finding = audit(scene, of_the_sum, 1000, sites.roster.settings.epsilon)
+        scene = Scene(sites, Round.first(sites.config), word=3)
+        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
     assert tight(finding), finding
 
 
 def test_so_it_is_in_the_last_stage(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
-        this = sites.answer(Round.first(sites.roster)).next_round
+        this = sites.answer(Round.first(sites.config)).next_round
         rows = np.linalg.norm(this.arrays["map"], axis=1)
         scene = Scene(sites, this, word=int(rows.argmax()))
         assert scene.stage.name == "triples"
-        finding = audit(scene, of_the_sum, 1000, sites.roster.settings.epsilon)
+        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
     assert tight(finding), finding
 
 
 def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.roster), word=3)
-        said = sites.roster.epsilon_against(S - HONEST)
+        scene = Scene(sites, Round.first(sites.config), word=3)
+        said = sites.config.epsilon_against(S - HONEST)
         finding = audit(scene, of_the_sum, 1000, said)
     assert tight(finding), finding
-    assert finding.sure > sites.roster.settings.epsilon
+    assert finding.sure > sites.config.settings.epsilon
 
 
 @pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
 def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.roster), word=3)
-        finding = audit(scene, look, 1000, sites.roster.settings.epsilon)
+        scene = Scene(sites, Round.first(sites.config), word=3)
+        finding = audit(scene, look, 1000, sites.config.settings.epsilon)
     # Where there is nothing to find, a bound is above this with probability below 1e-6.
     assert finding.likely < 0.6
 
@@ -229,6 +232,6 @@ def test_planted_bug_is_found(tmp_path, monkeypatch, bug, look, colluders, draws
     bounds = ClipBounds(0.5, 0.4, 1.0, "fixed")
     with at_work(tmp_path, colluders, clipping=bounds) as sites:
         bug(monkeypatch)
-        scene = Scene(sites, Round.first(sites.roster), word=3)
-        finding = audit(scene, look, draws, sites.roster.settings.epsilon)
+        scene = Scene(sites, Round.first(sites.config), word=3)
+        finding = audit(scene, look, draws, sites.config.settings.epsilon)
     assert not finding.sound, finding

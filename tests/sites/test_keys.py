@@ -23,7 +23,7 @@ from tests.sites.protocol import keys_of
 
 SHAPES = {"first": (3,), "pair": (4, 2), "kept": ()}
 
-#: False-alarm rate of a statistical test. Keys are drawn anew in each run.
+#: False-alarm rate of a statistical test. Keys are other ones in each run.
 ALARM = 1e-6
 
 
@@ -47,8 +47,8 @@ def test_masks_of_all_sites_sum_to_zero_and_of_fewer_do_not(n):
 def test_masks_do_not_depend_on_the_order_of_members_or_blocks():
     keys = keys_of(3)
     public = [k.public for k in keys]
-    turned = dict(reversed(SHAPES.items()))
-    one, other = keys[1].mask(public, b"x", SHAPES), keys[1].mask(public[::-1], b"x", turned)
+    other_order = dict(reversed(SHAPES.items()))
+    one, other = keys[1].mask(public, b"x", SHAPES), keys[1].mask(public[::-1], b"x", other_order)
     assert all(np.array_equal(one[name], other[name]) for name in SHAPES)
 
 
@@ -146,13 +146,12 @@ def test_damaged_keys_are_refused_and_not_quoted(tmp_path, change):
     path = tmp_path / "key"
     SiteKeys.generate("north").save(path)
     text = path.read_text()
-    if change(text) == text:
-        pytest.fail("the damage must change the file")
+    assert change(text) != text
     path.write_text(change(text))
     with pytest.raises(ModelFileError, match="as keygen wrote it") as caught:
         SiteKeys.load(path)
-    secret = text.split('"exchange": "')[1][:16]
-    assert secret not in str(caught.value)
+    assert text.split('"exchange": "')[1][:16] not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
 
 
 def test_without_the_extra_it_is_said_what_to_install():

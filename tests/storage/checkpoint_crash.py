@@ -98,7 +98,7 @@ def verify(folder, undisturbed):
         newest = store.newest()
         if newest is None:
             return 0, 0
-        assert newest.passed_over == ()
+        assert newest.skipped == ()
         learned = learned_at(newest.position)
         assert digest(newest.restore()) == undisturbed[learned]
         assert newest.about == {"documents": learned}
@@ -136,10 +136,19 @@ def any_moment(tmp_path, documents, undisturbed):
     rng = np.random.default_rng(5)
     before = (0, 0)
     for _ in range(30):
-        child = fork(lambda: work(tmp_path, documents, 1000))
-        time.sleep(rng.uniform(0.005, 0.1))
+        reader, writer = os.pipe()
+        child = fork(lambda w=writer: work(tmp_path, documents, 1000, lambda _: os.write(w, b".")))
+        os.close(writer)
+        # Of its own progress, so that a slow machine kills in as many places as a fast one.
+        steps = int(rng.integers(1, 40))
+        while steps:
+            done = os.read(reader, steps)
+            assert done, "a worker ended; its traceback is above"
+            steps -= len(done)
+        time.sleep(rng.uniform(0, 0.01))
         os.kill(child, signal.SIGKILL)
         assert wait(child) == -signal.SIGKILL
+        os.close(reader)
         after = verify(tmp_path, undisturbed)
         assert after >= before
         before = after

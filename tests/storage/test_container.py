@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,18 +35,18 @@ any_array = st.sampled_from(DTYPES).flatmap(
 
 
 @pytest.fixture(scope="module")
-def valid(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def valid(tmp_path_factory):
     path = tmp_path_factory.mktemp("valid") / "file"
     write_arrays(path, KIND, 1, ARRAYS, METADATA)
     return path.read_bytes()
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch") / "file"
 
 
-def is_refused(scratch: Path, data: bytes) -> bool:
+def is_refused(scratch, data):
     scratch.write_bytes(data)
     try:
         read_arrays(scratch, KIND, 1)
@@ -56,7 +55,7 @@ def is_refused(scratch: Path, data: bytes) -> bool:
     return False
 
 
-def is_refused_or_the_same(scratch: Path, data: bytes) -> bool:
+def is_refused_or_the_same(scratch, data):
     """Return whether a damaged file gives nothing, or all that was written.
 
     A header may have other white space, or members that no reader looks at.
@@ -65,20 +64,20 @@ def is_refused_or_the_same(scratch: Path, data: bytes) -> bool:
         return True
     found = read_arrays(scratch, KIND, 1)
     same = found.metadata == METADATA and found.arrays.keys() == ARRAYS.keys()
-    return same and all(
-        found.arrays[name].dtype == array.dtype
-        and found.arrays[name].shape == array.shape
-        and found.arrays[name].tobytes() == array.tobytes()
-        for name, array in ARRAYS.items()
-    )
+    return same and all(same_array(found.arrays[name], ARRAYS[name]) for name in ARRAYS)
 
 
-def split(valid: bytes) -> tuple[dict, bytes]:
+def same_array(one, other):
+    forms = {(a.dtype, a.shape, a.tobytes()) for a in (one, other)}
+    return len(forms) == 1
+
+
+def split(valid):
     length = int.from_bytes(valid[:8], "little")
     return json.loads(valid[8 : 8 + length]), valid[8 + length :]
 
 
-def joined(header: dict | bytes, data: bytes) -> bytes:
+def joined(header, data):
     text = header
     if isinstance(header, dict):
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -86,11 +85,11 @@ def joined(header: dict | bytes, data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def compact(value: object) -> str:
+def compact(value):
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def checksum(about: dict, arrays: dict[str, np.ndarray] = ARRAYS) -> str:
+def checksum(about, arrays=ARRAYS):
     """Return the checksum as the documentation has it, by code of its own."""
     listed = [[name, str(arrays[name].dtype), arrays[name].shape] for name in sorted(arrays)]
     content = compact([about, listed]).encode() + b"\n"
@@ -98,7 +97,7 @@ def checksum(about: dict, arrays: dict[str, np.ndarray] = ARRAYS) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def forged(valid: bytes, **members: object) -> bytes:
+def forged(valid, **members):
     """Return the file with other members and the right checksum: forged, not damaged."""
     header, data = split(valid)
     about = json.loads(header["__metadata__"]["streamlda"])
@@ -108,24 +107,21 @@ def forged(valid: bytes, **members: object) -> bytes:
     return joined(header, data)
 
 
-def test_arrays_and_metadata_come_back_exactly(tmp_path: Path) -> None:
+def test_arrays_and_metadata_come_back_exactly(tmp_path):
     write_arrays(tmp_path / "file", KIND, 3, ARRAYS, METADATA)
     found = read_arrays(tmp_path / "file", KIND, 5)
     assert found.metadata == METADATA
     assert found.format_version == 3
     assert set(found.arrays) == set(ARRAYS)
-    for name, array in ARRAYS.items():
-        assert found.arrays[name].dtype == array.dtype
-        assert found.arrays[name].flags.writeable
-        assert found.arrays[name].flags.aligned
-        np.testing.assert_array_equal(found.arrays[name], array)
+    for name, array in found.arrays.items():
+        assert same_array(array, ARRAYS[name])
+        assert array.flags.writeable
+        assert array.flags.aligned
 
 
 @pytest.mark.fuzz
 @given(st.dictionaries(st.text(min_size=1).filter("__metadata__".__ne__), any_array, max_size=4))
-def test_any_arrays_come_back_and_safetensors_reads_them(
-    scratch: Path, arrays: dict[str, np.ndarray]
-) -> None:
+def test_any_arrays_come_back_and_safetensors_reads_them(scratch, arrays):
     write_arrays(scratch, KIND, 1, arrays, {})
     found = read_arrays(scratch, KIND, 1).arrays
     other = safetensors.numpy.load_file(scratch)
@@ -135,12 +131,11 @@ def test_any_arrays_come_back_and_safetensors_reads_them(
         assert found[name].tobytes() == other[name].tobytes() == array.tobytes()
     # To the byte as the library writes it.
     text = split(scratch.read_bytes())[0]["__metadata__"]
-    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    plain = {name: plain[name].reshape(array.shape) for name, array in arrays.items()}
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     assert scratch.read_bytes() == safetensors.numpy.save(plain, text)
 
 
-def test_equal_content_gives_equal_bytes(tmp_path: Path, valid: bytes) -> None:
+def test_equal_content_gives_equal_bytes(tmp_path, valid):
     turned = {name: ARRAYS[name] for name in reversed(ARRAYS)}
     turned["sums"] = np.asfortranarray(turned["sums"])
     turned["steps"] = turned["steps"].astype(">i4")
@@ -148,7 +143,7 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path, valid: bytes) -> None:
     assert (tmp_path / "file").read_bytes() == valid
 
 
-def test_the_documented_layout_is_the_one_on_disk(valid: bytes) -> None:
+def test_the_documented_layout_is_the_one_on_disk(valid):
     header, data = split(valid)
     assert list(header["__metadata__"]) == ["streamlda"]
     text = header["__metadata__"]["streamlda"]
@@ -161,37 +156,29 @@ def test_the_documented_layout_is_the_one_on_disk(valid: bytes) -> None:
     np.testing.assert_array_equal(values.reshape(header["sums"]["shape"]), ARRAYS["sums"])
 
 
-def test_every_single_flipped_bit_is_found(scratch: Path, valid: bytes) -> None:
+def test_every_small_damage_is_found(scratch, valid):
     assert not is_refused(scratch, valid)
-    for position in range(len(valid)):
-        damaged = bytearray(valid)
-        damaged[position] ^= 1 << position % 8
-        assert is_refused(scratch, bytes(damaged)), position
-
-
-def test_every_truncation_is_found(scratch: Path, valid: bytes) -> None:
-    assert all(is_refused(scratch, valid[:size]) for size in range(len(valid)))
+    for at in range(len(valid)):
+        flipped = bytearray(valid)
+        flipped[at] ^= 1 << at % 8
+        damaged = [bytes(flipped), valid[:at]]
+        if at % 3 == 0:
+            damaged += [valid[:at] + b" " + valid[at:], valid[:at] + valid[at + 1 :]]
+        assert all(is_refused(scratch, data) for data in damaged), at
 
 
 @pytest.mark.fuzz
 @given(data=st.data())
-def test_no_damage_gives_other_content(scratch: Path, valid: bytes, data: st.DataObject) -> None:
+def test_no_damage_gives_other_content(scratch, valid, data):
     start = data.draw(st.integers(0, len(valid)))
     stop = data.draw(st.integers(start, min(start + 20, len(valid))))
     changed = valid[:start] + data.draw(st.binary(max_size=20)) + valid[stop:]
     assert is_refused_or_the_same(scratch, changed)
 
 
-def test_an_inserted_or_lost_byte_is_found(scratch: Path, valid: bytes) -> None:
-    for position in range(0, len(valid), 3):
-        rest = valid[position:]
-        assert is_refused(scratch, valid[:position] + b" " + rest), position
-        assert is_refused(scratch, valid[:position] + rest[1:]), position
-
-
 @pytest.mark.fuzz
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_refused(scratch: Path, content: bytes) -> None:
+def test_arbitrary_bytes_are_refused(scratch, content):
     assert is_refused(scratch, content)
 
 
@@ -204,9 +191,7 @@ plain = st.recursive(
 
 @pytest.mark.fuzz
 @given(data=st.data())
-def test_no_changed_header_gives_other_arrays(
-    scratch: Path, valid: bytes, data: st.DataObject
-) -> None:
+def test_no_changed_header_gives_other_arrays(scratch, valid, data):
     header, content = split(valid)
     name = data.draw(st.sampled_from(["sums", "steps", "text"]))
     member = data.draw(st.sampled_from(["dtype", "shape", "data_offsets"]))
@@ -216,9 +201,7 @@ def test_no_changed_header_gives_other_arrays(
 
 @pytest.mark.fuzz
 @given(st.sampled_from(["format", "format_version", "metadata"]), plain)
-def test_no_forged_member_crashes_the_reader(
-    scratch: Path, valid: bytes, member: str, value: object
-) -> None:
+def test_no_forged_member_crashes_the_reader(scratch, valid, member, value):
     scratch.write_bytes(forged(valid, **{member: value}))
     try:
         found = read_arrays(scratch, KIND, 1)
@@ -227,20 +210,20 @@ def test_no_forged_member_crashes_the_reader(
     assert compact(found._asdict()[member] if member != "format" else KIND) == compact(value)
 
 
+def inside(header, change):
+    header["__metadata__"].update(streamlda=change(header["__metadata__"]["streamlda"]))
+
+
+#: Changes of the header (h), one for each way in which it can be wrong.
 CHANGED: dict[str, Callable[[dict], object]] = {
     "array missing a member": lambda h: h["sums"].pop("dtype"),
     "array not an object": lambda h: h.update(sums=3),
-    "array renamed": lambda h: h.update(sum=h.pop("sums")),
     "arrays exchanged": lambda h: h.update(sums=h["steps"], steps=h["sums"]),
-    "unknown dtype": lambda h: h["sums"].update(dtype="F12"),
     "dtype NumPy has not": lambda h: h["text"].update(dtype="F8_E5M2"),
     "dtype of the same size": lambda h: h["sums"].update(dtype="I64"),
-    "dtype not text": lambda h: h["sums"].update(dtype=["F64"]),
     "shape of the same size": lambda h: h["sums"].update(shape=[3, 2]),
-    "shape too large": lambda h: h["sums"].update(shape=[2, 4]),
     "shape negative": lambda h: h["sums"].update(shape=[-2, -3]),
     "shape of bool": lambda h: h["sums"].update(shape=[True, 6]),
-    "shape huge": lambda h: h["sums"].update(shape=[2**47, 2**47]),
     "shape huge and empty": lambda h: h.update(
         none={"dtype": "U8", "shape": [0, 2**63, 2], "data_offsets": [56, 56]}
     ),
@@ -250,29 +233,20 @@ CHANGED: dict[str, Callable[[dict], object]] = {
     "data that nobody owns": lambda h: h.pop("text"),
     "no metadata": lambda h: h.pop("__metadata__"),
     "metadata null": lambda h: h.update(__metadata__=None),
-    "metadata empty": lambda h: h["__metadata__"].pop("streamlda"),
     "metadata not text": lambda h: h["__metadata__"].update(streamlda=3),
-    "not JSON inside": lambda h: h["__metadata__"].update(streamlda="{"),
-    "number inside": lambda h: h["__metadata__"].update(streamlda="3"),
-    "text inside": lambda h: h["__metadata__"].update(streamlda='"format"'),
-    "list inside": lambda h: h["__metadata__"].update(streamlda="[]"),
-    "empty object inside": lambda h: h["__metadata__"].update(streamlda="{}"),
-    "deep inside": lambda h: h["__metadata__"].update(streamlda='{"a":' + "[" * 200_000),
-    "long number inside": lambda h: h["__metadata__"].update(streamlda="9" * 9999),
-    "space inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"] + " "
-    ),
-    "twice inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"].replace("{", '{"format":"a",', 1)
-    ),
-    "NaN inside": lambda h: h["__metadata__"].update(
-        streamlda=h["__metadata__"]["streamlda"].replace("2.5", "NaN")
-    ),
+    "not JSON inside": lambda h: inside(h, lambda text: "{"),
+    "list inside": lambda h: inside(h, lambda text: "[]"),
+    "empty object inside": lambda h: inside(h, lambda text: "{}"),
+    "deep inside": lambda h: inside(h, lambda text: '{"a":' + "[" * 200_000),
+    "long number inside": lambda h: inside(h, lambda text: "9" * 9999),
+    "space inside": lambda h: inside(h, lambda text: text + " "),
+    "twice inside": lambda h: inside(h, lambda text: text.replace("{", '{"format":"a",', 1)),
+    "NaN inside": lambda h: inside(h, lambda text: text.replace("2.5", "NaN")),
 }
 
 
 @pytest.mark.parametrize("case", CHANGED)
-def test_a_changed_header_is_refused(scratch: Path, valid: bytes, case: str) -> None:
+def test_a_changed_header_is_refused(scratch, valid, case):
     header, data = split(valid)
     CHANGED[case](header)
     assert header != split(valid)[0]
@@ -282,25 +256,21 @@ def test_a_changed_header_is_refused(scratch: Path, valid: bytes, case: str) -> 
 @pytest.mark.parametrize(
     "members",
     [
-        {"format": None},
-        {"format": 3},
-        {"format_version": "1"},
-        {"format_version": 1.0},
-        {"format_version": True},
-        {"metadata": []},
-        {"metadata": None},
+        *({"format": value} for value in (None, 3)),
+        *({"format_version": value} for value in ("1", 1.0, True)),
+        *({"metadata": value} for value in ([], None)),
         {"more": ""},
     ],
     ids=repr,
 )
-def test_forged_members_are_refused(scratch: Path, valid: bytes, members: dict) -> None:
+def test_forged_members_are_refused(scratch, valid, members):
     assert forged(valid) == valid
     assert forged(valid, **members) != valid
     assert is_refused(scratch, forged(valid, **members))
 
 
 @pytest.mark.parametrize("twice", ["sums", "__metadata__"])
-def test_a_name_twice_in_the_header_is_refused(scratch: Path, valid: bytes, twice: str) -> None:
+def test_a_name_twice_in_the_header_is_refused(scratch, valid, twice):
     header, data = split(valid)
     again = f",{json.dumps(twice)}:{json.dumps(header[twice])}}}"
     assert not is_refused(scratch, joined(compact(header).encode(), data))
@@ -310,34 +280,24 @@ def test_a_name_twice_in_the_header_is_refused(scratch: Path, valid: bytes, twic
 @pytest.mark.parametrize(
     "length", [0, 91, MAX_HEADER_BYTES, MAX_HEADER_BYTES + 1, 2**63, 2**64 - 1]
 )
-def test_an_impossible_header_length_is_refused(scratch: Path, valid: bytes, length: int) -> None:
+def test_an_impossible_header_length_is_refused(scratch, valid, length):
     assert is_refused(scratch, length.to_bytes(8, "little") + valid[8:])
 
 
-def test_a_later_version_says_to_upgrade_and_names_both(tmp_path: Path) -> None:
+def test_what_is_refused_is_named(tmp_path):
     write_arrays(tmp_path / "file", KIND, 7, ARRAYS, METADATA)
     with pytest.raises(NewerFormatError, match=r"format_version=7 readable=2 .*upgrade streamlda"):
         read_arrays(tmp_path / "file", KIND, 2)
-
-
-def test_another_kind_is_refused(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "file", "streamlda-other", 1, ARRAYS, METADATA)
-    with pytest.raises(ModelFileError, match="format='streamlda-other' wanted='streamlda-test'"):
-        read_arrays(tmp_path / "file", KIND, 1)
-
-
-def test_a_file_of_safetensors_itself_is_refused(tmp_path: Path) -> None:
-    safetensors.numpy.save_file(ARRAYS, tmp_path / "file", metadata={"format": KIND})
+    with pytest.raises(ModelFileError, match="format='streamlda-test' wanted='streamlda-other'"):
+        read_arrays(tmp_path / "file", "streamlda-other", 7)
+    safetensors.numpy.save_file(ARRAYS, tmp_path / "plain", metadata={"format": KIND})
     with pytest.raises(ModelFileError, match=r"in its format.*KeyError.*streamlda.*size_bytes"):
-        read_arrays(tmp_path / "file", KIND, 1)
-
-
-def test_a_missing_file_is_the_usual_error(tmp_path: Path) -> None:
+        read_arrays(tmp_path / "plain", KIND, 1)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_arrays(tmp_path / "nowhere", KIND, 1)
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ModelFileError, match="regular file"):
@@ -369,7 +329,7 @@ print(peak() - start)
 """
 
 
-def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path: Path) -> None:
+def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path):
     for what, least, most in (("write", 0.0, 0.1), ("read", 1.5, 2.1)):
         command = [sys.executable, "-c", MEASURE, what, *(str(tmp_path / f) for f in "ab")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -377,7 +337,7 @@ def test_writing_takes_no_memory_and_reading_twice_the_size_of_the_file(tmp_path
     assert (tmp_path / "a").stat().st_size == pytest.approx(40_000_000, rel=1e-3)
 
 
-def test_an_array_is_held_once_after_reading(tmp_path: Path) -> None:
+def test_an_array_is_held_once_after_reading(tmp_path):
     write_arrays(tmp_path / "file", KIND, 1, {"sums": np.ones((1000, 500))}, {})
     tracemalloc.start()
     found = read_arrays(tmp_path / "file", KIND, 1)
@@ -387,7 +347,7 @@ def test_an_array_is_held_once_after_reading(tmp_path: Path) -> None:
     assert kept == pytest.approx(4_000_000, rel=0.05)
 
 
-def test_a_claimed_size_is_not_allocated(scratch: Path, valid: bytes) -> None:
+def test_a_claimed_size_is_not_allocated(scratch, valid):
     forged = (2**40).to_bytes(8, "little") + valid[8:]
     tracemalloc.start()
     refused = is_refused(scratch, forged)
@@ -397,7 +357,7 @@ def test_a_claimed_size_is_not_allocated(scratch: Path, valid: bytes) -> None:
     assert peak < 1_000_000
 
 
-def test_nested_keys_that_are_numbers_come_back_as_text(scratch: Path) -> None:
+def test_nested_keys_that_are_numbers_come_back_as_text(scratch):
     write_arrays(scratch, KIND, 1, {}, {"steps": {10: 1, 9: 2}, "pair": (1, 2)})
     assert read_arrays(scratch, KIND, 1).metadata == {"steps": {"10": 1, "9": 2}, "pair": [1, 2]}
 
@@ -415,18 +375,14 @@ def test_nested_keys_that_are_numbers_come_back_as_text(scratch: Path) -> None:
         ({}, {"a": "x" * MAX_HEADER_BYTES}, "metadata fit 16777216 bytes"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_writing(
-    tmp_path: Path, arrays: dict, metadata: dict, message: str
-) -> None:
+def test_what_cannot_be_stored_is_refused_before_writing(tmp_path, arrays, metadata, message):
     with pytest.raises(InvalidSettingError, match=message):
         write_arrays(tmp_path / "file", KIND, 1, arrays, metadata)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("mode", "mask", "wanted"), [(0o666, 0o027, 0o640), (0o600, 0, 0o600)])
-def test_permissions_are_the_mode_less_the_umask(
-    tmp_path: Path, mode: int, mask: int, wanted: int
-) -> None:
+def test_permissions_are_the_mode_less_the_umask(tmp_path, mode, mask, wanted):
     before = os.umask(mask)
     try:
         write_arrays(tmp_path / "file", KIND, 1, ARRAYS, METADATA, mode=mode)
@@ -435,7 +391,7 @@ def test_permissions_are_the_mode_less_the_umask(
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == wanted
 
 
-def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path, valid: bytes) -> None:
+def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path, valid):
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "link").symlink_to("target")
     write_arrays(tmp_path / "link", KIND, 1, ARRAYS, METADATA)
@@ -443,7 +399,7 @@ def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path, valid:
     assert (tmp_path / "target").read_bytes() == valid
 
 
-def test_a_missing_folder_is_an_error_with_its_cause(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_with_its_cause(tmp_path):
     with pytest.raises(FileNotFoundError, match="whole or not at all") as caught:
         write_arrays(tmp_path / "none" / "file", KIND, 1, ARRAYS, METADATA)
     assert caught.value.errno == errno.ENOENT
@@ -460,15 +416,11 @@ except OSError as error:
 """
 
 
-def test_without_room_the_old_file_stays_and_nothing_is_left(tmp_path: Path, valid: bytes) -> None:
+def test_without_room_the_old_file_stays_and_nothing_is_left(tmp_path, valid):
     path = tmp_path / "file"
     path.write_bytes(valid)
-    done = subprocess.run(
-        [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{errno.EFBIG} ")
     assert "must be written whole" in done.stdout
     assert "size_bytes=800" in done.stdout
@@ -487,7 +439,7 @@ while True:
 """
 
 
-def test_a_reader_beside_a_writer_and_a_kill_see_whole_files_only(tmp_path: Path) -> None:
+def test_a_reader_beside_a_writer_and_a_kill_see_whole_files_only(tmp_path):
     path = tmp_path / "file"
     write_arrays(path, KIND, 1, {"a": np.zeros(200_000)}, {})
     command = [sys.executable, "-c", WRITE_FOR_EVER, str(path)]

@@ -24,7 +24,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.service.work import PublicWork
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
-from streamlda.sites.roster import Roster
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.storage.checkpoint import Checkpoints
@@ -176,9 +176,9 @@ def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
 
 def test_sites_answer_a_round(old):
     folder = old / "sites"
-    roster = Roster.load(folder / "roster")
+    config = FederationConfig.load(folder / "roster")
     shares = [Share.load(folder / f"{name}.share") for name in ("north", "south")]
-    found = aggregate(roster, Round.first(roster), shares)
+    found = aggregate(config, Round.first(config), shares)
     assert found.model is None
     assert found.next_round is not None
     assert found.next_round.digest == Round.load(folder / "round2").digest

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, one_of, require
 from streamlda.papers.dplda.flow import Configuration
 from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import release_laplace
+from streamlda.papers.textbook import gaussian_multiplier
 from streamlda.privacy import accounting
-from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease, number
+from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
 from streamlda.privacy.noise import Noise
 
 ACCOUNTING = ("exact", "paper")
@@ -43,20 +44,10 @@ ROUNDINGS = 2**20
 class Plan:
     """What each release of a configuration may cost; all of it is public.
 
-    Attributes
-    ----------
-    noise_multiplier : float or None
-        Standard deviation over sensitivity of each Gaussian release; None if there is none.
-    pure_epsilon : float
-        Of each Laplace release, in nats.
-    failure : float
-        delta_1: probability that a lower bound of Procedure 1 is above the truth.
-    sampler_delta : float
-        Part of delta for the distance of the samplers from exact noise.
-    event : Composed
-        All releases.
-    by_l1 : bool
-        Whether sensitivities of moments are taken in l1.
+    `noise_multiplier`: standard deviation over sensitivity of each Gaussian release; None if there
+    is none. `pure_epsilon` of each Laplace release, in nats. `failure`: delta_1, probability that a
+    lower bound of Procedure 1 is above the truth. `sampler_delta`: part of delta for the distance
+    of the samplers from exact noise. `by_l1`: whether sensitivities of moments are taken in l1.
     """
 
     noise_multiplier: float | None
@@ -79,45 +70,38 @@ def make_plan(
 ) -> Plan:
     """Share a budget between the releases of a configuration.
 
-    Parameters
-    ----------
-    configuration : Configuration
-    epsilon : float
-        In nats, above 0, for everything.
-    delta : float
-        For everything. With ``mechanism="laplace"`` it may be 0, and is not used.
-    mechanism : {"gaussian", "laplace"}
-        Of the edges; Laplace where they have global l1 sensitivities (configuration 1).
-    accounted : {"exact", "paper"}
-    gaussian_cells, laplace_cells : int
-        Values released with each kind of noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, not of the configuration, or not covered by the accounting.
+    With ``mechanism="laplace"``, for edges of global l1 sensitivity (configuration 1), delta is not
+    used and may be 0. `gaussian_cells` and `laplace_cells`: values released with each noise.
     """
-    total = number("epsilon", epsilon, 1e-9, 1e3)
+    between(1e-9, 1e3, epsilon=epsilon)
     _check_choices(configuration, mechanism, accounted)
     edges, bounds = len(configuration.edges), len(configuration.bounds)
-    each = total / (edges + bounds)
+    each = epsilon / (edges + bounds)
     laplace_distance = LAPLACE_TV_DISTANCE_BOUND * laplace_cells
-    distance = (1 + math.exp(min(total, 700.0))) * (
+    distance = (1 + math.exp(min(epsilon, 700.0))) * (
         laplace_distance + 2 * Noise.tv_distance_bound * gaussian_cells
     )
     if mechanism == "laplace":
         events: list[Event] = [LaplaceRelease(each)] * edges
         return Plan(None, each, 0.0, distance, Composed(events), True)
-    given = number("delta", delta, 1e-300, 0.5)
-    if distance > MOST_FOR_SAMPLERS * given:
-        raise InvalidSettingError(
-            f"delta must be at least 10 times what the samplers take, got delta={given} "
-            f"taken={distance:.3g}; take a larger delta or a smaller epsilon"
-        )
-    left = given - distance
+    between(1e-300, 0.5, delta=delta)
+    require(
+        distance <= MOST_FOR_SAMPLERS * delta,
+        "delta must be at least 10 times what the samplers take",
+        delta=delta,
+        taken=distance,
+        remedy="take a larger delta or a smaller epsilon",
+    )
+    left = delta - distance
     failure = left / (edges + bounds)
     if accounted == "paper":
-        multiplier = _classical(each, failure)
+        require(
+            each <= 1,
+            "the paper's Gaussian mechanism is proven for epsilon <= 1 a release only",
+            epsilon=each,
+            remedy="take a smaller epsilon, or accounting='exact'",
+        )
+        multiplier = gaussian_multiplier(each, failure)
     else:
         together = accounting.mu_of(each * edges, left - bounds * failure)
         multiplier = math.sqrt(edges) / together * (1 + accounting.MULTIPLIER_MARGIN)
@@ -128,38 +112,19 @@ def make_plan(
 
 
 def _check_choices(configuration: Configuration, mechanism: str, accounted: str) -> None:
-    if mechanism not in MECHANISMS or accounted not in ACCOUNTING:
-        raise InvalidSettingError(
-            f"noise must be one of {', '.join(MECHANISMS)} and accounting one of "
-            f"{', '.join(ACCOUNTING)}, got mechanism={mechanism!r} accounting={accounted!r}; "
-            "leave them at gaussian and exact"
-        )
-    if mechanism == "laplace" and configuration.bounds:
-        raise InvalidSettingError(
-            "pure epsilon needs global l1 sensitivities, which only configuration 1 has, got "
-            f"configuration={configuration.name}; take configuration 1, or Gaussian noise"
-        )
-
-
-def _classical(epsilon: float, delta: float) -> float:
-    """Return sqrt(2 log(1.25 / delta)) / epsilon."""
-    if epsilon > 1:
-        raise InvalidSettingError(
-            "the paper's Gaussian mechanism is proven for epsilon <= 1 a release only, got "
-            f"epsilon={epsilon:g}; take a smaller epsilon, or accounting='exact'"
-        )
-    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+    one_of(MECHANISMS, mechanism=mechanism)
+    one_of(ACCOUNTING, accounting=accounted)
+    require(
+        mechanism == "gaussian" or not configuration.bounds,
+        "pure epsilon needs global l1 sensitivities, which only configuration 1 has",
+        configuration=configuration.name,
+        remedy="take configuration 1, or Gaussian noise",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
-    """What Procedure 1 released.
-
-    Attributes
-    ----------
-    sigma_k, gamma_s : float
-        Lower bounds, 0 if the noise leaves nothing; nan if not asked for.
-    """
+    """What Procedure 1 released: 0 if the noise leaves nothing, nan if it was not needed."""
 
     sigma_k: float
     gamma_s: float
@@ -179,15 +144,6 @@ def procedure_1(
     Unit document, relation replace-one, as in `sensitivity`. sigma_k moves by at most the spectral
     norm of the change of M2 (Weyl), so this one is proven. For gamma_s the paper takes the
     sensitivity of M3; Lemma 9 asserts that it is no more, and nothing proves it.
-
-    Parameters
-    ----------
-    configuration : Configuration
-        Which bounds.
-    facts : Facts
-        With the true sigma_k and gamma_s.
-    plan : Plan
-    noise : Noise
     """
     pairs = pairs_l1(facts) if plan.by_l1 else pairs_l2(facts)
     triples = triples_l1(facts) if plan.by_l1 else triples_l2(facts)

@@ -15,7 +15,7 @@ Gaussian or Laplace noise, and the rest is post-processing.
 so does every statement. Nothing in the engine uses them.
 
 Where the paper is silent: signs of singular vectors are fixed by their largest entry; W^+ of
-configuration 1 is turned to fit W, which is free because both are released; topics are scaled to
+configuration 1 is rotated to fit W, which is free because both are released; topics are scaled to
 sum to 1; nothing is published where noise would be infinite, because a lower bound of Procedure 1
 came out as 0; alpha comes from released eigenvalues (1 and 2), or is uniform (3 and 4).
 """
@@ -28,18 +28,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.calibration import LowerBounds, Plan, make_plan, procedure_1
 from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
-from streamlda.papers.dplda.release import Edges, pair_cells, triple_cells
-from streamlda.papers.dplda.sensitivity import (
-    CLAIMED,
-    PAIR_TERMS,
-    TRIPLE_TERMS,
-    Facts,
-)
+from streamlda.papers.dplda.release import Edges
+from streamlda.papers.dplda.sensitivity import CLAIMED, PAIR_TERMS, TRIPLE_TERMS, Facts
 from streamlda.papers.dplda.settings import DPLDASettings, DPLDATopics
 from streamlda.papers.dplda.spectral import (
     SpectralSteps,
@@ -47,6 +42,7 @@ from streamlda.papers.dplda.spectral import (
     symmetrised,
     unwhitened,
 )
+from streamlda.papers.symmetric import pair_cells, triple_cells
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.topics import project_simplex
 
@@ -97,13 +93,13 @@ def release(
     Parameters and errors as for `fit`; alpha_0 and k of `settings` must be those of the steps.
     """
     moments = steps.moments
-    asked = (settings.n_components, settings.alpha_0)
-    if asked != (steps.n_components, moments.alpha_0):
-        raise InvalidSettingError(
-            "settings must be those the steps were made with, got "
-            f"n_components={asked[0]} alpha_0={asked[1]} expected={steps.n_components} "
-            f"and {moments.alpha_0}; make new steps"
-        )
+    require(
+        settings.n_components == steps.n_components and settings.alpha_0 == moments.alpha_0,
+        "settings must be those that the steps were made with",
+        n_components=settings.n_components,
+        alpha_0=settings.alpha_0,
+        remedy=f"make new steps: these have {steps.n_components} and {moments.alpha_0}",
+    )
     chosen = configuration(settings.configuration)
     drawn = SecureNoise() if noise is None else noise
     d, k = moments.n_features, steps.n_components

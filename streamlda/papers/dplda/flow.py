@@ -3,6 +3,10 @@
 Edges have the numbers of the ICML version. Versions 1 and 2 on arXiv number them otherwise: their
 (e3, e4, e8), (e6, e8), (e7, e8) and (e9) are (e2, e3, e5), (e5, e6), (e5, e7) and (e9) here.
 
+Nodes: the documents' counts c_n (N x d), ``pairs`` M2, ``triples`` M3, ``whitening``
+W = U Sigma^(-1/2) (d x k), ``unwhitening`` W^+ = Sigma^(1/2) U', ``whitened`` T = M3(W, W, W),
+``factors`` mu_bar_i (k x k), ``topics`` mu_i (k x d), and the output, mu_i on the simplex.
+
 Noise on an edge is noise on the value of its source, as this edge carries it on: M2 has two edges
 that are noised, so it is released twice. If no path from the documents to the output is without
 noise, the edges are a cut, and what is released is all that the output depends on.
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import one_of, require
 from streamlda.papers.dplda import sensitivity
 from streamlda.papers.dplda.sensitivity import ClaimedBounds, Facts
 
@@ -21,38 +25,12 @@ DOCUMENTS, OUTPUT = "documents", "output"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A value of the flow.
-
-    Parameters
-    ----------
-    name : str
-    symbol : str
-        As in [DP-LDA].
-    shape : str
-    """
-
-    name: str
-    symbol: str
-    shape: str
-
-
-@dataclass(frozen=True, slots=True)
 class Sensitivity:
     """How far a document moves the value that an edge carries.
 
-    Parameters
-    ----------
-    scope : {"global", "local"}
-        Whether it holds for all documents, or for these only, by bounds on their sigma_k and
-        gamma_s.
-    bound : callable
-        (facts, claimed bounds) -> l2 (Frobenius) sensitivity.
-    l1_bound : callable or None
-        The same in l1, where pure epsilon is possible.
-    proven : bool
-    reason : str
-        Why not; empty if it is.
+    `scope` is ``"global"`` or ``"local"``: whether it holds for all documents, or for these only,
+    by bounds on their sigma_k and gamma_s. `bound` is the l2 (Frobenius) sensitivity, `l1_bound`
+    the same in l1, where pure epsilon is possible. `reason`: why it is not proven.
     """
 
     scope: str
@@ -64,16 +42,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A step of the algorithm.
-
-    Parameters
-    ----------
-    name, source, target : str
-    operation : str
-        What is done to the source.
-    sensitivity : Sensitivity or None
-        None where no configuration puts noise.
-    """
+    """A step of the algorithm; no `sensitivity` where no configuration puts noise."""
 
     name: str
     source: str
@@ -86,14 +55,8 @@ class Edge:
 class Configuration:
     """A set of edges that noise is put on.
 
-    Parameters
-    ----------
-    name : str
-    edges : tuple of str
-    bounds : tuple of {"sigma_k", "gamma_s"}
-        Which lower bounds Procedure 1 releases first.
-    reasons : tuple of str
-        What keeps it from being proven private, beside the sensitivities of its edges.
+    `bounds`: which lower bounds Procedure 1 releases first, ``"sigma_k"`` and ``"gamma_s"``.
+    `reasons`: what keeps it from being proven private, beside the sensitivities of its edges.
     """
 
     name: str
@@ -127,21 +90,6 @@ CONVERGENCE = (
 SCALE = "Theorem 7 reads the largest singular value of M2, which Procedure 1 does not protect"
 GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
 ONE_FOR_ALL = "k vectors are released with the noise of one"
-
-NODES = {
-    node.name: node
-    for node in (
-        Node(DOCUMENTS, "c_n", "N x d"),
-        Node("pairs", "M2", "d x d"),
-        Node("triples", "M3", "d x d x d"),
-        Node("whitening", "W = U Sigma^(-1/2)", "d x k"),
-        Node("unwhitening", "W^+ = Sigma^(1/2) U'", "k x d"),
-        Node("whitened", "T = M3(W, W, W)", "k x k x k"),
-        Node("factors", "mu_bar_i", "k x k"),
-        Node("topics", "mu_i", "k x d"),
-        Node(OUTPUT, "mu_i, on the simplex", "k x d"),
-    )
-}
 
 PAIRS = Sensitivity(
     "global", lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1, True
@@ -185,19 +133,10 @@ CONFIGURATIONS = {
 
 
 def is_cut(edges: Iterable[str]) -> bool:
-    """Return whether every path from the documents to the output goes over one of the edges.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no edge of that name.
-    """
+    """Return whether every path from the documents to the output goes over one of the edges."""
     noised = set(edges)
-    if not noised <= set(EDGES):
-        raise InvalidSettingError(
-            f"edges must be among {', '.join(EDGES)}, got unknown={sorted(noised - set(EDGES))}; "
-            "see streamlda.papers.dplda.flow"
-        )
+    unknown = sorted(noised - set(EDGES))
+    require(not unknown, f"edges must be among {', '.join(EDGES)}", unknown=unknown)
     reached, waiting = set(), [DOCUMENTS]
     while waiting:
         node = waiting.pop()
@@ -211,16 +150,7 @@ def is_cut(edges: Iterable[str]) -> bool:
 
 
 def configuration(name: str | int) -> Configuration:
-    """Return a configuration by its number.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is none.
-    """
-    if str(name) not in CONFIGURATIONS:
-        raise InvalidSettingError(
-            f"a configuration must be one of {', '.join(CONFIGURATIONS)}, got "
-            f"configuration={name!r}; take 1, the only one that is proven private"
-        )
+    """Return a configuration by its number."""
+    remedy = "take 1, the only one that is proven private"
+    one_of(CONFIGURATIONS, configuration=str(name), remedy=remedy)
     return CONFIGURATIONS[str(name)]

@@ -23,8 +23,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from streamlda.checks import above, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.spectral.moments import Moments, document_weights
 
 Array = NDArray[np.float64]
@@ -39,14 +40,8 @@ _BLOCK = 1024
 class Coefficients(NamedTuple):
     """Weights of the products of means; `mixed` is negative.
 
-    Attributes
-    ----------
-    squared : float
-        a/(a+1), of M1 x M1 in M2 (there subtracted).
-    mixed : float
-        -a/(a+2), of each of the three E P2 x M1 in M3.
-    cubed : float
-        2 a^2/((a+1)(a+2)), of M1 x M1 x M1 in M3.
+    `squared`, a/(a+1), of M1 x M1 in M2 (there subtracted); `mixed`, -a/(a+2), of each of the three
+    E P2 x M1 in M3; `cubed`, 2 a^2/((a+1)(a+2)), of M1 x M1 x M1 in M3.
     """
 
     squared: float
@@ -55,64 +50,36 @@ class Coefficients(NamedTuple):
 
 
 def coefficients(alpha_0: float) -> Coefficients:
-    """Return the weights for alpha_0.
-
-    Raises
-    ------
-    InvalidSettingError
-        If alpha_0 is not above 0 and finite.
-    """
-    if not 0 < alpha_0 < np.inf:
-        raise InvalidSettingError(
-            f"alpha_0 must be a number above 0, got alpha_0={alpha_0}; take 1 if it is not known"
-        )
+    """Return the weights for alpha_0."""
+    above(0, alpha_0=alpha_0, remedy="take 1 if it is not known")
     a = float(alpha_0)
     return Coefficients(a / (a + 1), -a / (a + 2), 2 * a * a / ((a + 1) * (a + 2)))
 
 
 class LDAMoments:
-    """Unbiased M1, M2 and M3 of a batch, dense or seen through a map.
+    """Unbiased M1, M2 and M3 of a batch, dense or seen through a projection.
 
     A document with fewer than three tokens counts as a blank: its p1, P2, P3 are 0, and N counts it
     all the same, so that N is the public number of places.
 
-    Holds the documents: memory O(nnz). Privacy: everything here is raw.
-
-    Parameters
-    ----------
-    documents : DocumentBatch
-        N documents of whole counts.
-    alpha_0 : float
-        a, sum of the Dirichlet parameters; public.
-
-    Raises
-    ------
-    InsufficientDataError
-        If there are fewer than 3 documents.
-    InvalidDocumentsError
-        If counts are not whole numbers: no bound on P2 and P3 holds then.
-    InvalidSettingError
-        If alpha_0 is not above 0.
-
-    Attributes
-    ----------
-    coefficients : Coefficients
-    n_documents, n_features : int
-        N and d.
+    Holds the documents, whose counts must be whole: memory O(nnz). Privacy: everything here is raw.
     """
 
     def __init__(self, documents: DocumentBatch, alpha_0: float) -> None:
         self.coefficients, self.alpha_0 = coefficients(alpha_0), float(alpha_0)
-        if documents.n_documents < 3:
-            raise InsufficientDataError(
-                "a mean over three different documents needs as many, got "
-                f"documents={documents.n_documents}; add more documents"
-            )
-        if not documents.whole:
-            raise InvalidDocumentsError(
-                "moments with a privacy bound need whole counts, got fractions; "
-                "pass counts of tokens, not weights"
-            )
+        require(
+            documents.n_documents >= 3,
+            "a mean over three different documents needs as many",
+            documents=documents.n_documents,
+            remedy="add more documents",
+            error=InsufficientDataError,
+        )
+        require(
+            documents.whole,
+            "moments with a privacy bound need whole counts, got fractions",
+            remedy="pass counts of tokens, not weights",
+            error=InvalidDocumentsError,
+        )
         self._documents = documents
         self.n_documents, self.n_features = documents.n_documents, documents.n_features
         # p1 as rows, 0 for blanks.
@@ -134,12 +101,7 @@ class LDAMoments:
         return self._first_sum / self.n_documents
 
     def pairs_times(self, columns: Array) -> Array:
-        """Return M2 X; M2 is not formed. Time O(nnz m), memory O((N + d) m).
-
-        Parameters
-        ----------
-        columns : ndarray of shape (d,) or (d, m)
-        """
+        """Return M2 X, X of shape (d,) or (d, m). Time O(nnz m), memory O((N + d) m)."""
         N, p = self.n_documents, self._first
         X = columns.reshape(self.n_features, -1)
         seen = p @ X
@@ -171,37 +133,20 @@ class LDAMoments:
         return total
 
     def triples(self) -> Array:
-        """Return M3, shape (d, d, d).
-
-        Time O(N d^3), memory O(d^3).
-
-        Raises
-        ------
-        InvalidSettingError
-            If d is above `DENSE_WORDS`.
-        """
-        if self.n_features > DENSE_WORDS:
-            raise InvalidSettingError(
-                f"a triple moment over words must have at most {DENSE_WORDS} words, got "
-                f"n_features={self.n_features}; take a configuration that sees it through a map "
-                "(2, 3 or 4), or fewer words"
-            )
+        """Return M3, shape (d, d, d), of few words. Time O(N d^3), memory O(d^3)."""
+        require(
+            self.n_features <= DENSE_WORDS,
+            f"a triple moment over words must have at most {DENSE_WORDS} words",
+            n_features=self.n_features,
+            remedy="take a configuration that sees it through a projection (2, 3 or 4), or fewer "
+            "words",
+        )
         return self.triples_through(np.eye(self.n_features))
 
     def triples_through(self, W: Array) -> Array:
         """Return M3(W, W, W), shape (m, m, m), symmetric up to rounding.
 
-        Time O(nnz m + (N + d) m^3), memory O((N + d) m + m^3).
-
-        Parameters
-        ----------
-        W : ndarray of shape (d, m)
-            Finite.
-
-        Raises
-        ------
-        InvalidSettingError
-            If it is not.
+        W is finite, of shape (d, m). Time O(nnz m + (N + d) m^3), memory O((N + d) m + m^3).
         """
         N, p = self.n_documents, self._first
         W = np.ascontiguousarray(W, dtype=np.float64)
@@ -215,11 +160,12 @@ class LDAMoments:
         mixed /= N * (N - 1)
         cubed /= N * (N - 1) * (N - 2)
         # sym3 of P2 x p1 of one document: three times the cube, less the repeated words.
-        total = _weighted_cube(seen, 2 * cubed - 3 * mixed * self._outer)
+        cubes = 2 * cubed - 3 * mixed * self._outer
+        total = _sum_of_products(seen, cubes[:, None] * seen, seen)
         total += cubed * np.einsum("i,j,k->ijk", first, first, first)
         if raw.documents:
             total += raw.triple_sum() / N
-        placed = mixed * (np.multiply.outer(pair_sum, first) + _contract_words(W, repeats))
+        placed = mixed * (np.multiply.outer(pair_sum, first) + _sum_of_products(W, W, repeats))
         placed -= cubed * np.multiply.outer(seen.T @ seen, first)
         for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
             total += placed.transpose(order)
@@ -231,25 +177,13 @@ class LDAMoments:
         return np.asarray(self._first.T @ self._repeated, dtype=np.float64)
 
 
-def _weighted_cube(seen: Array, weights: Array) -> Array:
-    """Return sum_n weights[n] y_n x y_n x y_n over the rows of `seen`."""
-    m = seen.shape[1]
+def _sum_of_products(a: Array, b: Array, c: Array) -> Array:
+    """Return sum_n a_n x b_n x c_n over rows, shape (m, m, m)."""
+    m = a.shape[1]
     total = np.zeros((m * m, m))
     size = max(1, _BLOCK * _BLOCK // (m * m))
-    for start in range(0, len(seen), size):
-        y, w = seen[start : start + size], weights[start : start + size]
-        outer = (y[:, :, None] * (w[:, None] * y)[:, None, :]).reshape(len(y), m * m)
-        total += outer.T @ y
-    return total.reshape(m, m, m)
-
-
-def _contract_words(W: Array, other: Array) -> Array:
-    """Return sum_w W_w x W_w x other_w over words."""
-    m = W.shape[1]
-    total = np.zeros((m * m, m))
-    size = max(1, _BLOCK * _BLOCK // (m * m))
-    for start in range(0, len(W), size):
-        rows = W[start : start + size]
-        outer = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), m * m)
-        total += outer.T @ other[start : start + size]
+    for start in range(0, len(a), size):
+        rows = slice(start, start + size)
+        outer = (a[rows, :, None] * b[rows, None, :]).reshape(-1, m * m)
+        total += outer.T @ c[rows]
     return total.reshape(m, m, m)

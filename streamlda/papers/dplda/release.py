@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streamlda.papers.dplda.calibration import ROUNDINGS, Plan
 from streamlda.papers.laplace import release_laplace
+from streamlda.papers.symmetric import pack, unpack
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise
 
@@ -23,76 +24,11 @@ Array = NDArray[np.float64]
 LOCAL_TERMS = 2.0**20
 
 
-def pair_cells(d: int) -> int:
-    """Return how many entries of a symmetric matrix are free."""
-    return d * (d + 1) // 2
-
-
-def triple_cells(d: int) -> int:
-    """Return how many entries of a symmetric tensor of order 3 are free."""
-    return d * (d + 1) * (d + 2) // 6
-
-
-def pack(array: Array, power: float) -> Array:
-    """Return the free entries of a symmetric array, each times its multiplicity ** power.
-
-    With power 1/2 the Euclidean norm of the result is the Frobenius norm of the array; with power
-    1 the l1 norms are equal. Memory 8 bytes a free entry for a matrix, 40 for a tensor.
-    """
-    if array.ndim == 2:
-        rows = [array[i, i:].copy() for i in range(len(array))]
-        for row in rows:
-            row[1:] *= 2.0**power
-        return np.concatenate(rows)
-    i, j, k, orders = _free_triples(len(array))
-    packed: Array = array[i, j, k] * orders**power
-    return packed
-
-
-def unpack(packed: Array, d: int, ndim: int, power: float) -> Array:
-    """Return the symmetric array that `pack` made this of."""
-    full = np.empty((d,) * ndim)
-    if ndim == 2:
-        start = 0
-        for first in range(d):
-            row = packed[start : start + d - first]
-            full[first, first] = row[0]
-            full[first, first + 1 :] = row[1:] / 2.0**power
-            full[first + 1 :, first] = full[first, first + 1 :]
-            start += d - first
-        return full
-    i, j, k, orders = _free_triples(d)
-    values = packed / orders**power
-    for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
-        full[a, b, c] = values
-    return full
-
-
-def _free_triples(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], Array]:
-    """Return i <= j <= k, and how many orders each has: 1, 3 or 6."""
-    side = np.arange(d)
-    free = (side[:, None, None] <= side[:, None]) & (side[:, None] <= side)
-    i, j, k = np.nonzero(free)
-    return i, j, k, np.array([1.0, 3.0, 6.0])[(i < j).astype(int) + (j < k)]
-
-
 class Edges:
     """Puts noise on the values that noised edges carry; one call is one release.
 
-    Parameters
-    ----------
-    plan : Plan
-    sensitivities : dict of str to float
-        By edge: l2, or l1 for Laplace noise; finite.
-    n_documents : int
-        N.
-    noise : Noise
-
-    Attributes
-    ----------
-    scales : dict of str to float
-        Of the noise released so far, in an entry that occurs once: standard deviation, or Laplace
-        scale.
+    `sensitivities` by edge: l2, or l1 for Laplace noise; finite. `scales` of the noise released so
+    far, in an entry that occurs once: standard deviation, or Laplace scale.
     """
 
     def __init__(
@@ -107,13 +43,8 @@ class Edges:
 
         Time about 0.15 us and memory 40 bytes a free entry (Laplace: 3 us, 200 bytes).
 
-        Parameters
-        ----------
-        edge : str
-        array : ndarray of shape (d, d) or (d, d, d)
-        magnitude : float, optional
-            Public bound on the sum of all absolute terms behind it; by default that of a value
-            with a claimed sensitivity.
+        `magnitude`: public bound on the sum of all absolute terms behind it; by default that of a
+        value with a claimed sensitivity.
         """
         power = 1.0 if self._plan.noise_multiplier is None else 0.5
         noisy = self._noisy(edge, pack(array, power), magnitude)

@@ -50,7 +50,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least
 from streamlda.papers.dplda.moments import coefficients
 
 #: Bounds on the absolute terms that the moments are added up from, for rounding. Of a document, the
@@ -61,26 +61,11 @@ PAIR_TERMS, TRIPLE_TERMS = 4.0, 42.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What sensitivities are functions of.
+    """What sensitivities are functions of; N (at least 3), k and alpha_0 are public.
 
-    Parameters
-    ----------
-    n_documents, n_components : int
-        N, at least 3, and k; public.
-    alpha_0 : float
-        a; public.
-    sigma_k : float
-        A lower bound on the k-th singular value of M2.
-    gamma_s : float
-        A lower bound on a quarter of the least gap between eigenvalues of the whitened tensor.
-    sigma_1, lambda_1 : float
-        Largest singular value of M2, and largest eigenvalue of the whitened tensor. [DP-LDA] reads
-        them without noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If N or k is too small, or alpha_0 is not above 0.
+    `sigma_k` and `gamma_s`: lower bounds on the k-th singular value of M2, and on a quarter of the
+    least gap between eigenvalues of the whitened tensor. `sigma_1` and `lambda_1`: largest singular
+    value of M2, and largest eigenvalue of the whitened tensor; [DP-LDA] reads them without noise.
     """
 
     n_documents: int
@@ -92,11 +77,8 @@ class Facts:
     lambda_1: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.n_documents < 3 or self.n_components < 1:
-            raise InvalidSettingError(
-                "sensitivities need at least 3 documents and 1 topic, got "
-                f"n_documents={self.n_documents} n_components={self.n_components}; use more"
-            )
+        at_least(3, n_documents=self.n_documents)
+        at_least(1, n_components=self.n_components)
         coefficients(self.alpha_0)
 
 
@@ -129,15 +111,7 @@ def triples_l2(facts: Facts) -> float:
 class ClaimedBounds:
     """Local sensitivities as [DP-LDA] claims them; none is proven. Infinite where a bound is 0.
 
-    Parameters
-    ----------
-    name : str
-    whitened : callable
-        Theorem 5: the whitened tensor, Frobenius.
-    factors : callable
-        Theorem 6: one eigenvector of it, l2.
-    topics : callable
-        Theorem 7: one topic, l2.
+    Theorem 5: the whitened tensor, Frobenius; 6: one eigenvector of it, l2; 7: one topic, l2.
     """
 
     name: str
@@ -185,9 +159,9 @@ def _topics_proof(facts: Facts) -> float:
     a, moved, pairs = facts.alpha_0, _factors_proof(facts), pairs_l1(facts)
     scale = (a + 2) / (2 * math.sqrt((a + 1) * a))
     root = math.sqrt(facts.sigma_1)
-    turned = facts.lambda_1 * root * moved
+    rotated = facts.lambda_1 * root * moved
     unwhitened = _ratio(facts.lambda_1 * root * pairs, facts.sigma_k)
-    return scale * (turned + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
+    return scale * (rotated + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
 
 
 #: The leading terms with constant one: the noise that section 6 of version 2 prints, and the least

@@ -1,4 +1,4 @@
-"""What is asked of DP-LDA, and what it publishes."""
+"""Settings of DP-LDA, and what it publishes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import one_of
 from streamlda.papers.dplda.calibration import LowerBounds
 from streamlda.papers.dplda.flow import configuration
 from streamlda.papers.dplda.sensitivity import CLAIMED, CONSTANT_ONE
@@ -21,7 +21,7 @@ NOT_PROVEN = "not proven private"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPLDASettings:
-    """What is asked of DP-LDA; all of it is public.
+    """Settings of DP-LDA; all of them are public.
 
     Parameters
     ----------
@@ -41,11 +41,6 @@ class DPLDASettings:
         Of the claimed sensitivities of configurations 2 to 4: a key of `sensitivity.CLAIMED`.
     n_iterations, n_restarts, seed : int
         Of the power method. The seed seeds no noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no such configuration, or no such constants.
     """
 
     n_components: int
@@ -62,11 +57,7 @@ class DPLDASettings:
 
     def __post_init__(self) -> None:
         configuration(self.configuration)
-        if self.constants not in CLAIMED:
-            raise InvalidSettingError(
-                f"constants must be one of {', '.join(map(repr, CLAIMED))}, got "
-                f"constants={self.constants!r}; leave them at {CONSTANT_ONE.name!r}"
-            )
+        one_of(CLAIMED, constants=self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +108,16 @@ class DPLDATopics:
     @property
     def statement(self) -> str:
         """One paragraph to publish beside the topics."""
-        asked = self.settings
-        who = f"DP-LDA (DeCarolis et al. 2020), configuration {asked.configuration}"
+        settings = self.settings
+        who = f"DP-LDA (DeCarolis et al. 2020), configuration {settings.configuration}"
         if not self.proven:
-            claims = "; ".join(configuration(asked.configuration).open_claims)
+            claims = "; ".join(configuration(settings.configuration).open_claims)
             return f"{NOT_PROVEN}: {who}. Open: {claims}."
         if not self.secure:
             return f"not private: the noise was seeded. {who}."
-        delta = self.sampler_delta if asked.mechanism == "laplace" else asked.delta
+        delta = self.sampler_delta if settings.mechanism == "laplace" else settings.delta
         return (
-            f"private: epsilon {asked.epsilon:g}, delta {delta:.3g}; document, replace-one among "
-            f"{self.n_documents:,} places, their number public; {asked.mechanism} noise. {who}."
+            f"private: epsilon {settings.epsilon:g}, delta {delta:.3g}; document, replace-one "
+            f"among {self.n_documents:,} places, their number public; {settings.mechanism} noise. "
+            f"{who}."
         )

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, require
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.spectral.power import SimultaneousPower
 from streamlda.spectral.tensors import DenseTensor
@@ -32,16 +32,11 @@ ITERATIONS, RESTARTS = 40, 10
 
 
 class LeadingPairs(NamedTuple):
-    """The k leading eigenpairs of M2.
+    """The k leading eigenpairs of M2: values falling and above 0, vectors of shape (d, k).
 
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Falling, above 0. M2 is positive semidefinite up to sampling and noise, so these are its
-        singular values.
-    vectors : ndarray of shape (d, k)
-        Unit columns; the entry of largest size is positive. A fixed sign is needed because W and
-        W^+ may come from different releases of M2.
+    M2 is positive semidefinite up to sampling and noise, so the values are its singular values.
+    The entry of largest size of a vector is positive: a fixed sign is needed because W and W^+ may
+    come from different releases of M2.
     """
 
     values: Array
@@ -59,15 +54,7 @@ class LeadingPairs(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What the power method makes of a whitened tensor.
-
-    Attributes
-    ----------
-    values : ndarray of shape (k,)
-        Falling.
-    vectors : ndarray of shape (k, k)
-        mu_bar_i, orthonormal columns.
-    """
+    """What the power method makes of a whitened tensor: falling values, mu_bar_i as columns."""
 
     values: Array
     vectors: Array
@@ -124,25 +111,16 @@ def factors_of(
     """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method.
 
     Time O(n_restarts n_iterations k^4), memory O(k^3).
-
-    Raises
-    ------
-    InvalidSettingError
-        If the tensor is not symmetric and finite, or a number is below 1.
     """
-    if n_iterations < 1 or n_restarts < 1:
-        raise InvalidSettingError(
-            "iterations and restarts must be at least 1, got "
-            f"n_iterations={n_iterations} n_restarts={n_restarts}; leave them at their defaults"
-        )
-    asked, k = DenseTensor(tensor, 3), len(tensor)
+    at_least(1, n_iterations=n_iterations, n_restarts=n_restarts)
+    queried, k = DenseTensor(tensor, 3), len(tensor)
     best: Factors | None = None
     for restart in range(n_restarts):
         method = SimultaneousPower(k, k, n_iterations=n_iterations, seed=seed + restart)
         while not method.finished:
-            method.advance(*asked.apply(method.probes))
+            method.advance(*queried.apply(method.probes))
         vectors = method.probes
-        values = asked.apply(vectors)[1]
+        values = queried.apply(vectors)[1]
         if best is None or np.sum(values**2) > np.sum(best.values**2):
             order = np.argsort(-values, kind="stable")
             best = Factors(values[order], vectors[:, order])
@@ -153,8 +131,8 @@ def factors_of(
 def unwhitened(unwhitening: Array, vectors: Array) -> Array:
     """Return mu_i as rows, each scaled to sum to 1; shape (k, d).
 
-    mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has turned it
-    around, and it is turned back.
+    mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has changed
+    its sign, which is changed back.
     """
     topics = (unwhitening @ vectors).T
     sums = topics.sum(axis=1)
@@ -166,20 +144,8 @@ def unwhitened(unwhitening: Array, vectors: Array) -> Array:
 class SpectralSteps:
     """The nodes of the flow graph for one set of documents, each computed once.
 
-    Memory O(d^2) where a configuration asks for M2 or M3, O(nnz + d k + k^3) otherwise.
-
-    Parameters
-    ----------
-    moments : LDAMoments
-    n_components : int
-        k, below d.
-    n_iterations, n_restarts, seed : int
-        Of the power method; public.
-
-    Raises
-    ------
-    InvalidSettingError
-        If k is not from 1 to below d.
+    Memory O(d^2) where a configuration needs M2 or M3, O(nnz + d k + k^3) otherwise. `n_components`
+    is k, below d; `n_iterations`, `n_restarts` and `seed` of the power method are public.
     """
 
     def __init__(
@@ -191,11 +157,13 @@ class SpectralSteps:
         n_restarts: int = RESTARTS,
         seed: int = 0,
     ) -> None:
-        if not 1 <= n_components < moments.n_features:
-            raise InvalidSettingError(
-                "there must be at least 1 topic and fewer than words, got "
-                f"n_components={n_components} n_features={moments.n_features}; ask for fewer"
-            )
+        require(
+            1 <= n_components < moments.n_features,
+            "there must be at least 1 topic and fewer than words",
+            n_components=n_components,
+            n_features=moments.n_features,
+            remedy="take fewer topics",
+        )
         self.moments, self.n_components = moments, n_components
         self._n_iterations, self._n_restarts, self._seed = n_iterations, n_restarts, seed
 

@@ -45,13 +45,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
     paper_components,
     plain_pairs,
     plain_triples,
     symmetric_pairs,
     symmetric_triples,
+    weights_of,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
@@ -158,18 +159,9 @@ def skew_block(k: int, bound: float, variance: float, radius: float) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class MixtureEstimate:
-    """What was learned.
+    """What was learned: means a_i, most frequent first, weights w_i, and sigma^2.
 
-    Attributes
-    ----------
-    components : ndarray of shape (K, d)
-        Means a_i, most frequent first; zeros beyond `found`.
-    weights : ndarray of shape (K,)
-        w_i, summing to 1; 0 beyond `found`.
-    variance : float
-        sigma^2.
-    found : int
-        Components whose direction stands above the noise.
+    `found` directions stand above the noise; components beyond are zeros, at weight 0.
     """
 
     components: Array
@@ -204,30 +196,21 @@ def learn_mixture(
     route : {"projected", "paper"}
     rng : numpy.random.Generator
         Starts of power iterations; it hides nothing.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the sites do not fit each other, the network or `n_components`.
     """
     spaces = {(site.dimension, site.radius) for site in sites}
-    if len(spaces) != 1 or tuple(site.documents for site in sites) != network.sizes:
-        raise InvalidSettingError(
-            "sites must have one dimension and radius and the sizes of the network, got "
-            f"dimensions and radii={sorted(spaces)} network={network.sizes}; make the network for "
-            "these sites"
-        )
+    require(
+        len(spaces) == 1 and tuple(site.documents for site in sites) == network.sizes,
+        "sites must have one dimension and radius and the sizes of the network",
+        spaces=sorted(spaces),
+        network=network.sizes,
+        remedy="make the network for these sites",
+    )
     d, radius = spaces.pop()
     most = d - 1 if variance is None else d
-    if not 1 <= n_components <= most or route not in ("projected", "paper"):
-        raise InvalidSettingError(
-            f"components must be from 1 to {most}, by the route projected or paper, got "
-            f"n_components={n_components} route={route!r}"
-        )
-    if variance is not None and not 0 <= variance < math.inf:
-        raise InvalidSettingError(
-            f"a variance must be finite and at least 0, got variance={variance}"
-        )
+    one_of(("projected", "paper"), route=route)
+    between(1, most, n_components=n_components)
+    if variance is not None:
+        between(0, math.inf, variance=variance)
     learn = _projected if route == "projected" else _paper
     return learn(sites, n_components, network, variance, d, radius, rng)
 
@@ -329,10 +312,7 @@ def _estimate(
     means: Array, eigenvalues: Array, variance: float, n_components: int
 ) -> MixtureEstimate:
     found = len(means)
-    # An eigenvalue is 1 / sqrt(w).
-    weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
-    total = weights.sum()
-    weights = weights / total if total > 0 else np.full(found, 1 / found)
+    weights = weights_of(eigenvalues)
     order = np.argsort(-weights, kind="stable")
     components = np.zeros((n_components, means.shape[1]))
     components[:found] = means[order]

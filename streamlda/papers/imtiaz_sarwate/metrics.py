@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import require
 
 Array = NDArray[np.float64]
 
@@ -25,19 +25,15 @@ def captured_energy(subspace: Array, second_moment: Array) -> float:
         V, orthonormal columns.
     second_moment : ndarray of shape (d, d)
         A, symmetric: the true one, or that of all samples without noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shapes do not fit, or the columns are not orthonormal.
     """
     fits = np.ndim(subspace) == 2 and np.shape(second_moment) == (len(subspace),) * 2
-    if not fits or not np.allclose(subspace.T @ subspace, np.eye(subspace.shape[1]), atol=1e-8):
-        raise InvalidSettingError(
-            "captured energy must be that of orthonormal columns in the space of the second "
-            f"moment, got subspace={np.shape(subspace)} second_moment={np.shape(second_moment)}; "
-            "orthonormalise the columns"
-        )
+    require(
+        fits and np.allclose(subspace.T @ subspace, np.eye(subspace.shape[1]), atol=1e-8),
+        "captured energy must be that of orthonormal columns in the space of the second moment",
+        subspace=np.shape(subspace),
+        second_moment=np.shape(second_moment),
+        remedy="orthonormalise the columns",
+    )
     return float(np.sum(subspace * (second_moment @ subspace)))
 
 
@@ -50,11 +46,6 @@ def component_error(true: Array, estimated: Array) -> float:
     Parameters
     ----------
     true, estimated : ndarrays of shape (K, d)
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shapes differ.
     """
     return float(_distances(true, estimated).min(axis=0).mean())
 
@@ -67,11 +58,6 @@ def matched_component_error(true: Array, estimated: Array) -> float:
     Parameters
     ----------
     true, estimated : ndarrays of shape (K, d)
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shapes differ.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -83,11 +69,12 @@ def matched_component_error(true: Array, estimated: Array) -> float:
 def _distances(true: Array, estimated: Array) -> Array:
     from scipy.spatial.distance import cdist
 
-    if np.shape(true) != np.shape(estimated) or np.ndim(true) != 2:
-        raise InvalidSettingError(
-            "components must be compared at the same shape, got "
-            f"true={np.shape(true)} estimated={np.shape(estimated)}; fill up missing ones with "
-            "what is known without them"
-        )
+    require(
+        np.shape(true) == np.shape(estimated) and np.ndim(true) == 2,
+        "components must be compared at the same shape",
+        true=np.shape(true),
+        estimated=np.shape(estimated),
+        remedy="fill up missing ones with what is known without them",
+    )
     found: Array = cdist(true, estimated)
     return found

@@ -24,11 +24,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, second_block
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import pack_pairs, unpack_pairs
 
 Array = NDArray[np.float64]
@@ -37,14 +36,9 @@ Route = Literal["packed", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class Subspace:
-    """Leading directions.
+    """Leading directions V, orthonormal columns of shape (d, K), largest eigenvalue first.
 
-    Attributes
-    ----------
-    vectors : ndarray of shape (d, K)
-        V, orthonormal columns, largest eigenvalue first.
-    eigenvalues : ndarray of shape (K,)
-        Of the noisy second moment; may be negative where noise is all there is.
+    `eigenvalues` of the noisy second moment may be negative where noise is all there is.
     """
 
     vectors: Array
@@ -74,26 +68,23 @@ def principal_subspace(
     radius : float
         That the samples were clipped to; public.
     route : {"packed", "paper"}
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes, K or the route are wrong.
     """
     shapes = {np.shape(total) for total in second_sums}
     d = next(iter(shapes))[0] if shapes else 0
-    if shapes != {(d, d)} or not 1 <= n_components <= d or route not in ("packed", "paper"):
-        raise InvalidSettingError(
-            "directions must be at most as many as the rows of square sums of one shape, by the "
-            f"route packed or paper, got shapes={sorted(shapes)} n_components={n_components} "
-            f"route={route!r}"
-        )
+    one_of(("packed", "paper"), route=route)
+    require(
+        shapes == {(d, d)} and 1 <= n_components <= d,
+        "directions must be at most as many as the rows of square sums of one shape",
+        shapes=sorted(shapes),
+        n_components=n_components,
+    )
     pack, unpack = (
         (pack_pairs, unpack_pairs) if route == "packed" else (plain_pairs, symmetric_pairs)
     )
-    block: Block = second_block(d, radius)
     found = network.release(
-        [{"second": pack(total)} for total in second_sums], [block], ratio=SECOND_RATIO
+        [{"second": pack(total)} for total in second_sums],
+        [second_block(d, radius)],
+        ratio=SECOND_RATIO,
     )
     values, vectors = np.linalg.eigh(unpack(found.sums["second"] / found.documents, d))
     leading = slice(None, -n_components - 1, -1)

@@ -48,26 +48,11 @@ def paper_components(
 ) -> tuple[Array, Array]:
     """Decompose as Algorithm 3 and Appendix B-C do: a_k along U D^(1/2) v_k.
 
-    Time O(d^3 K), memory O(d^3). Post-processing.
-
-    Parameters
-    ----------
-    pairs : ndarray of shape (d, d)
-        M2, symmetric; singular vectors U and values D of the K largest are taken, whatever the sign
-        of an eigenvalue, as SVD does.
-    triples : ndarray of shape (d, d, d)
-        M3, symmetric.
-    n_components : int
-        K.
-    rng : numpy.random.Generator
-        Starts of the power iterations.
-
-    Returns
-    -------
-    vectors : ndarray of shape (K, d)
-        ``lambda_k U D^(1/2) v_k``, which is a_k without noise.
-    eigenvalues : ndarray of shape (K,)
-        lambda_k = 1 / sqrt(w_k) without noise.
+    Post-processing of symmetric M2, of shape (d, d), and M3, (d, d, d). Singular vectors U and
+    values D of the K largest of M2 are taken, whatever the sign of an eigenvalue, as SVD does.
+    `rng` gives starts of the power iterations. Returned are ``lambda_k U D^(1/2) v_k``, shape
+    (K, d), which is a_k without noise, and lambda_k, 1 / sqrt(w_k) without noise. Time O(d^3 K),
+    memory O(d^3).
     """
     values, vectors = np.linalg.eigh(pairs)
     leading = np.argsort(-np.abs(values), kind="stable")[:n_components]
@@ -79,3 +64,10 @@ def paper_components(
     found = tensor_power(seen, n_components, rng=rng)
     components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
     return components.T, found.eigenvalues
+
+
+def weights_of(eigenvalues: Array) -> Array:
+    """Return w_k, summing to 1, of eigenvalues that are 1 / sqrt(w_k) but for noise."""
+    weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
+    total = weights.sum()
+    return weights / total if total > 0 else np.full(len(eigenvalues), 1 / len(eigenvalues))

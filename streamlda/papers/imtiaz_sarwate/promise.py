@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, one_of
+from streamlda.papers.textbook import gaussian_multiplier
 from streamlda.privacy import accounting
-from streamlda.privacy.events import number
 
 Calibration = Literal["exact", "paper"]
 CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
@@ -32,11 +32,6 @@ class Promise:
         - "paper": such a stage has p epsilon and p delta for itself, and the textbook multiplier
           sqrt(2 ln(1.25 / (p delta))) / (p epsilon). Basic composition adds the stages up. The
           textbook formula is proven for p epsilon < 1 only.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
     """
 
     epsilon: float
@@ -44,20 +39,16 @@ class Promise:
     calibration: Calibration = "exact"
 
     def __post_init__(self) -> None:
-        number("epsilon", self.epsilon, 1e-9, accounting.MAX_EPSILON)
-        number("delta", self.delta, accounting.MIN_DELTA, math.nextafter(1.0, 0.0))
-        if self.calibration not in CALIBRATIONS:
-            raise InvalidSettingError(
-                f"the calibration must be one of {', '.join(CALIBRATIONS)}, got "
-                f"calibration={self.calibration!r}; take exact"
-            )
+        between(1e-9, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        between(accounting.MIN_DELTA, math.nextafter(1.0, 0.0), delta=self.delta)
+        one_of(CALIBRATIONS, calibration=self.calibration, remedy="take exact")
 
     def noise_multiplier(self, part: float = 1.0) -> float:
         """Return standard deviation / l2_sensitivity of a stage with this part of the budget."""
-        part = number("part", part, 1e-6, 1.0)
+        between(1e-6, 1.0, part=part)
         if self.calibration == "exact":
             return _least_multiplier(self.epsilon, self.delta) / math.sqrt(part)
-        return math.sqrt(2 * math.log(1.25 / (part * self.delta))) / (part * self.epsilon)
+        return gaussian_multiplier(part * self.epsilon, part * self.delta)
 
     def exact_epsilon(self, parts: Sequence[float]) -> float:
         """Return the epsilon that stages with these parts really cost, at the same delta."""
@@ -67,5 +58,5 @@ class Promise:
 
 @lru_cache(maxsize=64)
 def _least_multiplier(epsilon: float, delta: float) -> float:
-    """Return the accounting's answer, which takes milliseconds and is asked for at every site."""
+    """Return the accounting's answer, which takes milliseconds and is needed at every site."""
     return accounting.noise_multiplier(epsilon, delta)

@@ -3,7 +3,7 @@
 For experiments and for the algorithms of Imtiaz & Sarwate (2018)
 (`streamlda.papers.imtiaz_sarwate.pca`, `single_topic`, `gaussian_mixture`). Sites on machines of
 their own, with keys and masks, are in `streamlda.sites.share` and `streamlda.sites.aggregate`; what
-each party learns is derived in `streamlda.sites.scheme`.
+each party learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
 
 A statistic comes as the *sum* of one site's contributions. With weights mu_s of means the result is
 ``N sum_s mu_s sum_s / N_s``, for the usual mu_s = N_s / N the plain sum of sums. In these units one
@@ -47,12 +47,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, one_of, require
+from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.privacy.events import number
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.sites.scheme import NoisePlan
 
 T = TypeVar("T")
 
@@ -65,19 +64,11 @@ TERM_ROUNDINGS = 2**14
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What is known after a stage.
+    """What is known after a stage: sums by block, noisy but under `pooled`, and the noise in them.
 
-    Attributes
-    ----------
-    sums : dict of str to ndarray
-        By block; noisy but under `pooled`.
-    stddevs : dict of str to float
-        Of the noise in each value; 0 under `pooled`.
-    documents : int
-        Samples behind the sums; public.
-    tv_distance_bound : float
-        Of all noise that was drawn from exact noise; one (epsilon, delta) guarantee costs
-        (1 + e^epsilon) times as much more delta (`streamlda.privacy.noise`).
+    `stddevs` are those of the noise in each value, `documents` the samples behind the sums; public.
+    `tv_distance_bound` of all noise that was drawn from exact noise: one (epsilon, delta) guarantee
+    costs (1 + e^epsilon) times as much more delta (`streamlda.privacy.noise`).
     """
 
     sums: dict[str, Array]
@@ -88,14 +79,9 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one site sends under `cape`, in whole steps of the grid.
+    """What one site sends under `cape`, in whole steps of the grid: sums + e_s + f_s + g_s.
 
-    Attributes
-    ----------
-    sent : dict of str to ndarray of int64
-        Sums + e_s + f_s + g_s.
-    known : dict of str to ndarray of int64
-        f_s, which the aggregator made and takes off.
+    `known` is f_s, which the aggregator made and takes off.
     """
 
     sent: dict[str, Counts]
@@ -121,11 +107,6 @@ class SimulatedSites:
         The one that is left under `local`.
     noise : Noise, optional
         `SecureNoise` by default; `SeededNoise` in tests.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or lists differ in length.
     """
 
     def __init__(
@@ -143,16 +124,15 @@ class SimulatedSites:
         self.promises: tuple[Promise, ...] = (
             (promises,) * len(self.sizes) if isinstance(promises, Promise) else tuple(promises)
         )
-        if scheme not in SCHEMES or len(self.promises) != len(self.sizes):
-            raise InvalidSettingError(
-                f"a scheme must be one of {', '.join(SCHEMES)} with a promise for each site, got "
-                f"scheme={scheme!r} sites={len(self.sizes)} promises={len(self.promises)}; "
-                "give one promise for all sites, or one for each"
-            )
-        if not 0 <= site < len(self.sizes):
-            raise InvalidSettingError(
-                f"a site must be one of 0 to {len(self.sizes) - 1}, got site={site}"
-            )
+        one_of(SCHEMES, scheme=scheme)
+        require(
+            len(self.promises) == len(self.sizes),
+            "there must be a promise for each site",
+            sites=len(self.sizes),
+            promises=len(self.promises),
+            remedy="give one for all sites, or one for each",
+        )
+        between(0, len(self.sizes) - 1, site=site)
         self.scheme, self._site, self._colluders = scheme, site, colluders
         self._weights = None if weights is None else tuple(weights)
         self._noise = SecureNoise() if noise is None else noise
@@ -168,9 +148,9 @@ class SimulatedSites:
         """Return whether the sums of a site count: under `local`, those of one alone."""
         return self.scheme != "local" or site == self._site
 
-    def plan(self, part: float = 1.0) -> NoisePlan:
+    def plan(self, part: float = 1.0) -> CapePlan:
         """Return the noise of a stage, in units of the sensitivity of a sum over N."""
-        return NoisePlan.for_means(
+        return CapePlan.for_means(
             self.sizes,
             [promise.noise_multiplier(part) for promise in self.promises],
             weights=self._weights,
@@ -222,12 +202,14 @@ class SimulatedSites:
         InvalidDocumentsError
             If sums cannot be those of as many clipped contributions.
         """
-        if len(site_sums) != len(self.sizes):
-            raise InvalidSettingError(
-                "there must be the sums of every site, got "
-                f"site_sums={len(site_sums)} sites={len(self.sizes)}; pass them in order"
-            )
-        ratio = number("ratio", ratio, 1.0, 2.0)
+        require(
+            len(site_sums) == len(self.sizes),
+            "there must be the sums of every site",
+            site_sums=len(site_sums),
+            sites=len(self.sizes),
+            remedy="pass them in order",
+        )
+        between(1.0, 2.0, ratio=ratio)
         if self.scheme == "local":
             multiplier = self.promises[self._site].noise_multiplier(part)
             mechanism = self._mechanism(blocks, ratio * multiplier)
@@ -273,17 +255,14 @@ class SimulatedSites:
         part: float = 1.0,
         ratio: float = 2.0,
     ) -> tuple[list[Share], JointGaussian]:
-        """Return what each site sends under `cape`, and the mechanism that knows the grid.
-
-        Parameters and errors as for `release`.
-        """
+        """Return what each site sends under `cape`, and the mechanism that knows the grid."""
         plan = self.plan(part)
         mechanism = self._mechanism(blocks, ratio * self._multiplier(plan))
         summed = [self._weighted(sums, s, plan) for s, sums in enumerate(site_sums)]
         return self._shares(summed, mechanism, plan), mechanism
 
     def _shares(
-        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: NoisePlan
+        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
     ) -> list[Share]:
         S = plan.n_sites
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
@@ -302,7 +281,7 @@ class SimulatedSites:
             shares.append(Share(sent, known))
         return shares
 
-    def _multiplier(self, plan: NoisePlan) -> float:
+    def _multiplier(self, plan: CapePlan) -> float:
         """Return that of the pooled noise, for sums that are weighted as `_weighted` does.
 
         A factor c below 1 makes the sums of a site smaller, but not the error of the grid, 2^-9
@@ -321,7 +300,7 @@ class SimulatedSites:
             blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
         )
 
-    def _weighted(self, sums: Mapping[str, Array], site: int, plan: NoisePlan) -> dict[str, Array]:
+    def _weighted(self, sums: Mapping[str, Array], site: int, plan: CapePlan) -> dict[str, Array]:
         """Return N mu_s times the mean of a site."""
         if self._weights is None:
             return dict(sums)

@@ -8,7 +8,7 @@ routes:
 `whitened` (ours)
     1. P1 and P2 are aggregated, packed as the entries i <= j of a symmetric matrix, times sqrt(2)
        off the diagonal.
-    2. From them each site gets the same map W (`maps`), and sums ``P3(W, W, W)``:
+    2. From them each site gets the same projection W (`maps`), and sums ``P3(W, W, W)``:
        noise goes on k (k + 1) (k + 2) / 6 numbers, not d^3.
     3. Decomposition and a constrained fit, with the known noise (`private_topics`).
 `paper` (Algorithm 3)
@@ -55,15 +55,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least, one_of, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
-from streamlda.papers.imtiaz_sarwate.maps import chosen_map
+from streamlda.papers.imtiaz_sarwate.maps import chosen_projection
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
     paper_components,
     plain_pairs,
     plain_triples,
     symmetric_pairs,
     symmetric_triples,
+    weights_of,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
@@ -163,16 +164,9 @@ class SingleTopicSite:
 
 @dataclass(frozen=True, slots=True)
 class TopicEstimate:
-    """What was learned.
+    """What was learned: distributions, most prevalent first, and their shares of the documents.
 
-    Attributes
-    ----------
-    components : ndarray of shape (K, d)
-        Distributions, most prevalent first; those beyond `found` repeat the word frequencies.
-    weights : ndarray of shape (K,)
-        Share of the documents, summing to 1; 0 beyond `found`.
-    found : int
-        Topics that stand above the noise.
+    `found` topics stand above the noise; those beyond repeat the word frequencies, at weight 0.
     """
 
     components: Array
@@ -212,18 +206,19 @@ def learn_topics(
         If the sums hold nothing but noise.
     """
     words = {site.batch.n_features for site in sites}
-    if len(words) != 1 or tuple(site.documents for site in sites) != network.sizes:
-        raise InvalidSettingError(
-            "sites must have the same words and the sizes of the network, got "
-            f"words={sorted(words)} sizes={tuple(site.documents for site in sites)} "
-            f"network={network.sizes}; make the network for these sites"
-        )
+    sizes = tuple(site.documents for site in sites)
+    require(
+        len(words) == 1 and sizes == network.sizes,
+        "sites must have the same words and the sizes of the network",
+        words=sorted(words),
+        sizes=sizes,
+        network=network.sizes,
+        remedy="make the network for these sites",
+    )
     d = words.pop()
-    if not 1 <= n_components <= d or route not in ("whitened", "paper"):
-        raise InvalidSettingError(
-            "topics must be from 1 to the number of words, by the route whitened or paper, got "
-            f"n_components={n_components} words={d} route={route!r}"
-        )
+    one_of(("whitened", "paper"), route=route)
+    at_least(1, n_components=n_components)
+    require(n_components <= d, "topics must not outnumber words", topics=n_components, words=d)
     learn = _whitened if route == "whitened" else _paper
     return learn(sites, n_components, network, d, rng)
 
@@ -245,7 +240,7 @@ def _whitened(
     moment = (view.directions * view.eigenvalues) @ view.directions.T
     k, N = len(view.eigenvalues), pairs.documents
     noise = network.noise_multiplier(TRIPLE_PART) * math.sqrt(2) / N
-    W = chosen_map(moment, k, view.first, 1 / math.sqrt(N), noise)
+    W = chosen_projection(moment, k, view.first, 1 / math.sqrt(N), noise)
     triples = network.release(
         network.sums_of(sites, lambda site: site.triples(W)),
         [triple_block(W)],
@@ -313,11 +308,7 @@ def _paper(
     mass = positive.sum(axis=1, keepdims=True)
     flat = np.full_like(positive, 1 / d)
     components = np.divide(positive, mass, out=flat, where=mass > 0)
-    # An eigenvalue is 1 / sqrt(w).
-    weights = np.where(values > 0, np.maximum(values, 1e-6) ** -2.0, 0.0)
-    weights = (
-        weights / weights.sum() if weights.sum() > 0 else np.full(len(values), 1 / len(values))
-    )
+    weights = weights_of(values)
     order = np.argsort(-weights, kind="stable")
     return TopicEstimate(components[order], weights[order], n_components)
 

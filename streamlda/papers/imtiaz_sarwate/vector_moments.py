@@ -19,7 +19,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.checks import above, require
+from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import pack_pairs
@@ -37,31 +38,17 @@ BLOCK_SAMPLES = 4096
 def clipped(samples: Array, radius: float) -> Array:
     """Return the samples scaled down to the radius, rows that are not finite as zeros.
 
-    Time O(n d), memory that of the samples.
-
-    Parameters
-    ----------
-    samples : ndarray of shape (n, d)
-    radius : float
-        Above 0; public.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the radius is out of range.
-    InvalidDocumentsError
-        If the samples are no matrix.
+    The radius is above 0 and public. Time O(n d), memory that of the samples.
     """
     samples = np.asarray(samples, dtype=np.float64)
-    if samples.ndim != 2 or samples.shape[1] < 1:
-        raise InvalidDocumentsError(
-            f"samples must be rows of a matrix, got shape={samples.shape}; reshape them"
-        )
-    if not 0 < radius < math.inf:
-        raise InvalidSettingError(
-            f"the radius must be finite and above 0, got radius={radius}; take a public bound on "
-            "the norm of a sample"
-        )
+    require(
+        samples.ndim == 2 and samples.shape[1] >= 1,
+        "samples must be rows of a matrix",
+        shape=samples.shape,
+        remedy="reshape them",
+        error=InvalidDocumentsError,
+    )
+    above(0, radius=radius, remedy="take a public bound on the norm of a sample")
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("nd,nd->n", samples, samples))
     factors = clip_factors(norms, radius)
@@ -87,15 +74,9 @@ def second_block(dimension: int, radius: float, name: str = "second") -> Block:
 
 
 def third_sum(vectors: Array, factors: Array | None = None) -> Array:
-    """Return the sum of f y x y x y, shape (k, k, k); raw, not private.
+    """Return the sum of f y x y x y, shape (k, k, k), f = 1 by default; raw, not private.
 
     Time O(n k^3), memory O(k^3) and one block of samples.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, k)
-    factors : ndarray of shape (n,), optional
-        f; ones by default.
     """
     k = vectors.shape[1]
     total = np.zeros((k, k * k))

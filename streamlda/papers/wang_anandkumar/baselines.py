@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, require
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.tensor_power import PowerResult, robust_tensor_power
 from streamlda.spectral.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
@@ -26,17 +26,13 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
 
     By polarisation, ``4 T(I, e, theta) = T(I, e + theta, e + theta) - T(I, e - theta, e - theta)``:
     exact, at 2 d columns.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the tensor is not of order 3.
     """
-    if tensor.order != 3:
-        raise InvalidSettingError(
-            f"a marginal over one index must be a matrix, got order={tensor.order}; "
-            "pass a tensor of order 3"
-        )
+    require(
+        tensor.order == 3,
+        "a marginal over one index must be a matrix",
+        order=tensor.order,
+        remedy="pass a tensor of order 3",
+    )
     basis, across = np.eye(tensor.dimension), theta[:, None]
     plus, minus = (tensor.apply(basis + sign * across)[0] for sign in (1, -1))
     marginal = (plus - minus) / 4
@@ -84,23 +80,25 @@ def random_marginal_power(
     InvalidSettingError, InvalidDocumentsError
         As `robust_tensor_power`; also if the order is not 3 or there is no marginal.
     """
-    asked = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
-    d = asked.dimension
-    if not 1 <= n_components <= d or n_marginals < 1:
-        raise InvalidSettingError(
-            "components must number between 1 and the dimension and marginals at least 1, got "
-            f"n_components={n_components} dimension={d} n_marginals={n_marginals}; "
-            "ask for fewer components"
-        )
+    queried = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    d = queried.dimension
+    at_least(1, n_components=n_components, n_marginals=n_marginals)
+    require(
+        n_components <= d,
+        "there must be no more components than dimensions",
+        n_components=n_components,
+        dimension=d,
+        remedy="take fewer components",
+    )
     # Not the stream of the starts, [seed, i].
     rng = np.random.default_rng([seed, 0, 1])
     gathered = np.zeros((d, d))
     for _ in range(n_marginals):
         theta = rng.standard_normal((d, 1))
-        marginal = random_marginal(asked, unit_columns(theta, theta)[:, 0])
+        marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])
         gathered += marginal @ marginal
     span = np.linalg.eigh(gathered)[1][:, : -n_components - 1 : -1]
-    inner = ImplicitTensor(n_components, lambda u: span.T @ asked.apply(span @ u)[0])
+    inner = ImplicitTensor(n_components, lambda u: span.T @ queried.apply(span @ u)[0])
     within = robust_tensor_power(
         inner, n_components, n_restarts, n_iterations, seed=seed, noise_floor=noise_floor
     )

@@ -1,7 +1,7 @@
 """How papers and textbooks add up privacy: for comparison, and as [WA16] calibrates its noise.
 
 `streamlda.privacy.accounting` is exact for Gaussian noise; what stands here is looser, and
-`wang_anandkumar` does not even give the epsilon it is asked for by its own argument (see there).
+`wang_anandkumar` does not even give the wanted epsilon by its own argument (see there).
 These are plain formulas without directed rounding.
 
 References
@@ -20,10 +20,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, between, require
+from streamlda.papers.textbook import gaussian_multiplier
 from streamlda.privacy import accounting
-from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA, whole
-from streamlda.privacy.events import number
+from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -38,12 +38,8 @@ class Guarantee(NamedTuple):
 class WangAnandkumar(NamedTuple):
     """The noise that [WA16] Algorithm 3 prescribes for one of its releases.
 
-    Attributes
-    ----------
-    epsilon_each, delta_each : float
-        What the paper sets aside for one release.
-    noise_multiplier : float
-        Standard deviation / l2_sensitivity of one release.
+    `epsilon_each` and `delta_each` are what the paper sets aside for it, `noise_multiplier` its
+    standard deviation / l2_sensitivity.
     """
 
     epsilon_each: float
@@ -52,26 +48,13 @@ class WangAnandkumar(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A schedule of [WA16] beside exact accounting.
+    """A schedule of [WA16] beside exact accounting, at `delta` and K = `releases` of one tensor.
 
-    Attributes
-    ----------
-    delta : float
-        Asked for, as is `epsilon` of the table.
-    releases : int
-        K, of the same documents.
-    formula_noise_multiplier : float
-        What the paper's formula uses for each release.
-    advanced_epsilon : float
-        What the paper's argument, advanced composition, gives for it at `delta`.
-    exact_epsilon : float
-        What it is at `delta`.
-    zcdp_epsilon : float
-        What concentrated differential privacy gives for it.
-    needed_noise_multiplier : float
-        What is enough for the epsilon asked for.
-    ratio : float
-        How many times more noise the formula uses than is needed.
+    `formula_noise_multiplier` is what the paper's formula uses for each release, and
+    `advanced_epsilon` what the paper's argument, advanced composition, gives for it;
+    `exact_epsilon` is what it really is, `zcdp_epsilon` what concentrated differential privacy
+    gives. `needed_noise_multiplier` is enough for the wanted epsilon; the formula's noise is
+    `ratio` times that.
     """
 
     delta: float
@@ -85,14 +68,8 @@ class Comparison(NamedTuple):
 
 
 def basic_composition(epsilon: float, delta: float, releases: int) -> Guarantee:
-    """Return (K epsilon, K delta), for K releases each (epsilon, delta)-DP [1]_.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-    """
-    epsilon, delta, releases = _each(epsilon, delta, releases)
+    """Return (K epsilon, K delta), for K releases each (epsilon, delta)-DP [1]_."""
+    _check(epsilon, delta, releases)
     return Guarantee(releases * epsilon, releases * delta)
 
 
@@ -113,48 +90,27 @@ def advanced_composition(
         The delta paid for adding up, above 0 and below 1.
     tighter : bool, default False
         Divide the second term by e^epsilon + 1, as later proofs allow [2]_.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or epsilon so large that the bound is no number.
     """
-    epsilon, delta, releases = _each(epsilon, delta, releases)
-    slack = number("slack", slack, MIN_DELTA, _BELOW_ONE)
-    epsilon = number("epsilon", epsilon, 0.0, 700.0)
+    _check(epsilon, delta, releases)
+    between(MIN_DELTA, _BELOW_ONE, slack=slack)
+    between(0.0, 700.0, epsilon=epsilon)
     drift = math.tanh(epsilon / 2) if tighter else math.expm1(epsilon)
     total = epsilon * math.sqrt(-2 * releases * math.log(slack)) + releases * epsilon * drift
     return Guarantee(total, releases * delta + slack)
 
 
 def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Return the noise that advanced composition asks of K releases, (epsilon, delta)-DP together.
+    """Return the noise that advanced composition needs for K releases, (epsilon, delta) together.
 
     Half of delta is the slack, delta / (2 K) is left to each release, and its epsilon is the
     largest that `advanced_composition`, as printed in [1]_, allows; or epsilon / K and delta / K by
     basic composition, where that needs less noise, as it does for few releases. A release has the
-    least Gaussian noise for its share.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        For all releases together; epsilon in nats, from 1e-6 to 500.
-    releases : int
-        K, from 1.
-
-    Returns
-    -------
-    float
-        Standard deviation / l2_sensitivity of one release.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
+    least Gaussian noise for its part: the result is its standard deviation / l2_sensitivity.
+    epsilon from 1e-6 to 500 nats, K from 1.
     """
-    epsilon, delta, releases = _each(
-        number("epsilon", epsilon, 1e-6, 500.0), number("delta", delta, 1e-290, 0.5), releases
-    )
+    between(1e-6, 500.0, epsilon=epsilon)
+    between(1e-290, 0.5, delta=delta)
+    at_least(1, releases=releases)
     delta_each, slack = delta / (2 * releases), delta / 2
     low, high = 0.0, epsilon
     for _ in range(100):
@@ -166,15 +122,10 @@ def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
 
 
 def zcdp_epsilon(mu_squared: float, delta: float) -> float:
-    """Return rho + 2 sqrt(rho ln(1 / delta)) with rho = mu^2 / 2, the epsilon of rho-zCDP [3]_.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-    """
-    rho = number("mu_squared", mu_squared, 0.0, accounting.MAX_MU**2) / 2
-    delta = number("delta", delta, MIN_DELTA, _BELOW_ONE)
+    """Return rho + 2 sqrt(rho ln(1 / delta)) with rho = mu^2 / 2, the epsilon of rho-zCDP [3]_."""
+    between(0.0, accounting.MAX_MU**2, mu_squared=mu_squared)
+    between(MIN_DELTA, _BELOW_ONE, delta=delta)
+    rho = mu_squared / 2
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
@@ -184,18 +135,7 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
     epsilon' = epsilon / sqrt(K (4 + ln(2 / delta))), delta' = delta / (2 K), and by the textbook
     Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon' [4]_.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        For all releases together; epsilon in nats.
-    releases : int
-        K, from 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or epsilon' is above 1, where the textbook formula no longer
-        gives epsilon'.
+    Refused where epsilon' is above 1 and the textbook formula no longer gives epsilon'.
 
     Notes
     -----
@@ -203,15 +143,17 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
     delta = 1e-5 and up to sqrt(2) epsilon as delta falls. The releases are (epsilon, delta)-DP
     all the same: the formula's noise is six to seven times what is needed.
     """
-    epsilon, delta, releases = _each(epsilon, number("delta", delta, 1e-290, 0.5), releases)
+    _check(epsilon, delta, releases)
+    between(1e-290, 0.5, delta=delta)
     epsilon_each = epsilon / math.sqrt(releases * (4 + math.log(2 / delta)))
     delta_each = delta / (2 * releases)
-    if not 0 < epsilon_each <= 1:
-        raise InvalidSettingError(
-            "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 a release, "
-            f"got epsilon={epsilon_each:g}; use streamlda.privacy.accounting.noise_multiplier"
-        )
-    multiplier = math.sqrt(2 * math.log(1.25 / delta_each)) / epsilon_each
+    require(
+        0 < epsilon_each <= 1,
+        "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 a release",
+        epsilon=epsilon_each,
+        remedy="use streamlda.privacy.accounting.noise_multiplier",
+    )
+    multiplier = gaussian_multiplier(epsilon_each, delta_each)
     return WangAnandkumar(epsilon_each, delta_each, multiplier)
 
 
@@ -224,11 +166,6 @@ def wang_anandkumar_table(
 
     At epsilon = 1 the noise needed is 5.9 to 7.1 times smaller than the formula's. Time a few
     milliseconds a row.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
     """
     counts = list(releases)
     return [_compare(epsilon, delta, count) for delta in deltas for count in counts]
@@ -251,9 +188,7 @@ def _compare(epsilon: float, delta: float, releases: int) -> Comparison:
     )
 
 
-def _each(epsilon: float, delta: float, releases: int) -> tuple[float, float, int]:
-    return (
-        number("epsilon", epsilon, 0.0, MAX_EPSILON),
-        number("delta", delta, 0.0, 1.0),
-        whole("releases", releases),
-    )
+def _check(epsilon: float, delta: float, releases: int) -> None:
+    between(0.0, MAX_EPSILON, epsilon=epsilon)
+    between(0.0, 1.0, delta=delta)
+    at_least(1, releases=releases)

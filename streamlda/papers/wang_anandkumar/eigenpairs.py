@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import above, at_least, one_of
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.tensors import SymmetricTensor
 
@@ -20,13 +20,8 @@ ROUNDING = 1e-14
 class ZEigenpairs(NamedTuple):
     """Where T(u, ..., u) is stationary on the sphere: T(I, u, ..., u) = l u.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (n,)
-        One for each start, largest first.
-    eigenvectors : ndarray of shape (d, n)
-    settled : ndarray of bool, shape (n,)
-        Whether ||T(I, u, ..., u) - l u|| came below the tolerance.
+    One eigenvalue and one column of `eigenvectors` for each start, largest value first; `settled`:
+    whether ||T(I, u, ..., u) - l u|| came below the tolerance.
     """
 
     eigenvalues: Array
@@ -66,12 +61,7 @@ def z_eigenpairs(
         Of the residual ``||T(I, u, ..., u) - l u||``, in units of the largest
         ``||T(I, u, ..., u)||`` met. The error of an eigenvalue is of second order in it.
     n_iterations : int
-        At most so many steps, those not taken included.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
+        At most, steps not taken included.
 
     References
     ----------
@@ -79,12 +69,9 @@ def z_eigenpairs(
     .. [2] Kolda, Mayo (2014), "An adaptive shifted power method for computing generalized tensor
        eigenpairs", SIMAX 35.
     """
-    if n_starts < 1 or n_iterations < 1 or not tolerance > 0 or sign not in (1, -1):
-        raise InvalidSettingError(
-            "starts and iterations must be at least 1, the tolerance above 0 and the sign 1 or -1, "
-            f"got n_starts={n_starts} n_iterations={n_iterations} tolerance={tolerance} "
-            f"sign={sign}; leave them at their defaults"
-        )
+    at_least(1, n_starts=n_starts, n_iterations=n_iterations)
+    above(0, tolerance=tolerance)
+    one_of((1, -1), sign=sign)
 
     def answer(vectors: Array) -> tuple[Array, Array]:
         images, values = tensor.apply(vectors)

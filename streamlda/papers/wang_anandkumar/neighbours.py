@@ -51,10 +51,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import between, one_of, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
 from streamlda.kernels.association import associate_triples, group_by_word, project_powers
-from streamlda.privacy.events import number
 
 Array = NDArray[np.float64]
 
@@ -91,11 +90,6 @@ class Neighbours:
         Public bound on the roundings behind one term of an answer, and of any array it came from;
         by default 2^20 + 2 d^2 + n, which holds for arrays and documents. A sum of k powers of
         vectors needs no more than 2 d + k + 4.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a value is out of range, or does not belong to the notion.
     """
 
     notion: str
@@ -105,31 +99,30 @@ class Neighbours:
     roundings: int | None = None
 
     def __post_init__(self) -> None:
-        if self.notion not in NOTIONS:
-            raise InvalidSettingError(
-                f"a notion of neighbours must be one of {', '.join(NOTIONS)}, got "
-                f"notion={self.notion!r}; take 'add-remove' for tensors of documents"
-            )
+        remedy = "take 'add-remove' for tensors of documents"
+        one_of(NOTIONS, notion=self.notion, remedy=remedy)
         if self.magnitude is not None:
-            number("magnitude", self.magnitude, 1e-100, 1e100)
-        number("n_documents", self.n_documents, 1, 2**40)
+            between(1e-100, 1e100, magnitude=self.magnitude)
+        between(1, 2**40, n_documents=self.n_documents)
         if self.roundings is not None:
-            number("roundings", self.roundings, 1, 2**50)
+            between(1, 2**50, roundings=self.roundings)
         if self.notion == "entry":
-            if self.magnitude is None or self.n_documents != 1 or self.whitening is not None:
-                raise InvalidSettingError(
-                    "entry neighbours need a magnitude and nothing of documents, got "
-                    f"magnitude={self.magnitude} n_documents={self.n_documents} "
-                    f"whitening={self.whitening is not None}; pass a public bound on the Frobenius "
-                    "norm of the tensor"
-                )
+            require(
+                self.magnitude is not None and self.n_documents == 1 and self.whitening is None,
+                "entry neighbours need a magnitude and nothing of documents",
+                magnitude=self.magnitude,
+                n_documents=self.n_documents,
+                whitening=self.whitening is not None,
+                remedy="pass a public bound on the Frobenius norm of the tensor",
+            )
         elif self.whitening is not None:
             W = np.asarray(self.whitening)
-            if W.ndim != 2 or not np.isfinite(W).all() or not W.any():
-                raise InvalidSettingError(
-                    f"a map must be a finite matrix other than 0, got shape={W.shape}; "
-                    "pass whitening=None for tensors over words"
-                )
+            require(
+                W.ndim == 2 and np.isfinite(W).all() and W.any(),
+                "a projection must be a finite matrix other than 0",
+                shape=W.shape,
+                remedy="pass whitening=None for tensors over words",
+            )
 
     @property
     def row_norm(self) -> float:
@@ -148,18 +141,7 @@ class Neighbours:
         return np.asarray(np.abs(self.whitening @ probes).max(axis=0) + apart, dtype=np.float64)
 
     def sensitivities(self, probes: Array, *, values: bool) -> Array:
-        """Return how far neighbours move ``T(I, u, u)`` (l2), or ``T(u, u, u)``, at each column u.
-
-        Parameters
-        ----------
-        probes : ndarray of shape (d, L)
-        values : bool
-            Whether T(u, u, u) is asked.
-
-        Returns
-        -------
-        ndarray of shape (L,)
-        """
+        """Return how far neighbours move ``T(I, u, u)`` (l2), or T(u, u, u), at each column u."""
         s = self.largest_entries(probes)
         power = s**3 if values else s**2
         if self.notion == "entry":
@@ -198,27 +180,26 @@ class DocumentTensor:
         n, at least the documents in the batch; see `Neighbours`.
     whitening : ndarray of shape (n_features, d), optional
         W.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number or shape does not fit.
     """
 
     def __init__(
         self, batch: DocumentBatch, n_documents: int, whitening: Array | None = None
     ) -> None:
         held = len(batch.row_pointers) - 1
-        if n_documents < held:
-            raise InvalidSettingError(
-                "a batch must have no more documents than places, got "
-                f"n_documents={n_documents} held={held}; count every place"
-            )
-        if whitening is not None and (whitening.ndim != 2 or len(whitening) != batch.n_features):
-            raise InvalidSettingError(
-                "a map must have a row for each word, got "
-                f"shape={whitening.shape} n_features={batch.n_features}; pass W"
-            )
+        require(
+            n_documents >= held,
+            "a batch must have no more documents than places",
+            n_documents=n_documents,
+            held=held,
+            remedy="count every place",
+        )
+        require(
+            whitening is None or (whitening.ndim == 2 and len(whitening) == batch.n_features),
+            "a projection must have a row for each word",
+            shape=None if whitening is None else whitening.shape,
+            n_features=batch.n_features,
+            remedy="pass W",
+        )
         self._batch, self._whitening = batch, whitening
         self.order = 3
         self.dimension = batch.n_features if whitening is None else whitening.shape[1]

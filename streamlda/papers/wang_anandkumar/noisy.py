@@ -22,12 +22,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import BudgetExceededError, InvalidSettingError
+from streamlda.checks import at_least, between, failure, one_of, require
+from streamlda.errors import BudgetExceededError
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.privacy import accounting
-from streamlda.privacy.accounting import Budget, cost, whole
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel, number
+from streamlda.privacy.accounting import Budget, cost
+from streamlda.privacy.events import Composed, GaussianRelease, Parallel
 from streamlda.privacy.ledger.ledger import Cohort
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.mechanism import Block, JointGaussian
@@ -44,7 +45,7 @@ UNIT_TOLERANCE = 1e-6
 
 
 class Queries(Protocol):
-    """A symmetric third-order tensor, as it is asked."""
+    """A symmetric third-order tensor, known by its answers."""
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
         """Return T(I, u, u), shape (d, L), and T(u, u, u), shape (L,), at L columns u."""
@@ -65,11 +66,6 @@ class Schedule:
         `streamlda.papers.wang_anandkumar.compositions.advanced_noise_multiplier`. ``"paper"``: the
         paper's formula, `streamlda.papers.wang_anandkumar.compositions.wang_anandkumar`; only for
         comparison.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a value is out of range.
     """
 
     epsilon: float
@@ -78,19 +74,15 @@ class Schedule:
     calibration: str = "exact"
 
     def __post_init__(self) -> None:
-        number("epsilon", self.epsilon, 1e-6, accounting.MAX_EPSILON)
-        number("delta", self.delta, 1e-290, 0.5)
-        if self.calibration not in CALIBRATIONS:
-            raise InvalidSettingError(
-                f"a calibration must be one of {', '.join(CALIBRATIONS)}, got "
-                f"calibration={self.calibration!r}; take 'exact', which needs the least noise"
-            )
+        between(1e-6, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        between(1e-290, 0.5, delta=self.delta)
+        remedy = "take 'exact', which needs the least noise"
+        one_of(CALIBRATIONS, calibration=self.calibration, remedy=remedy)
 
     def noise_multiplier(self, queries: int) -> float:
         """Return standard deviation / l2_sensitivity of each of K queries of the same tensor."""
-        return _noise_multiplier(
-            self.epsilon, self.delta, whole("queries", queries), self.calibration
-        )
+        at_least(1, queries=queries)
+        return _noise_multiplier(self.epsilon, self.delta, queries, self.calibration)
 
 
 class NoisyPower:
@@ -114,8 +106,8 @@ class NoisyPower:
 
     **Replay**: one `tensor` answers all rounds, whose costs add up: `event`. **Live**: without
     `tensor`, every round brings its own to `step`, made of documents in no other round; each of
-    them costs `round_event`, in parallel, and the method may refine for ever. The caller vouches
-    that a document's round follows from its place alone.
+    them costs `round_event`, in parallel, and the method may refine without end. The caller
+    guarantees that a document's round follows from its place alone.
 
     Time and memory of the noise O(d L) a round: about 0.15 us and 40 bytes a value.
 
@@ -127,11 +119,6 @@ class NoisyPower:
     schedule : Schedule
     noise : Noise
         `SecureNoise`; `SeededNoise` in tests and simulations.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the method is not of order 3, or the noise is out of range.
     """
 
     def __init__(
@@ -141,16 +128,17 @@ class NoisyPower:
         schedule: Schedule,
         noise: Noise,
     ) -> None:
-        if method.order != 3:
-            raise InvalidSettingError(
-                f"noise is calibrated for tensors of order 3, got order={method.order}; "
-                "take a method of order 3"
-            )
+        require(
+            method.order == 3,
+            "noise is calibrated for tensors of order 3",
+            order=method.order,
+            remedy="take a method of order 3",
+        )
         self.method, self.schedule = method, schedule
         self._tensor, self._noise = tensor, noise
         self._done: list[GaussianRelease] = []
         self.rounds, self.queries_per_round = planned(method)
-        whole("queries", self.queries)
+        at_least(1, queries=self.queries)
 
     @property
     def queries(self) -> int:
@@ -210,20 +198,9 @@ class NoisyPower:
         With a ledger, `Ledger.begin` with `event` must follow before the first query: once for all
         rounds in replay, once a round live.
 
-        Parameters
-        ----------
-        account : Budget or Ledger
-        cohort : Cohort, optional
-            The documents, for a ledger.
-        replay : bool, default False
-            Allow documents that were in a release before, for a ledger.
-        spent : iterable of events, default ()
-            What was released of the same documents, for a budget.
-
-        Raises
-        ------
-        BudgetExceededError, LedgerError
-            As `LedgerReader.check`.
+        `spent` is what was released of the same documents, for a budget; `cohort` are the
+        documents, and `replay` allows those that were in a release before, for a ledger. Raises as
+        `LedgerReader.check`.
         """
         event = self.event
         if not isinstance(account, Budget):
@@ -245,28 +222,26 @@ class NoisyPower:
         Raises
         ------
         BudgetExceededError
-            In replay, after all rounds. Nothing is asked.
-        InvalidSettingError
-            If a tensor is missing or too much, a probe has not length 1, or an answer has not its
-            shape.
+            In replay, after all rounds.
         InvalidDocumentsError
             If an answer is not finite or larger than the magnitude allows; no noise is drawn.
         """
-        if (tensor is None) == (self._tensor is None):
-            raise InvalidSettingError(
-                "a round must have one tensor, got "
-                f"of_all_rounds={self._tensor is not None} of_this_round={tensor is not None}; "
-                "pass it to NoisyPower for replay, or to each step"
-            )
+        require(
+            (tensor is None) != (self._tensor is None),
+            "a round must have one tensor",
+            of_all_rounds=self._tensor is not None,
+            of_this_round=tensor is not None,
+            remedy="pass it to NoisyPower for replay, or to each step",
+        )
         if self._tensor is not None and len(self._done) >= self.rounds:
             paid = cost(self.spent).mu_squared
             raise _exceeded(paid, 0.0, cost(self.round_event).mu_squared)
-        asked, probes = self._tensor or tensor, self.method.probes
-        assert asked is not None
+        queried, probes = self._tensor or tensor, self.method.probes
+        assert queried is not None
         _check_unit(probes)
         values_only = self.method.wants_values_only
         mechanism, event = self._mechanism(probes, values=values_only), self.round_event
-        images, values = asked.apply(probes)
+        images, values = queried.apply(probes)
         answers = values if values_only else np.asarray(images).T
         released = mechanism.release({str(j): a for j, a in enumerate(answers)}, self._noise)
         self._done.append(event)
@@ -309,9 +284,10 @@ def planned(method: DeflatedPower | SimultaneousPower) -> tuple[int, int]:
             return len(method.state()["values"]) * each, method.n_restarts
         case SimultaneousPower():
             return method.n_iterations, method.probes.shape[1]
-    raise InvalidSettingError(
-        "a private power method must be a DeflatedPower or a SimultaneousPower, got "
-        f"type={type(method).__name__}; its queries must be counted before the first is asked"
+    raise failure(
+        "a private power method must be a DeflatedPower or a SimultaneousPower",
+        type=type(method).__name__,
+        remedy="its queries must be counted before the first",
     )
 
 
@@ -333,12 +309,13 @@ def _noise_multiplier(epsilon: float, delta: float, queries: int, calibration: s
 
 def _check_unit(probes: Array) -> None:
     lengths = np.linalg.norm(probes, axis=0)
-    # Written so that NaN fails too.
-    if not (np.abs(lengths - 1) <= UNIT_TOLERANCE).all():
-        worst = float(lengths[np.argmax(np.abs(lengths - 1))])
-        raise InvalidSettingError(
-            f"a probe must be a unit vector, got length={worst}; divide it by its length"
-        )
+    worst = int(np.argmax(np.abs(lengths - 1)))
+    require(
+        (np.abs(lengths - 1) <= UNIT_TOLERANCE).all(),
+        "a probe must be a unit vector",
+        length=float(lengths[worst]),
+        remedy="divide it by its length",
+    )
 
 
 def _exceeded(spent: float, remaining: float, requested: float) -> BudgetExceededError:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.papers.symmetric import free_triples, spread_triples
 from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
 from streamlda.privacy.events import GaussianRelease
@@ -23,18 +24,10 @@ Array = NDArray[np.float64]
 
 
 class PerturbedTensor(NamedTuple):
-    """A tensor with noise, free to be used in any way.
+    """A symmetric tensor with noise, free to be used in any way, and what it cost.
 
-    Attributes
-    ----------
-    tensor : ndarray of shape (d, d, d)
-        Symmetric.
-    event : GaussianRelease
-        What it cost.
-    private : bool
-        Whether the noise was secure.
-    tv_distance_bound : float
-        Of the drawn noise from exact noise; ``(1 + e^epsilon)`` times as much is added to delta.
+    `private`: whether the noise was secure. `tv_distance_bound` of the drawn noise from exact
+    noise: ``(1 + e^epsilon)`` times as much is added to delta.
     """
 
     tensor: Array
@@ -79,10 +72,7 @@ def perturb_tensor(
     """
     checked = checked_array(tensor, 3)
     schedule = Schedule(epsilon, delta, neighbours)
-    side = np.arange(len(checked))
-    free = (side[:, None, None] <= side[:, None]) & (side[:, None] <= side)
-    i, j, k = np.nonzero(free)
-    orders = np.array([1.0, 3.0, 6.0])[(i < j).astype(int) + (j < k)]
+    i, j, k, orders = free_triples(len(checked))
     weights = orders / 6 if neighbours.notion == "entry" else np.sqrt(orders)
     moves, magnitude = _whole_tensor(neighbours)
     multiplier = schedule.noise_multiplier(1)
@@ -94,9 +84,7 @@ def perturb_tensor(
         roundings=1,
     )
     noisy = mechanism.release({"entries": checked[i, j, k] * weights}, noise)["entries"] / weights
-    full = np.empty_like(checked)
-    for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
-        full[a, b, c] = noisy
+    full = spread_triples(noisy, len(checked), i, j, k)
     distance = mechanism.tv_distance_bound
     return PerturbedTensor(full, GaussianRelease(multiplier), noise.secure, distance)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,13 @@ from streamlda.threads import limit_threads
 MOST_WORDS = 100
 
 _PAGE = Path(__file__).parent / "page"
+#: What the page shares with the report.
+_SHARED = Path(__file__).parents[2] / "page"
 _FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/": ("text/html; charset=utf-8", [_PAGE / "index.html"]),
+    "/page.css": ("text/css; charset=utf-8", [_SHARED / "base.css", _PAGE / "page.css"]),
+    "/page.js": ("text/javascript; charset=utf-8", [_PAGE / "page.js"]),
+    "/icon.svg": ("image/svg+xml", [_SHARED / "icon.svg"]),
 }
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -108,7 +110,7 @@ class _Api:
 
     def routes(self) -> list[Route]:
         return [
-            *(Route(path, partial(_file, *file)) for path, file in _FILES.items()),
+            *(Route(path, partial(_file, parts, kind)) for path, (kind, parts) in _FILES.items()),
             Route("/livez", self.livez),
             Route("/readyz", self.readyz),
             Route("/metrics", self.metrics),
@@ -237,9 +239,9 @@ class _Api:
             )
 
 
-async def _file(name: str, kind: str, request: Request) -> Response:
+async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
     headers = {"Content-Type": kind, "Cache-Control": "no-cache"}
-    return Response((_PAGE / name).read_bytes(), headers=headers)
+    return Response(b"".join(part.read_bytes() for part in parts), headers=headers)
 
 
 async def _not_there(request: Request, error: Exception) -> Response:

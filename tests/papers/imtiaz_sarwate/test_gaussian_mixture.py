@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     MixtureSite,
     learn_mixture,
@@ -19,7 +18,7 @@ from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.contributions import pack_triples, unpack_triples
-from tests.sites.neighbours import Recorder, distinguishability, shift
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
 
 D, K, VARIANCE, RADIUS = 8, 3, 0.05, 1.4
 SIZES = (2000, 3000, 4000)
@@ -192,24 +191,3 @@ def released_values(network):
     block = network.stages[1][1][0]
     k = next(k for k in range(1, D + 1) if k * (k + 1) * (k + 2) // 6 == block.cells)
     return np.ascontiguousarray(vectors[:, :k]), 0.05, block.l2_clip_norm
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ({"n_components": D}, f"n_components={D}"),
-        ({"n_components": 0}, "n_components=0"),
-        ({"route": "other"}, "route='other'"),
-        ({"variance": -1.0}, "variance=-1.0"),
-        ({"sizes": (5, 6)}, r"network=\(5, 6\)"),
-        ({"radii": (1.0, 2.0)}, "radii="),
-    ],
-)
-def test_what_does_not_fit_is_refused(call: dict, message: str) -> None:
-    call = {"n_components": 2, "sizes": (5, 5), "radii": (1.0, 1.0), **call}
-    sites = [MixtureSite(np.ones((5, D)), radius) for radius in call.pop("radii")]
-    network = SimulatedSites(call.pop("sizes"), Promise(1.0, 0.1))
-    with pytest.raises(InvalidSettingError, match=message):
-        learn_mixture(
-            sites, call.pop("n_components"), network, rng=np.random.default_rng(0), **call
-        )

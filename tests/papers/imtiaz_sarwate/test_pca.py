@@ -1,16 +1,107 @@
-"""capePCA: directions under every scheme."""
+"""Moments of vectors, how much a sample can move them, capePCA, and the paper's measures."""
+
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
-from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
+from streamlda.papers.imtiaz_sarwate.metrics import (
+    captured_energy,
+    component_error,
+    matched_component_error,
+)
 from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+from streamlda.papers.imtiaz_sarwate.plain_moments import (
+    paper_components,
+    plain_pairs,
+    plain_triples,
+    symmetric_pairs,
+    symmetric_triples,
+)
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
+from streamlda.papers.imtiaz_sarwate.vector_moments import (
+    BLOCK_SAMPLES,
+    SECOND_RATIO,
+    clipped,
+    packed_second,
+    second_block,
+    second_sum,
+    third_sum,
+)
 from streamlda.privacy.noise import SeededNoise
-from tests.sites.neighbours import Recorder, distinguishability
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
+
+BOUND = 1.5
+VECTORS = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
+
+
+def second_of(sample):
+    return {"second": packed_second(clipped(np.array([sample]), BOUND))}
+
+
+def test_sums_equal_their_definition_over_more_than_one_block() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((BLOCK_SAMPLES + 10, 3))
+    f = rng.random(len(x))
+    assert second_sum(x) == pytest.approx(np.einsum("na,nb->ab", x, x))
+    assert third_sum(x) == pytest.approx(np.einsum("na,nb,nc->abc", x, x, x))
+    assert third_sum(x, f) == pytest.approx(np.einsum("n,na,nb,nc->abc", f, x, x, x))
+
+
+def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out() -> None:
+    x = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 1.0], [1e300, 1e300]])
+    found = clipped(x, BOUND)
+    assert np.linalg.norm(found, axis=1).max() <= BOUND
+    assert found[0] == pytest.approx([0.9, 1.2], rel=1e-5)
+    assert found[1].tolist() == [0.3, 0.4]
+    assert not found[2:4].any()
+    assert np.isfinite(found).all()
+
+
+@given(VECTORS, VECTORS)
+def test_two_samples_differ_by_no_more_than_is_stated(a: list[float], b: list[float]) -> None:
+    block = second_block(4, BOUND)
+    assert shift(second_of(a), second_of(b), [block]) <= SECOND_RATIO
+    # The paper's coordinates.
+    x, y = (clipped(np.array([v]), BOUND) / BOUND for v in (a, b))
+    plain = plain_pairs(second_sum(x)) - plain_pairs(second_sum(y))
+    assert np.linalg.norm(plain) <= SECOND_RATIO
+
+
+def test_orthogonal_samples_on_the_sphere_attain_the_bound() -> None:
+    a, b = np.array([5.0, 0, 0, 0]), np.array([0, 0, -5.0, 0])
+    moved = shift(second_of(a), second_of(b), [second_block(4, BOUND)])
+    assert moved == pytest.approx(SECOND_RATIO, rel=1e-5)
+    # A planted bug, the bound of the paper, would be exceeded.
+    assert moved > 1.4
+    # As would any bound if samples were not scaled down.
+    raw = {"second": packed_second(np.array([a]))}
+    assert shift(raw, second_of(b), [second_block(4, BOUND)]) > 2 * SECOND_RATIO
+
+
+def test_free_entries_and_back() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((5, 4))
+    pairs, triples = second_sum(x), third_sum(x)
+    assert plain_pairs(pairs)[:4].tolist() == pytest.approx(pairs[0].tolist())
+    assert symmetric_pairs(plain_pairs(pairs), 4) == pytest.approx(pairs)
+    assert plain_triples(triples)[1] == pytest.approx(triples[0, 0, 1])
+    assert symmetric_triples(plain_triples(triples), 4) == pytest.approx(triples)
+
+
+def test_the_papers_decomposition_is_exact_without_noise() -> None:
+    rng = np.random.default_rng(2)
+    a, w = rng.standard_normal((3, 6)), np.array([0.5, 0.3, 0.2])
+    pairs = np.einsum("k,ka,kb->ab", w, a, a)
+    triples = np.einsum("k,ka,kb,kc->abc", w, a, a, a)
+    vectors, values = paper_components(pairs, triples, 3, rng)
+    assert values == pytest.approx(w[::-1] ** -0.5)
+    assert vectors == pytest.approx(a[::-1])
+    assert math.isclose(float((values**-2).sum()), 1)
+
 
 D, K, RADIUS = 12, 3, 4.0
 STDDEVS = np.sqrt(np.concatenate([[3.0, 2.0, 1.5], np.full(D - K, 0.1)]))
@@ -71,17 +162,23 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme: str) -> None:
         assert mu >= 0.98 / promise.noise_multiplier()
 
 
-@pytest.mark.parametrize(
-    ("totals", "n", "route", "message"),
-    [
-        ([np.eye(3), np.eye(4)], 2, "packed", "shapes="),
-        ([np.eye(3), np.eye(3)], 4, "packed", "n_components=4"),
-        ([np.eye(3), np.eye(3)], 0, "packed", "n_components=0"),
-        ([np.eye(3), np.eye(3)], 2, "other", "route='other'"),
-        ([np.ones((3, 2))] * 2, 2, "packed", "shapes="),
-    ],
-)
-def test_what_does_not_fit_is_refused(totals: list, n: int, route: str, message: str) -> None:
-    network = SimulatedSites([5, 5], Promise(1.0, 0.1))
-    with pytest.raises(InvalidSettingError, match=message):
-        principal_subspace(totals, n, network, 1.0, route=route)
+def test_captured_energy_is_a_trace_and_largest_for_the_leading_eigenvectors() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((6, 6))
+    A = A @ A.T
+    values, vectors = np.linalg.eigh(A)
+    assert captured_energy(vectors[:, -2:], A) == pytest.approx(values[-2:].sum())
+    V = np.linalg.qr(rng.standard_normal((6, 2)))[0]
+    assert captured_energy(V, A) == pytest.approx(np.trace(V.T @ A @ V))
+    assert captured_energy(V, A) < values[-2:].sum()
+
+
+def test_component_errors_by_hand() -> None:
+    true = np.array([[0.0, 0.0], [3.0, 4.0]])
+    assert component_error(true, true[::-1]) == matched_component_error(true, true[::-1]) == 0
+    # Both estimates are at the first component; one of them has to be matched with the second.
+    twice = np.zeros((2, 2))
+    assert component_error(true, twice) == 0
+    assert matched_component_error(true, twice) == pytest.approx(2.5)
+    moved = true + np.array([[1.0, 0.0], [0.0, 2.0]])
+    assert component_error(true, moved) == pytest.approx(1.5)

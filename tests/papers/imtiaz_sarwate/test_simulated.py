@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.privacy import accounting
@@ -37,16 +36,6 @@ def measured_noise(sites, block=BLOCK):
 # Noise of the aggregate.
 
 
-@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=7))
-@settings(max_examples=40)
-def test_the_aggregate_has_the_pooled_noise_for_any_split(sizes: list[int]) -> None:
-    ours, pooled = (
-        network(sizes, scheme).release([{"x": np.zeros(3)}] * len(sizes), [SMALL]).stddevs["x"]
-        for scheme in ("cape", "pooled-private")
-    )
-    assert ours == pytest.approx(pooled, rel=0.01)
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("sizes", [(1000, 1000), (1, 999_999), (5, 50, 500, 5000, 50_000)])
 def test_that_noise_is_drawn(sizes: tuple[int, ...]) -> None:
@@ -65,14 +54,11 @@ def test_the_other_schemes_have_the_noise_of_the_table() -> None:
     # False alarm below 1e-9 for each of the three.
     sizes = [300, 100, 200, 400, 500]
     tau = measured_noise(network(sizes, "pooled-private"))
-    assert measured_noise(network(sizes, "conventional")) / tau == pytest.approx(
-        math.sqrt(5), rel=0.015
-    )
-    assert measured_noise(network(sizes, "local", site=2)) / tau == pytest.approx(1, rel=0.015)
-    assert measured_noise(network(sizes, "pooled")) == 0
+    times = {"pooled": 0, "conventional": math.sqrt(5)}
     for scheme in SCHEMES:
         released = network(sizes, scheme, site=2).release([ZEROS] * 5, [BLOCK])
-        measured = measured_noise(network(sizes, scheme, site=2))
+        measured = float(released.sums["x"].std())
+        assert measured / tau == pytest.approx(times.get(scheme, 1), rel=0.015)
         assert released.stddevs["x"] == pytest.approx(measured, rel=0.01)
         assert released.documents == (200 if scheme == "local" else 1500)
 
@@ -212,33 +198,3 @@ def test_the_papers_calibration_is_its_formula_and_costs_less_than_it_says() -> 
         for e in (0.01, 0.1, 1.0)
     ]
     assert all(a > b > 1 for a, b in pairwise(multipliers))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Promise(0, 0.1), "epsilon=0"),
-        (lambda: Promise(1, 1.5), "delta=1.5"),
-        (lambda: Promise(1, 0.1, "loose"), "calibration='loose'"),
-        (lambda: Promise(1, 0.1).noise_multiplier(2.0), "part=2.0"),
-        (lambda: network([5, 5], "best"), "scheme='best'"),
-        (lambda: network([5, 5], promises=[PROMISE]), "promises=1"),
-        (lambda: network([5, 5], site=2), "site=2"),
-        (lambda: network([5]), "two sites"),
-        (lambda: network([5, 0]), "sizes"),
-        (lambda: network([5, 5], weights=[0.5, 0.6]), "sum to 1"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(3)}], [SMALL]), "site_sums=1"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(2)}] * 2, [SMALL]), "shapes"),
-        (lambda: network([5, 5]).release([{"x": np.zeros(3)}] * 2, [SMALL], ratio=3), "ratio=3"),
-    ],
-)
-def test_what_cannot_be_is_refused(call: object, message: str) -> None:
-    with pytest.raises(InvalidSettingError, match=message):
-        call()
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_sums_that_were_not_clipped_are_refused(scheme: str) -> None:
-    sums = {"x": np.full(3, 100.0)}
-    with pytest.raises(InvalidDocumentsError, match="clip"):
-        network([5, 5], scheme).release([sums, sums], [SMALL])

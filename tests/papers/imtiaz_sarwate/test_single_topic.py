@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate import single_topic
-from streamlda.papers.imtiaz_sarwate.maps import chosen_map
+from streamlda.papers.imtiaz_sarwate.maps import chosen_projection
 from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
@@ -24,7 +23,7 @@ from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.whitening import random_projection
 from tests.corpora import batch_of
-from tests.sites.neighbours import Recorder, distinguishability, shift
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
 
 D, K = 12, 3
 SIZES = (3000, 4000, 5000)
@@ -148,7 +147,7 @@ def test_the_map_keeps_all_topics_and_its_longest_row_is_short_where_noise_is() 
     frequencies = np.array([0.9, 0.08, 0.02]) @ TOPICS
 
     def longest_whitened(noise):
-        W = chosen_map(moment, K, frequencies, 1e-4, noise)
+        W = chosen_projection(moment, K, frequencies, 1e-4, noise)
         values, vectors = np.linalg.eigh(W.T @ moment @ W)
         # Whitening can be finished: no topic is lost.
         assert values.min() > 0
@@ -177,24 +176,17 @@ def test_topics_and_weights_are_found(scheme: str, route: str) -> None:
     assert found.components.min() >= 0
 
 
+def mean_error(scheme, route="whitened"):
+    found = (learned(scheme, 0.3, route, seed).components for seed in range(10))
+    return np.mean([component_error(TOPICS, components) for components in found])
+
+
 @pytest.mark.statistical
 def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
     # Means over 10 fixed seeds; gaps are over three standard errors.
-    means = {
-        scheme: np.mean(
-            [
-                component_error(TOPICS, learned(scheme, 0.3, seed=seed).components)
-                for seed in range(10)
-            ]
-        )
-        for scheme in ("cape", "conventional", "local", "pooled")
-    }
-    assert means["pooled"] < means["cape"] < means["conventional"] < means["local"]
-    paper = [
-        component_error(TOPICS, learned("cape", 0.3, "paper", seed=seed).components)
-        for seed in range(10)
-    ]
-    assert means["cape"] < 0.7 * np.mean(paper)
+    pooled, cape, conventional, local = map(mean_error, ("pooled", "cape", "conventional", "local"))
+    assert pooled < cape < conventional < local
+    assert cape < 0.7 * mean_error("cape", "paper")
 
 
 def test_topics_that_noise_hides_repeat_the_word_frequencies() -> None:
@@ -205,21 +197,3 @@ def test_topics_that_noise_hides_repeat_the_word_frequencies() -> None:
     )
     assert not found.weights[found.found :].any()
     assert found.weights.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ({"n_components": D + 1}, f"n_components={D + 1}"),
-        ({"n_components": 0}, "n_components=0"),
-        ({"route": "other"}, "route='other'"),
-        ({"sizes": (5, 6)}, r"network=\(5, 6\)"),
-        ({"words": (D, D + 1)}, "words="),
-    ],
-)
-def test_what_does_not_fit_is_refused(call: dict, message: str) -> None:
-    call = {"n_components": 2, "sizes": (2, 2), "words": (D, D), **call}
-    sites = [SingleTopicSite(batch_of([[0, 1, 2]] * 2, d)) for d in call.pop("words")]
-    network = SimulatedSites(call.pop("sizes"), Promise(1.0, 0.1))
-    with pytest.raises(InvalidSettingError, match=message):
-        learn_topics(sites, call.pop("n_components"), network, rng=np.random.default_rng(0), **call)

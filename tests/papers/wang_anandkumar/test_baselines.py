@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.wang_anandkumar.baselines import random_marginal, random_marginal_power
 from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
 from streamlda.spectral.tensor_power import robust_tensor_power
@@ -62,23 +61,6 @@ def test_whitening_stands_less_noise_than_the_power_method():
     assert one > 3 * power
     # More marginals help, and make up for it only in part.
     assert power < many < one
-
-
-REFUSED = {
-    "order": (FactoredTensor([1.0], np.eye(2)[:, :1], 4), {}, "order=4"),
-    "too many": (FactoredTensor([1.0], np.eye(2)[:, :1]), {"n_components": 3}, "n_components=3"),
-    "none": (FactoredTensor([1.0], np.eye(2)[:, :1]), {"n_components": 0}, "n_components=0"),
-    "marginals": (FactoredTensor([1.0], np.eye(2)[:, :1]), {"n_marginals": 0}, "n_marginals=0"),
-    "restarts": (FactoredTensor([1.0], np.eye(2)[:, :1]), {"n_restarts": 0}, "n_restarts=0"),
-    "asymmetric": (np.arange(8.0).reshape(2, 2, 2), {}, "symmetric"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_refused(case):
-    tensor, settings, message = REFUSED[case]
-    with pytest.raises(InvalidSettingError, match=message):
-        random_marginal_power(tensor, **({"n_components": 1} | settings))
 
 
 def test_nothing_above_zero_is_said():

@@ -1,15 +1,11 @@
 """The papers' formulas, digit for digit as worked out by other accountants."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
-from dp_accounting.rdp import RdpAccountant
 
 import streamlda.privacy
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.wang_anandkumar.compositions import (
     Comparison,
     advanced_composition,
@@ -34,6 +30,9 @@ GOLDEN = """
 
 
 def renyi_epsilon(row: Comparison) -> float:
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
     event = SelfComposedDpEvent(GaussianDpEvent(row.formula_noise_multiplier), row.releases)
     return float(RdpAccountant().compose(event).get_epsilon(row.delta))
 
@@ -95,31 +94,6 @@ def test_every_bound_is_above_the_exact_one(mu: float, releases: int) -> None:
     assert zcdp_epsilon(releases * mu * mu, releases * each + slack) > exact
     basic = basic_composition(one, each, releases)
     assert basic.epsilon >= epsilon_of(mu * math.sqrt(releases), basic.delta)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: basic_composition(-1, 0.1, 2), "epsilon"),
-        (lambda: basic_composition(1, 1.1, 2), "delta"),
-        (lambda: basic_composition(1, 0.1, 0), "releases"),
-        (lambda: advanced_composition(1, 0.1, 2, 0), "slack"),
-        (lambda: advanced_composition(800, 0.1, 2, 0.1), "epsilon"),
-        (lambda: zcdp_epsilon(-1, 0.1), "mu_squared"),
-        (lambda: zcdp_epsilon(1, 0), "delta"),
-        (lambda: wang_anandkumar(1, 0, 2), "delta"),
-        (lambda: wang_anandkumar_table(1, [1e-5], [0]), "releases"),
-    ],
-)
-def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str) -> None:
-    with pytest.raises(InvalidSettingError, match=f"^{name} must be"):
-        call()
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 5.0])
-def test_the_textbook_mechanism_is_not_used_outside_its_range(epsilon: float) -> None:
-    with pytest.raises(InvalidSettingError, match="above 0 and up to 1 a release"):
-        wang_anandkumar(epsilon, 1e-5, 1)
 
 
 def test_table_on_the_privacy_page_is_what_is_computed():

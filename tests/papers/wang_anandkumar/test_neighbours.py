@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.wang_anandkumar.neighbours import NOTIONS, DocumentTensor, Neighbours
 from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
 from streamlda.privacy.accounting import noise_multiplier
@@ -47,7 +46,7 @@ def stated(neighbours, u):
     return [float(neighbours.sensitivities(u, values=values)[0]) for values in (False, True)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_entries_attain_the_bound_and_never_pass_it(seed):
     u = unit(seed)
     triples = itertools.combinations_with_replacement(range(D), 3)
@@ -87,7 +86,7 @@ def test_replace_one_is_largest_at_corners_where_it_is_sqrt_26_over_3():
     assert largest == pytest.approx(math.sqrt(26) / 3, rel=1e-12)
 
 
-def test_documents_through_a_map_attain_the_bounds():
+def test_documents_through_a_projection_attain_the_bounds():
     rng = np.random.default_rng(0)
     W = rng.standard_normal((D, 3))
     W[4] *= 3 / np.linalg.norm(W[4]) + 3
@@ -131,52 +130,22 @@ def test_a_document_tensor_equals_the_oracle(mapped):
     np.testing.assert_allclose(values, np.einsum("an,an->n", vectors, images), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"notion": "token"}, "got notion='token'"),
-        ({"notion": "entry"}, "need a magnitude"),
-        ({"notion": "entry", "magnitude": 1.0, "n_documents": 3}, "n_documents=3"),
-        ({"notion": "entry", "magnitude": 0.0}, "got magnitude=0.0"),
-        ({"notion": "add-remove", "n_documents": 0}, "got n_documents=0"),
-        ({"notion": "add-remove", "roundings": 0}, "got roundings=0"),
-        ({"notion": "add-remove", "whitening": np.zeros((3, 2))}, "other than 0"),
-    ],
-)
-def test_neighbours_that_are_none_are_refused(options, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        Neighbours(**options)
-
-
-def test_documents_that_do_not_fit_are_refused():
-    batch = batch_of([[0, 1, 2], [1]], D)
-    with pytest.raises(InvalidSettingError, match="n_documents=1 held=2"):
-        DocumentTensor(batch, 1)
-    with pytest.raises(InvalidSettingError, match="a row for each word"):
-        DocumentTensor(batch, 2, np.ones((D + 1, 2)))
-
-
 # Input perturbation
 
 
-def norms_of_differences():
-    """Return Frobenius norms of the largest differences, by notion."""
-    three = symmetrised(0, 0, 0) / 6
-    return {
-        "entry": max(
-            np.linalg.norm(symmetrised(*t))
-            for t in itertools.combinations_with_replacement(range(D), 3)
-        ),
-        "add-remove": np.linalg.norm(three),
-        "replace-one": np.linalg.norm(three - symmetrised(1, 1, 1) / 6),
-    }
+#: Frobenius norm of the largest difference, by notion.
+NORMS = {"entry": 6.0, "add-remove": 1.0, "replace-one": math.sqrt(2)}
 
 
 def test_norms_of_differences_are_those_of_the_table():
-    assert np.linalg.norm(symmetrised(0, 1, 2)) == pytest.approx(math.sqrt(6))
-    assert np.linalg.norm(symmetrised(0, 0, 2)) == pytest.approx(math.sqrt(12))
-    wanted = {"entry": 6.0, "add-remove": 1.0, "replace-one": math.sqrt(2)}
-    assert norms_of_differences() == pytest.approx(wanted)
+    triples = itertools.combinations_with_replacement(range(D), 3)
+    norms = {triple: np.linalg.norm(symmetrised(*triple)) for triple in triples}
+    assert norms[0, 1, 2] == pytest.approx(math.sqrt(6))
+    assert norms[0, 0, 2] == pytest.approx(math.sqrt(12))
+    assert max(norms.values()) == pytest.approx(NORMS["entry"])
+    three, other = symmetrised(0, 0, 0) / 6, symmetrised(1, 1, 1) / 6
+    assert np.linalg.norm(three) == pytest.approx(NORMS["add-remove"])
+    assert np.linalg.norm(three - other) == pytest.approx(NORMS["replace-one"])
 
 
 @pytest.mark.statistical
@@ -194,9 +163,7 @@ def test_every_entry_gets_the_stated_noise_once(notion):
     kinds = {6: (i < j) & (j < k), 3: (i <= j) & (j <= k) & ((i < j) ^ (j < k))}
     kinds[1] = (i == j) & (j == k)
     for orders, chosen in kinds.items():
-        moves = norms_of_differences()[notion] / (
-            orders if notion == "entry" else math.sqrt(orders)
-        )
+        moves = NORMS[notion] / (orders if notion == "entry" else math.sqrt(orders))
         values = noise.reshape(-1)[chosen] / (z * moves / n)
         assert scale_p_value(values, 1.0) > ALARM
         if orders > 1:
@@ -215,17 +182,3 @@ def test_a_perturbed_tensor_is_the_tensor_and_its_noise():
     np.testing.assert_allclose(found.tensor, tensor, atol=0.3)
     assert found.private
     assert (found.tensor != tensor).any()
-
-
-def test_tensors_that_cannot_be_perturbed_are_refused():
-    neighbours, noise = Neighbours("entry", 1.0), SeededNoise(0)
-    lopsided = np.zeros((3, 3, 3))
-    lopsided[0, 1, 2] = 1.0
-    with pytest.raises(InvalidSettingError, match="must be symmetric"):
-        perturb_tensor(lopsided, 1.0, DELTA, neighbours, noise)
-    with pytest.raises(InvalidSettingError, match="got epsilon=-1"):
-        perturb_tensor(np.zeros((3, 3, 3)), -1, DELTA, neighbours, noise)
-    with pytest.raises(InvalidSettingError, match="got delta=2"):
-        perturb_tensor(np.zeros((3, 3, 3)), 1.0, 2, neighbours, noise)
-    with pytest.raises(InvalidDocumentsError, match="norm at most"):
-        perturb_tensor(np.full((3, 3, 3), 9.0), 1.0, DELTA, neighbours, noise)

@@ -67,11 +67,18 @@ def deflated(d=D, k=K, **options):
     return Recording(d, k, **{"n_restarts": L, "n_iterations": R, **options})
 
 
-def standardised(seed, neighbours, method=None):
-    """Run all rounds; return the noise of each query over its stated standard deviation."""
-    tensor = Recorded(orthonormal()[0])
+def power_of(method=None, tensor=None, neighbours=None, seed=0):
+    """Return a power method of epsilon 1, by default in replay of `orthonormal`."""
     method = deflated() if method is None else method
-    power = NoisyPower(method, tensor, Schedule(1.0, DELTA, neighbours), SeededNoise(seed))
+    tensor = orthonormal()[0] if tensor is None else tensor
+    schedule = Schedule(1.0, DELTA, entries() if neighbours is None else neighbours)
+    return NoisyPower(method, tensor, schedule, SeededNoise(seed))
+
+
+def standardised(seed, neighbours):
+    """Run all rounds; return the noise of each query over its stated standard deviation."""
+    method, tensor = deflated(), Recorded(orthonormal()[0])
+    power = power_of(method, tensor, neighbours, seed)
     power.run()
     stated = entries()
     rounds = []
@@ -147,7 +154,7 @@ def test_a_planted_sum_in_place_of_the_maximum_is_seen():
 def spent_of_budget(method):
     """Return what the queries that the tensor was really asked cost, over the budget's mu^2."""
     tensor = Recorded(orthonormal()[0])
-    power = NoisyPower(method, tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
+    power = power_of(method, tensor)
     power.run()
     asked = sum(probes.shape[1] for probes in tensor.asked)
     assert cost(power.spent).mu_squared == pytest.approx(
@@ -176,8 +183,7 @@ def test_a_planted_forgotten_restart_is_seen(monkeypatch):
 
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("queries", [1, 3, 400])
+@pytest.mark.parametrize(("epsilon", "queries"), [(0.1, 1), (1.0, 3), (1.0, 400), (4.0, 400)])
 def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration, epsilon, queries):
     z = Schedule(epsilon, DELTA, entries(), calibration).noise_multiplier(queries)
     each = GaussianRelease(z)
@@ -186,15 +192,7 @@ def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration,
     assert z >= exact * (1 - 1e-9)
 
 
-def test_calibrations_of_the_paper_at_three_hundred_and_ninety_queries():
-    z = {name: Schedule(1.0, 1e-6, entries(), name).noise_multiplier(390) for name in CALIBRATIONS}
-    assert z["exact"] == pytest.approx(math.sqrt(390) * 4.22468, rel=1e-5)
-    epsilon_each = 1 / math.sqrt(390 * (4 + math.log(2e6)))
-    assert z["paper"] == pytest.approx(math.sqrt(2 * math.log(1.25 * 780e6)) / epsilon_each)
-    assert z["exact"] < z["advanced"] < z["paper"]
-
-
-@pytest.mark.parametrize("queries", [2, 30, 400, 10_000])
+@pytest.mark.parametrize("queries", [2, 30, 10_000])
 def test_noise_by_advanced_composition_adds_up_to_epsilon_at_most(queries):
     z = Schedule(1.0, DELTA, entries(), "advanced").noise_multiplier(queries)
     parts = [(DELTA / (2 * queries), DELTA / 2), (DELTA / queries, 0.0)]
@@ -209,21 +207,21 @@ def test_noise_by_advanced_composition_adds_up_to_epsilon_at_most(queries):
 
 def test_with_hardly_any_noise_it_is_algorithm_1():
     # Noise cannot be switched off, nor be so small that rounding would show.
-    scale = 1e15
-    tensor = orthonormal(scale=scale)[0]
-    exact = DeflatedPower(D, K, n_restarts=L, n_iterations=R)
+    neighbours = Neighbours("entry", magnitude=1e15 * K, roundings=1)
+    with pytest.raises(InvalidSettingError, match="rounding must cost at most"):
+        loud(orthonormal(scale=1e15)[0], neighbours).run()
+    exact, tensor = deflated(), orthonormal(scale=2e4)[0]
     while not exact.finished:
         exact.advance(*tensor.apply(exact.probes))
-    neighbours = Neighbours("entry", magnitude=scale * K, roundings=1)
-    with pytest.raises(InvalidSettingError, match="rounding must cost at most"):
-        NoisyPower(deflated(), tensor, Schedule(1e5, DELTA, neighbours), SeededNoise(0)).run()
-    tensor = orthonormal(scale=2e4)[0]
-    neighbours = Neighbours("entry", magnitude=2e4 * K, roundings=3 * D)
-    power = NoisyPower(deflated(), tensor, Schedule(1e5, DELTA, neighbours), SeededNoise(0))
-    found, wanted = power.run(), exact.components()
+    found = loud(tensor, Neighbours("entry", magnitude=2e4 * K, roundings=3 * D)).run()
+    wanted = exact.components()
     np.testing.assert_allclose(found.eigenvectors, wanted.eigenvectors, atol=1e-4)
-    np.testing.assert_allclose(found.eigenvalues / 2e4, wanted.eigenvalues / scale, atol=1e-4)
+    np.testing.assert_allclose(found.eigenvalues, wanted.eigenvalues, atol=2)
     assert found.finished.all()
+
+
+def loud(tensor, neighbours):
+    return NoisyPower(deflated(), tensor, Schedule(1e5, DELTA, neighbours), SeededNoise(0))
 
 
 @pytest.mark.parametrize("make", [deflated, lambda: SimultaneousPower(D, K, n_iterations=20)])
@@ -237,11 +235,18 @@ def test_components_are_found_under_noise(make):
     np.testing.assert_allclose(np.sort(found.eigenvalues)[::-1], eigenvalues, rtol=0.05)
 
 
-def test_replay_stops_after_its_rounds_and_nothing_is_asked():
+def test_replay_stops_after_its_rounds_and_asks_nothing_beyond():
     tensor = Recorded(orthonormal()[0])
-    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
+    power = power_of(tensor=tensor)
     assert power.rounds == K * (R + 1)
     assert 0 < power.tv_distance_bound < K * L * (R + 1) * D * 2.0**-58
+    power.check(Budget(1.0, DELTA))
+    with pytest.raises(BudgetExceededError, match="use more noise"):
+        power.check(Budget(0.99, DELTA))
+    with pytest.raises(BudgetExceededError) as caught:
+        power.check(Budget(1.0, DELTA), spent=[power.event])
+    assert caught.value.spent == pytest.approx(mu_of(1.0, DELTA) ** 2)
+    assert tensor.asked == []
     power.run()
     assert power.spent == power.event
     with pytest.raises(BudgetExceededError, match=r"remaining=0\.0") as caught:
@@ -250,25 +255,12 @@ def test_replay_stops_after_its_rounds_and_nothing_is_asked():
     assert len(tensor.asked) == power.rounds
 
 
-def test_a_budget_that_is_spent_is_refused_before_any_query():
-    tensor = Recorded(orthonormal()[0])
-    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries()), SeededNoise(0))
-    power.check(Budget(1.0, DELTA))
-    with pytest.raises(BudgetExceededError, match="use more noise"):
-        power.check(Budget(0.99, DELTA))
-    with pytest.raises(BudgetExceededError) as caught:
-        power.check(Budget(1.0, DELTA), spent=[power.event])
-    assert caught.value.spent == pytest.approx(mu_of(1.0, DELTA) ** 2)
-    assert tensor.asked == []
-
-
 def test_a_ledger_takes_all_rounds_at_once_and_refuses_a_second_run(tmp_path):
     def cohort(ledger):
         return Cohort("c", (DocumentRange("stream", 0, 100),), ledger.generation)
 
     tensor = Recorded(orthonormal()[0])
-    neighbours = Neighbours("add-remove", n_documents=100)
-    power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, neighbours), SeededNoise(0))
+    power = power_of(tensor=tensor, neighbours=Neighbours("add-remove", n_documents=100))
     with Ledger.open(tmp_path / "ledger", LedgerTerms(1.0, DELTA), create=True) as ledger:
         power.check(ledger, cohort(ledger))
         intent = ledger.begin(cohort(ledger), power.event)
@@ -296,81 +288,36 @@ def test_live_rounds_cost_one_round_in_parallel_and_go_on():
     assert cost(power.spent).mu_squared == pytest.approx(budget)
     assert (np.abs(vectors.T @ method.probes).max(axis=0) > 0.99).all()
 
-
-def test_live_refinement_of_more_probes_than_restarts_stays_within_the_budget():
-    tensor = orthonormal(k=3)[0]
+    # More probes than restarts, too.
     method = DeflatedPower(D, 3, n_restarts=2, n_iterations=2)
     power = NoisyPower(method, None, Schedule(1.0, DELTA, entries(k=3)), SeededNoise(0))
     for _ in range(3 * 3 + 4):
-        power.step(tensor)
+        power.step(orthonormal(k=3)[0])
     assert method.finished
     assert Budget(1.0, DELTA).fits(power.spent)
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_round_has_exactly_one_tensor(given):
-    tensor = orthonormal()[0]
-    schedule = Schedule(1.0, DELTA, entries())
-    power = NoisyPower(deflated(), tensor if given else None, schedule, SeededNoise(0))
-    with pytest.raises(InvalidSettingError, match="must have one tensor"):
-        power.step(tensor if given else None)
-
-
 def test_only_secure_noise_of_a_proven_calibration_is_called_private():
-    tensor = orthonormal()[0]
     claims = {
-        (name, secure): NoisyPower(
-            deflated(), tensor, Schedule(1.0, DELTA, entries(), name), noise
+        (name, type(noise)): NoisyPower(
+            deflated(), orthonormal()[0], Schedule(1.0, DELTA, entries(), name), noise
         ).private
         for name in CALIBRATIONS
-        for secure, noise in ((True, SecureNoise()), (False, SeededNoise(0)))
+        for noise in (SecureNoise(), SeededNoise(0))
     }
-    assert {key for key, private in claims.items() if private} == {
-        ("exact", True),
-        ("advanced", True),
-    }
+    private = {key for key, value in claims.items() if value}
+    assert private == {("exact", SecureNoise), ("advanced", SecureNoise)}
 
 
-OUT_OF_RANGE = [
-    ({"epsilon": 0.0}, r"epsilon must be a number .* got epsilon=0\.0"),
-    ({"epsilon": math.nan}, "epsilon must be a number"),
-    ({"delta": 0.0}, "delta must be a number"),
-    ({"delta": 1.0}, r"delta must be a number .* got delta=1\.0"),
-    ({"calibration": "loose"}, "one of exact, advanced, paper, got calibration='loose'"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "message"), OUT_OF_RANGE)
-def test_a_schedule_out_of_range_is_refused(wrong, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        Schedule(**{"epsilon": 1.0, "delta": DELTA, "neighbours": entries(), **wrong})
-
-
-def test_the_formula_of_the_paper_is_refused_where_it_does_not_hold():
-    schedule = Schedule(8.0, DELTA, entries(), "paper")
-    with pytest.raises(InvalidSettingError, match="up to 1 a release"):
-        schedule.noise_multiplier(1)
-
-
-def test_methods_and_probes_that_do_not_fit_are_refused():
-    tensor, schedule = orthonormal()[0], Schedule(1.0, DELTA, entries())
-    with pytest.raises(InvalidSettingError, match="got order=4"):
-        NoisyPower(deflated(order=4), tensor, schedule, SeededNoise(0))
-    with pytest.raises(InvalidSettingError, match="got type=object"):
-        planned(object())
-    method = deflated()
+def test_probes_and_answers_that_do_not_fit_get_no_noise():
+    method, tensor = deflated(), Recorded(orthonormal()[0])
     method._probes = 1.01 * method._probes
-    asked = Recorded(tensor)
     with pytest.raises(InvalidSettingError, match=r"unit vector, got length=1\.01"):
-        NoisyPower(method, asked, schedule, SeededNoise(0)).step()
-    assert asked.asked == []
-
-
-def test_an_answer_above_the_magnitude_gets_no_noise():
+        power_of(method, tensor).step()
+    assert tensor.asked == []
     method = deflated()
     method._probes = np.repeat(orthonormal()[2][:, :1], L, axis=1)
-    small = Neighbours("entry", magnitude=1e-3)
-    power = NoisyPower(method, orthonormal()[0], Schedule(1.0, DELTA, small), SeededNoise(0))
+    power = power_of(method, neighbours=Neighbours("entry", magnitude=1e-3))
     with pytest.raises(InvalidDocumentsError, match="norm at most"):
         power.step()
     assert power.spent == Composed([])

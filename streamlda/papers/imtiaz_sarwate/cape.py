@@ -1,0 +1,165 @@
+"""CAPE, section III: Gaussian zero-sum noise of S sites, and what each adversary has of it.
+
+Notation as in `streamlda.sites.scheme`; in place of a mask, site s sends
+
+    a_s + e_s + f_s + g_s,      sum_s mu_s e_s = 0,
+
+where e_s is known to nobody but the sites, f_s to the aggregator (and to the site), g_s to the site
+alone. The aggregator takes off what it knows and has ``sum_s mu_s (a_s + g_s)``: e_s is gone. All
+noise is Gaussian, of mean zero.
+
+- *Known to the aggregator.* ``tau_fs^2 = max(tau_s^2 - tau_gs^2, 0)``.
+- *Zero-sum.* ``mu_s e_s = kappa (xi_s - mean of xi)`` with independent standard normal xi_s, so
+  ``mu_s^2 tau_es^2 = kappa^2 (1 - 1/S)``, with the least kappa for which
+  ``tau_es^2 + tau_gs^2 >= tau_s^2`` at every site.
+
+For equal sites and t = 0 these are the paper's (2): tau_g^2 = tau^2 / S, the other two
+(1 - 1/S) tau^2. *Erratum:* the solution that section III-A prints for unequal sites is another: it
+takes independent e_1 ... e_(S-1) and has tau_gS^2 = (3 - S) tau^2 / 2 for equal sites, which is
+negative for S > 3. The one here exists for all weights and demands.
+
+What each adversary has
+-----------------------
+- *Who sees one share alone* and knows e_s but not f_s, or the other way round: the noise is
+  tau_s^2 at least, by construction: as much as in the conventional scheme, whoever drops out.
+- *After a drop-out* the aggregator has fewer shares, hence never more than in the next line. The
+  zero-sum terms of m of S sites do not cancel: for equal sites their sum has a noise of variance
+  ``m (1 - (m - 1) / S) T^2``, between that of the pooled and of the conventional scheme
+  (`CapePlan.after_drop_out`).
+- *The aggregator and c <= S - 2 sites.* They know f, the colluders' e and g and, as e sums to zero,
+  the sum of the honest e. Given that, the honest shares have noise of covariance
+  ``u I + kappa^2 (I - 11'/h)``, with eigenvalue u once, along 1, and u + kappa^2 else. One entry
+  that moves is seen under ``1/v = (1/h) / u + (1 - 1/h) / (u + kappa^2)``.
+- *The aggregator and all S - 1 others* know e_s too: ``v = u``.
+
+The paper calibrates tau_e so that one share *by itself* keeps the promise. The aggregator has them
+all, and with equal sites v = tau_c^2 (S + 1) / (2 S): the factor is sqrt(2 S / (S + 1)), 1.29 for
+five sites. Masks close this gap, so the protocol of `streamlda.sites` uses masks, and needs no f.
+
+Privacy: nothing here reads data. All of a plan is public.
+
+References
+----------
+Imtiaz and Sarwate, Distributed differentially private algorithms for matrix and tensor
+factorization, IEEE JSTSP 12(6), 2018, section III.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from streamlda.checks import require
+from streamlda.sites.scheme import Array, NoisePlan, check_colluders
+
+
+class CapePlan(NoisePlan):
+    """The noise of S sites with Gaussian zero-sum terms; see the module for the symbols."""
+
+    __slots__ = ()
+
+    @classmethod
+    def for_means(
+        cls,
+        sizes: Sequence[int],
+        noise_multipliers: Sequence[float] | float,
+        *,
+        sensitivity: float = 1.0,
+        weights: Sequence[float] | None = None,
+        colluders: int = 0,
+    ) -> Self:
+        """Return the plan for means over each site's documents.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            N_s, documents of each site; public.
+        noise_multipliers : float or sequence of float
+            z_s: standard deviation over sensitivity that each site asks for
+            (`streamlda.privacy.accounting.noise_multiplier`).
+        sensitivity : float, default 1
+            Most that one document moves the *sum* of a site, which moves its mean by that / N_s.
+        weights : sequence of float, optional
+            N_s / N by default.
+        colluders : int, default 0
+        """
+        require(
+            len(sizes) and all(size >= 1 for size in sizes),
+            "every site must have a document",
+            sizes=tuple(sizes),
+            remedy="leave the site out",
+        )
+        z = np.broadcast_to(np.asarray(noise_multipliers, dtype=float), (len(sizes),))
+        total = sum(sizes)
+        if weights is None:
+            weights = [size / total for size in sizes]
+        stddevs = [float(z_s) * sensitivity / n for z_s, n in zip(z, sizes, strict=True)]
+        return cls(tuple(map(float, weights)), tuple(stddevs), colluders)
+
+    @property
+    def aggregator_known(self) -> tuple[float, ...]:
+        """tau_fs, standard deviation of f_s at each site; 0 where local noise is enough."""
+        return tuple(
+            math.sqrt(max(tau**2 - g**2, 0.0))
+            for tau, g in zip(self.site_stddevs, self.local, strict=True)
+        )
+
+    @property
+    def kappa(self) -> float:
+        """Scale of the zero-sum terms, in units of the aggregate."""
+        wanted = max(max(T**2 - self.local_variance, 0.0) for T in self.needed)
+        return math.sqrt(wanted / (1 - 1 / self.n_sites))
+
+    @property
+    def zero_sum(self) -> tuple[float, ...]:
+        """tau_es, standard deviation of e_s at each site."""
+        weighted = self.kappa * math.sqrt(1 - 1 / self.n_sites)
+        return tuple(weighted / m for m in self.weights)
+
+    @property
+    def conventional(self) -> float:
+        """Noise of the aggregate if every site adds all of tau_s by itself."""
+        return math.sqrt(sum(T**2 for T in self.needed))
+
+    def zero_sum_mixing(self) -> Array:
+        """Return M, shape (S, S): ``e = M xi`` for independent standard normal xi.
+
+        The rows have norms `zero_sum`, and ``weights @ M`` is 0 but for rounding.
+        """
+        S = self.n_sites
+        centring = np.eye(S) - 1.0 / S
+        return np.asarray(self.kappa * centring / np.array(self.weights)[:, None])
+
+    def gaussian_losses(self, colluders: int) -> Array:
+        """Return what `losses` does, where e_s are the Gaussian terms in place of masks."""
+        check_colluders(colluders, self.n_sites)
+        honest = self.n_sites - colluders
+        return self._losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))
+
+    def share_losses(self, *, knows_zero_sum: bool) -> Array:
+        """Return the same for who sees one share alone and knows e_s, or f_s, but not both.
+
+        At most 1. An adversary who knows neither learns less still.
+        """
+        left = self.aggregator_known if knows_zero_sum else self.zero_sum
+        variances = np.square(self.local) + np.square(left)
+        return np.asarray(np.asarray(self.site_stddevs) / np.sqrt(variances))
+
+    def after_drop_out(self, present: Sequence[int]) -> float:
+        """Return the noise of ``sum mu_s (a_s + e_s + g_s)`` over the sites that are left.
+
+        Parameters
+        ----------
+        present : sequence of int
+            Numbers of the sites whose shares came, from 0; different, and at least one.
+        """
+        m, S = len(present), self.n_sites
+        require(
+            m and len(set(present)) == m and set(present) <= set(range(S)),
+            f"the sites that are left must be some of 0 to {S - 1}",
+            present=present,
+        )
+        return math.sqrt(m * self.local_variance + self.kappa**2 * m * (1 - m / S))

@@ -1,0 +1,61 @@
+"""Numbers and lists as the page writes them: filters of the templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.statement import PRIVATE, SEEDED
+
+
+def percent(share: float) -> str:
+    """Return a share, 0 to 1, as the page of the daemon writes it."""
+    return f"{100 * share:.{2 if share < 0.0995 else 1}f} %"
+
+
+def plural(n: int, unit: str) -> str:
+    """Return ``1 topic`` or ``2 topics``."""
+    return f"{n:,} {unit}{'' if n == 1 else 's'}"
+
+
+def short(value: float) -> str:
+    """Return a number with one decimal at most: no eye sees more, and the page is smaller."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def heat(share: float, most: float) -> int:
+    """Return the shade of a share in a table, 0 to 4."""
+    return min(4, int(5 * (share / most) ** 0.5))
+
+
+def utc(moment: str) -> str:
+    """Return an ISO time to the minute, in UTC."""
+    return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """Return settings or versions in a line, without those that are None."""
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+        if value is not None
+    )
+
+
+def lines(value: Any) -> str:
+    """Return a list in lines, and nothing for what is not a list: diagnostics may hold anything."""
+    return "\n".join(map(str, value)) if isinstance(value, list) else ""
+
+
+def counts_slots(model: TopicModel) -> bool:
+    """Tell whether a model counts record slots: its number of documents is private."""
+    return model.privacy.get("statement") in (PRIVATE, SEEDED)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (percent, plural, short, heat, utc, pairs, lines, counts_slots)
+}

@@ -1,0 +1,144 @@
+"""The index of a folder of checkpoints: which generations there are, and what is in each.
+
+An SQLite database with a row for each generation that is kept: its number, a JSON body and a
+checksum over both. What an index says is true after a commit, and on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from streamlda.checks import failure
+from streamlda.container import to_json
+from streamlda.errors import ModelFileError, NewerFormatError
+from streamlda.privacy.ledger.file import sync_folder
+from streamlda.storage.state import OWNER_ONLY
+
+#: Marks the index as one of ours ("sCKP"), and counts the formats.
+APPLICATION_ID = 0x73434B50
+FORMAT_VERSION = 1
+
+BUSY_SECONDS = 30.0
+SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
+
+#: Number, body and digest of a generation.
+Row = tuple[int, str, str]
+
+
+class CheckpointIndex:
+    """The index in a folder. `step` is called with the name of each step, for tests of crashes."""
+
+    def __init__(self, folder: Path, step: Callable[[str], None]) -> None:
+        self._folder, self._path, self._step = folder, folder / "index", step
+
+    def make(self) -> None:
+        """Make it, whole or not at all, if there is neither an index nor a state without one."""
+        if self._path.exists():
+            return
+        states = sorted(self._folder.glob("state-*"))
+        if states:
+            raise failure(
+                "a folder of checkpoints must have its index",
+                state=states[-1].name,
+                path=str(self._folder),
+                remedy="restore the index from a copy, or start in an empty folder",
+                error=ModelFileError,
+            )
+        fresh = self._folder / "index.new"
+        for leftover in (fresh, self._folder / "index.new-journal"):
+            leftover.unlink(missing_ok=True)
+        self._step("open:begin")
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
+        with closing(_connect(fresh)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            database.execute(SCHEMA)
+            database.execute("COMMIT")
+        self._step("open:written")
+        fresh.rename(self._path)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
+        self._step("open:made")
+
+    def rows(self) -> list[Row]:
+        """Return all generations, newest first; `has_checksum` tells which are whole."""
+        with self._open() as database:
+            query = "SELECT number, body, digest FROM generations ORDER BY number DESC"
+            return database.execute(query).fetchall()
+
+    def newest_number(self) -> int:
+        """Return the number of the newest generation, 0 if there is none."""
+        return max((number for number, *_ in self.rows()), default=0)
+
+    def make_current(self, generation: int, body: Mapping[str, Any], kept: int) -> None:
+        """Add a generation and drop all but the newest `kept`, in one transaction."""
+        text = to_json(body)
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            row = (generation, text, _digest(generation, text))
+            database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
+            self._step("save:inserted")
+            database.execute("DELETE FROM generations WHERE number <= ?", (generation - kept,))
+            self._step("save:dropped")
+            database.execute("COMMIT")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the index, for reading and writing, once its kind and version are checked."""
+        try:
+            with closing(_connect(self._path)) as database:
+                ours = database.execute("PRAGMA application_id").fetchone()[0]
+                version = database.execute("PRAGMA user_version").fetchone()[0]
+                if ours == APPLICATION_ID and version > FORMAT_VERSION:
+                    raise failure(
+                        "checkpoints must not be in a later format than this streamlda reads",
+                        format_version=version,
+                        readable=FORMAT_VERSION,
+                        path=str(self._folder),
+                        remedy="upgrade streamlda, or use another folder",
+                        error=NewerFormatError,
+                    )
+                if ours != APPLICATION_ID or version != FORMAT_VERSION:
+                    raise sqlite3.DatabaseError("it is a database of another program")
+                yield database
+        except sqlite3.OperationalError as error:
+            # Of a full or failing disk, say: what is there may well be whole.
+            raise OSError(f"the index of checkpoints cannot be used: {error}") from error
+        except sqlite3.Error as error:
+            raise failure(
+                f"the index of checkpoints must be whole: {error}",
+                path=str(self._path),
+                remedy="restore it from a copy, or start in an empty folder",
+                error=ModelFileError,
+            ) from error
+
+
+def has_checksum(row: Row) -> bool:
+    """Tell whether a row is as it was written."""
+    number, text, digest = row
+    return digest == _digest(number, text)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_SECONDS,
+    )
+    # As in the ledger: after a commit the one file holds everything, and is on the disk.
+    database.execute("PRAGMA synchronous=EXTRA")
+    database.execute("PRAGMA trusted_schema=OFF")
+    return database
+
+
+def _digest(number: int, text: str) -> str:
+    return blake2b(f"{number} {text}".encode(), digest_size=32).hexdigest()

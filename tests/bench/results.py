@@ -1,0 +1,52 @@
+"""Made-up results, a planted corpus, and tasks that run in this process, for the tests of bench."""
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+from bench.measure import Meter
+from bench.scenarios import BY_ID
+from bench.tasks import TASKS
+from streamlda.simulate import PlantedLDA
+
+MACHINE = {
+    **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"},
+    "thread_settings": {},
+}
+VERSIONS = {
+    **{"streamlda": "0.1.0", "python": "3.11.7", "numpy": "2.1", "numba": "0.61"},
+    **{"gensim": "4.4", "scikit-learn": "1.9", "tomotopy": "0.14", "vowpalwabbit": "9.11"},
+    "commit": "abc",
+}
+
+
+def result_of(name: str, cases: list, measured) -> dict:
+    """Return a result of these cases; `measured` is one answer for all, or makes it of a case."""
+    answer = measured if callable(measured) else lambda case: dict(measured)
+    return {
+        **{"scenario": name, "quick": False, "date": "2026-01-02", "corpus": None},
+        **{"machine": MACHINE, "versions": VERSIONS},
+        "cases": {c.label: {"task": c.task, "parameters": c.parameters} for c in cases},
+        "runs": [{"case": c.label, "repeat": 0, "measured": answer(c)} for c in cases],
+    }
+
+
+def made_up(name: str, measured) -> dict:
+    """Return a result of all cases of a scenario at full size."""
+    return result_of(name, BY_ID[name].cases(False, ()), measured)
+
+
+def measured_by(task: str, parameters: dict, inputs: dict | None = None) -> dict:
+    """Do a task in this process."""
+    meter = Meter(time.monotonic())
+    found = TASKS[task](meter, parameters, inputs or {}, 0)
+    return {**meter.values, **found}
+
+
+def planted_corpus(path: Path, n_documents: int) -> Path:
+    letters = str.maketrans("0123456789", "abcdefghij")  # digits are no words
+    texts = [t.translate(letters) for t in PlantedLDA(12, 400, seed=0).texts(n_documents)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    path.write_bytes(gzip.compress(lines.encode()))
+    return path

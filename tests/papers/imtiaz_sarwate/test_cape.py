@@ -1,0 +1,84 @@
+"""Gaussian zero-sum noise of several sites: variances, and what each adversary has of it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.linalg import inv, pinv
+
+from streamlda.papers.imtiaz_sarwate.cape import CapePlan
+
+PARTS = st.lists(st.integers(1, 10_000), min_size=2, max_size=12)
+
+
+@st.composite
+def plans(draw):
+    """Any number of sites, of any sizes, weights, budgets, and colluders."""
+    sizes = draw(PARTS)
+    n = len(sizes)
+    z = draw(st.lists(st.floats(0.1, 50), min_size=n, max_size=n))
+    raw = draw(st.lists(st.floats(0.01, 1), min_size=n, max_size=n))
+    weights = None if draw(st.booleans()) else [w / math.fsum(raw) for w in raw]
+    return CapePlan.for_means(sizes, z, weights=weights, colluders=draw(st.integers(0, n - 1)))
+
+
+@given(PARTS, st.floats(0.1, 50), st.floats(0.01, 100))
+def test_the_aggregate_has_the_pooled_noise_for_any_split(sizes, z, sensitivity):
+    plan = CapePlan.for_means(sizes, z, sensitivity=sensitivity)
+    pooled = z * sensitivity / sum(sizes)
+    assert plan.aggregate**2 == pytest.approx(pooled**2, rel=0.01)
+    assert plan.conventional**2 == pytest.approx(len(sizes) * pooled**2)
+
+
+@given(plans())
+def test_zero_sum_terms_cancel_and_every_share_keeps_its_promise(plan):
+    mu, mixing = np.array(plan.weights), plan.zero_sum_mixing()
+    assert np.abs(mu @ mixing).max() <= 1e-9 * (1e-300 + np.abs(mixing).max())
+    assert np.linalg.norm(mixing, axis=1) == pytest.approx(plan.zero_sum, rel=1e-9, abs=1e-300)
+    g, f, e = (np.square(v) for v in (plan.local, plan.aggregator_known, plan.zero_sum))
+    tau = np.square(plan.site_stddevs)
+    assert np.all(f + g >= tau * (1 - 1e-9))
+    assert np.all(e + g >= tau * (1 - 1e-9))
+    for known in (True, False):
+        assert plan.share_losses(knows_zero_sum=known).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("colluders", range(5))
+def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
+    """Derive them again: the best test of a shift in one share, given all that is known."""
+    plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
+    mu, S = np.array(plan.weights), plan.n_sites
+    mixing = plan.zero_sum_mixing()
+    e = mu[:, None] * mixing @ mixing.T * mu
+    g = np.diag(np.square(mu * plan.local))
+    honest, known = np.arange(colluders, S), np.arange(colluders)
+    # What is left of the honest zero-sum terms when those of the colluders are known.
+    across = e[np.ix_(honest, known)] @ pinv(e[np.ix_(known, known)])
+    left = e[np.ix_(honest, honest)] - across @ e[np.ix_(known, honest)]
+    seen = inv(left + g[np.ix_(honest, honest)])
+    found = np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
+    assert plan.gaussian_losses(colluders)[honest] == pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize("S", [2, 3, 20])
+def test_equal_sites_have_the_variances_of_the_paper(S):
+    plan = CapePlan.for_means([1000] * S, 2.0)
+    tau = plan.site_stddevs[0]
+    assert np.square(plan.local) == pytest.approx(tau**2 / S)
+    for known in (plan.zero_sum, plan.aggregator_known):
+        assert np.square(known) == pytest.approx((1 - 1 / S) * tau**2)
+    assert plan.aggregate == pytest.approx(tau / S)
+    # All shares together show more than one by itself, unless the zero-sum terms are masks.
+    assert plan.gaussian_losses(0) == pytest.approx(math.sqrt(2 * S / (S + 1)))
+    assert plan.losses(0) == pytest.approx(1)
+    assert plan.losses(S - 1) == pytest.approx(math.sqrt(S))
+
+
+def test_drop_outs_leave_between_the_pooled_and_the_conventional_noise():
+    plan = CapePlan.for_means([10] * 6, 1.0)
+    T = plan.needed[0]
+    found = [plan.after_drop_out(range(m)) ** 2 / T**2 for m in range(1, 7)]
+    assert found == pytest.approx([m * (1 - (m - 1) / 6) for m in range(1, 7)])
+    assert all(1 - 1e-9 <= v <= m + 1e-9 for m, v in enumerate(found, 1))

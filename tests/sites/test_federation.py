@@ -1,0 +1,213 @@
+"""The federation config: rules, digest, places of sites, and the noise that the promise needs."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.privacy.accounting import delta_of, mu_of
+from streamlda.privacy.noise import Noise
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.stage import joint_mechanism
+from streamlda.sites import federation
+from streamlda.sites.federation import FederationConfig
+from streamlda.sites.keys import SiteKeys
+from streamlda.text.vocabulary import Vocabulary
+from tests.sites.protocol import config_of, keys_of, settings_of, words_of
+
+KEYS = keys_of(8)
+LEARNED = Vocabulary.learn(["aa bb cc"] * 9, size=3)
+
+
+@st.composite
+def configs(draw):
+    n = draw(st.integers(2, 8))
+    parts = draw(st.lists(st.integers(1, 20), min_size=n, max_size=n))
+    settings = settings_of(
+        epsilon=draw(st.floats(0.05, 8)),
+        delta=draw(st.sampled_from([1e-5, 1e-7])),
+        documents_per_snapshot=draw(st.integers(20_000, 200_000)),
+        clipping=draw(st.sampled_from(["quantile", "worst-case"])),
+    )
+    weights = [part / sum(parts) for part in parts]
+    return config_of(KEYS[:n], settings, weights, draw(st.integers(0, n - 1)))
+
+
+#: A config looks for its epsilon, tens of milliseconds.
+few = hypothesis.settings(max_examples=25)
+
+
+@few
+@given(configs())
+def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
+    """Within 1 % in variance; with t colluders, the noise of any S - t sites has."""
+    S, t = len(config.members), config.colluders
+    settings = config.run_settings
+    stage = PrivateEngine(settings).stage
+    pooled = joint_mechanism(
+        stage._parts, stage.open_places, config.settings, config.settings.noise_multiplier
+    )
+    for name, stddev in stage.mechanism.stddevs.items():
+        local = config.local_fraction * stddev**2
+        assert S * local == pytest.approx(S / (S - t) * pooled.stddevs[name] ** 2, rel=0.01)
+        assert (S - t) * local >= pooled.stddevs[name] ** 2 * (1 - 1e-9)
+
+
+@few
+@given(configs())
+def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
+    settings, S = config.settings, len(config.members)
+    mu = math.sqrt(S / (S - config.colluders)) / config.run_settings.noise_multiplier
+    stage = PrivateEngine(config.run_settings).stage
+    cells = sum(block.cells for block in stage.mechanism.blocks)
+    lost = S * cells * Noise.tv_distance_bound * (1 + math.exp(settings.epsilon))
+    assert delta_of(mu, settings.epsilon) + lost <= settings.delta
+    assert config.event.noise_multiplier >= 1 / mu_of(settings.epsilon, settings.delta)
+
+
+@few
+@given(configs(), st.integers(1, 10**6))
+def test_places_are_allocated_whole_and_by_weight(config, places):
+    dealt = config.allocation(places)
+    assert list(dealt) == list(config.names)
+    assert sum(dealt.values()) == places
+    for member in config.members:
+        assert abs(dealt[member.name] - member.weight * places) <= 1 + 1e-6
+
+
+def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
+    """After a drop-out, say: what was spent stays known."""
+    one, other = config_of(KEYS[:5], colluders=1), config_of(KEYS[:3], settings_of(seed=2))
+    assert one.ledger_terms() == other.ledger_terms()
+    assert one.event == other.event
+
+
+def test_epsilon_grows_with_colluders_from_what_was_promised():
+    config = config_of(KEYS[:5], settings_of(epsilon=1.0), colluders=2)
+    found = [config.epsilon_against(c) for c in range(5)]
+    assert found[:3] == [1.0] * 3
+    assert 1.0 < found[3] < found[4] < 2.5
+    # Three honest sites have z, two 1.5 times the loss in mu^2, one three times.
+    for c, honest in ((3, 2), (4, 1)):
+        mu = math.sqrt(3 / honest) / config.noise_multiplier
+        assert delta_of(mu, found[c]) <= config.settings.delta
+        assert delta_of(mu, 0.98 * found[c]) > config.settings.delta
+    large = config_of(KEYS, settings_of(epsilon=12.0))
+    assert large.epsilon_against(7) is None
+
+
+def test_the_table_of_the_page_is_true():
+    page = Path(federation.__file__).with_name("README.md").read_text("utf-8")
+    table = page.split("<!-- table: colluders -->")[1].split("<!-- /table -->")[0]
+    rows = [line.strip("| ").split("|") for line in table.strip().splitlines()[2:]]
+    settings = settings_of(epsilon=1.0, delta=1e-6)
+    assert len(rows) == 5
+    for t, row in enumerate(rows):
+        config = config_of(KEYS[:5], settings, colluders=t)
+        noise = config.run_settings.noise_multiplier / settings.noise_multiplier
+        found = [t, noise, *(config.epsilon_against(c) for c in range(5))]
+        assert [float(cell) for cell in row] == pytest.approx(found, abs=0.006)
+
+
+def test_a_config_is_read_as_written(tmp_path):
+    hashed = settings_of(n_features=64)
+    for config in (
+        config_of(KEYS[:3], colluders=1, weights=[0.2, 0.3, 0.5]),
+        config_of(KEYS[:2], hashed, vocabulary=Vocabulary.hashed(6)),
+    ):
+        config.save(tmp_path / "config")
+        found = FederationConfig.load(tmp_path / "config")
+        assert found == config
+        assert found.digest == config.digest
+        assert found.run_settings == config.run_settings
+
+
+def test_the_order_in_which_sites_are_named_does_not_matter():
+    weights = [0.2, 0.3, 0.5]
+    one = config_of(KEYS[:3], weights=weights)
+    other = config_of(KEYS[2::-1], weights=weights[::-1])
+    assert one.digest == other.digest
+    assert one.names == ("site0", "site1", "site2")
+
+
+def test_whatever_is_changed_shows_in_the_digest():
+    config = config_of(KEYS[:3])
+    others = [
+        replace(config, label="another"),
+        replace(config, colluders=1),
+        replace(config, settings=settings_of(seed=1)),
+        replace(config, settings=settings_of(epsilon=4.5)),
+        config_of(KEYS[:3], weights=[0.3, 0.3, 0.4]),
+        config_of(KEYS[1:4]),
+        replace(config, vocabulary=Vocabulary.given(f"v{i:03d}" for i in range(30))),
+    ]
+    assert len({made.digest for made in (config, *others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda: config_of(KEYS[:2], weights=[0.5, 0.6]), "weights of all sites must sum to 1"),
+        (lambda: config_of(KEYS[:1]), "at least two sites"),
+        (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),
+        (lambda: config_of([KEYS[0], KEYS[0]]), "two have one name, got value='site0'"),
+        (lambda: config_of(twins()), "two have one exchange"),
+        (lambda: two(mode="prefix", snapshots=3), "got .*mode='prefix'"),
+        (
+            lambda: two(privacy_unit="user", documents_per_user=1, snapshots=1),
+            "got privacy_unit='user'",
+        ),
+        (lambda: two(noise_in_state=True), "noise_in_state=True"),
+        (lambda: two(solver="simultaneous", documents_per_snapshot=9000), "solver='simultaneous'"),
+        (lambda: config_of(KEYS[:2], vocabulary=words_of(29)), "words=29 n_features=30"),
+        (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),
+        (lambda: config_of(KEYS[:2], weights=[0.999, 0.001]), "one has none, got site='site1'"),
+        (lambda: config_of(KEYS[:2]).member("west"), "got site='west' .* sites='site0, site1'"),
+        (lambda: config_of(KEYS, settings_of(epsilon=23.0, delta=1e-4)), "100 times"),
+    ],
+)
+def test_bad_configs_are_refused(change, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        change()
+
+
+def two(**changes):
+    return config_of(KEYS[:2], settings_of(**changes))
+
+
+def twins():
+    """Return two sites with one pair of keys."""
+    keys = SiteKeys.generate("site8")
+    other = SiteKeys.generate("site9")
+    other.public = replace(keys.public, name="site9")
+    return [keys, other]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda values: values.pop("sites"),
+        lambda values: values.update(format="other"),
+        lambda values: values["sites"][0].update(weight=0.9),
+        lambda values: values["sites"][0].update(weight="much"),
+        lambda values: values["vocabulary"]["words"].reverse(),
+        lambda values: values["settings"].update(epsilon=-1),
+        lambda values: values.update(colluders=7),
+    ],
+)
+def test_damaged_config_files_are_refused(tmp_path, damage):
+    path = tmp_path / "config"
+    config_of(KEYS[:2]).save(path)
+    values = json.loads(path.read_text())
+    damage(values)
+    path.write_text(json.dumps(values))
+    with pytest.raises(
+        ModelFileError, match="a federation config must be whole and keep its rules"
+    ):
+        FederationConfig.load(path)
