@@ -76,10 +76,10 @@ def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
         source = open_source("files", inputs["corpus"], text_field=inputs["text_field"])
         exhausted = False
         while not exhausted:
-            poll = source.poll(5000)
-            exhausted = poll.exhausted
-            if poll.texts:
-                yield poll.texts
+            batch = source.poll(5000)
+            exhausted = batch.exhausted
+            if documents := batch.documents:
+                yield documents
         source.close()
 
     vocabulary = Vocabulary.learn(

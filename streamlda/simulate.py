@@ -12,7 +12,7 @@ from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import SourceError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.model.inference import checked_alpha
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.stream.source import Position, Progress, RecordBatch
 
 #: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
 BLOCK_DOCUMENTS = 1024
@@ -175,18 +175,18 @@ class SimulatedSource:
         self._planted, self._total = planted, n_documents
         self._next, self._closed = 0, False
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
-        """Return the next `max_documents` texts, fewer at the end; never waits."""
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the next `max_records` texts, fewer at the end; never waits."""
         if self._closed:
             raise SourceError("a source must be open to be polled, got closed=True; open a new one")
-        at_least(1, max_documents=max_documents)
-        n = max_documents
+        at_least(1, max_records=max_records)
+        n = max_records
         if self._total is not None:
             n = max(0, min(n, self._total - self._next))
         self._planted.seek(self._next)
-        texts = self._planted.texts(n)
         self._next += n
-        return Poll(texts, exhausted=self._total is not None and self._next >= self._total)
+        ended = self._total is not None and self._next >= self._total
+        return RecordBatch([*self._planted.texts(n)], exhausted=ended)
 
     def position(self) -> Position:
         """Return the number of the next document."""

@@ -235,7 +235,7 @@ def test_source_refuses():
     for position in ({}, {"document": -1}, {"document": "3"}, {"document": True}):
         with pytest.raises(SourceError, match="document number"):
             source.seek(position)
-    with pytest.raises(InvalidSettingError, match="max_documents=0"):
+    with pytest.raises(InvalidSettingError, match="max_records=0"):
         source.poll(0)
     source.close()
     source.close()

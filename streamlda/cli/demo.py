@@ -12,7 +12,7 @@ import click
 from streamlda.cli.running import Progress
 from streamlda.cli.topics import table
 from streamlda.process import resident_bytes
-from streamlda.stream.source import Poll, Source, open_source
+from streamlda.stream.source import RecordBatch, Source, open_source
 
 TOPICS = 14
 
@@ -46,15 +46,15 @@ class Unrepeated:
         self.position, self.seek = source.position, source.seek
         self.progress, self.close = source.progress, source.close
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return those of the next texts that were not there before."""
-        poll = self._source.poll(max_documents, timeout_seconds)
+        batch = self._source.poll(max_records, timeout_seconds)
         kept: dict[str, None] = {}
-        for text in poll.texts:
+        for text in batch.documents:
             if hash(text) not in self._seen:
                 self._seen.add(hash(text))
                 kept[text] = None
-        return Poll(list(kept), poll.rejects, poll.exhausted)
+        return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
 
 
 @click.command(short_help="Learn topics from the documentation of installed packages.")

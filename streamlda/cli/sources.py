@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from streamlda.stream.source import Place, Source, open_source
+from streamlda.stream.source import RecordLocation, Source, open_source
 
 FORMATS = ("auto", "text", "jsonl", "csv", "parquet")
 COMPRESSIONS = ("infer", "none", "gzip", "bz2", "xz", "zstd")
@@ -98,24 +98,27 @@ def open_sources(
 
 def read_blocks(
     source: Source, max_documents: int | None, warn: Callable[[str], None]
-) -> Iterator[tuple[list[str], Sequence[Place]]]:
-    """Yield polls of documents with their places; at the end, say what was passed over."""
+) -> Iterator[tuple[list[str], list[RecordLocation]]]:
+    """Yield documents in blocks, with their locations; at the end, warn of what was skipped."""
     from collections import Counter
 
-    from streamlda.stream.ingest import BLOCK_DOCUMENTS, places
+    from streamlda.stream.ingest import BLOCK_DOCUMENTS
 
-    done, ended = 0, False
+    done = n_records = 0
+    ended = False
     rejects: Counter[str] = Counter()
     while not ended and done != max_documents:
         left = BLOCK_DOCUMENTS if max_documents is None else max_documents - done
-        poll = source.poll(min(left, BLOCK_DOCUMENTS), POLL_SECONDS)
-        rejects.update(reject.reason for reject in poll.rejects)
-        if poll.texts:
-            yield poll.texts, places(poll, done)
-        done += len(poll.texts)
-        ended = poll.exhausted
+        batch = source.poll(min(left, BLOCK_DOCUMENTS), POLL_SECONDS)
+        rejects.update(reject.reason for reject in batch.rejects)
+        located = zip(batch.texts, batch.located(n_records + 1), strict=True)
+        if documents := [(text, location) for text, location in located if text is not None]:
+            yield [text for text, _ in documents], [location for _, location in documents]
+        done += len(documents)
+        n_records += batch.n_records
+        ended = batch.exhausted
     if rejects:
-        warn(f"{rejects.total():,} records passed over: {by_reason(rejects)}")
+        warn(f"{rejects.total():,} records skipped: {by_reason(rejects)}")
 
 
 def by_reason(counts: dict[str, int]) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from glob import has_magic
-from itertools import islice, pairwise
-from pathlib import PurePosixPath
+from itertools import islice
 from typing import Any
 
-import fsspec
 import numpy as np
 from scipy.sparse import sparray, spmatrix
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.stream.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
-from streamlda.stream.source import Poll, open_source
+from streamlda.stream.listing import Paths, find_files
+from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 
 #: What a partition may list besides texts.
@@ -82,7 +79,7 @@ class Corpus:
 
 
 def of_files(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: Paths,
     reading: Reading | None = None,
     *,
     shards: int = SHARDS,
@@ -105,31 +102,22 @@ def of_files(
     SourceError
         For a path that is missing or has no files behind it, or a file that is named twice.
     InvalidSettingError
-        If `shards` is below 1.
+        If `shards` is below 1, or `reading` names an unknown format or compression.
     """
     if shards < 1:
         raise InvalidSettingError(
             f"files must be cut into at least 1 shard, got shards={shards}; leave it out for "
             f"{SHARDS}"
         )
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [file for path in given for file in _expanded(os.fspath(path))]
-    if not files:
-        raise SourceError("files must be named, got paths=[]; name a file or a directory")
-    often = Counter(name for name, _ in files)
-    name, times = often.most_common(1)[0]
-    if times > 1:
-        raise SourceError(
-            f"each file must be read once, got name={name!r} {times} times; "
-            "leave out the paths that lead to it again"
-        )
-    ends = np.cumsum([size for _, size in files])
-    middles = ends - np.array([size for _, size in files]) / 2
+    how = reading or Reading()
+    files = find_files(paths, how.format, how.compression)
+    sizes = np.array([max(1, file.size or 1) for file in files])
+    ends = np.cumsum(sizes)
+    middles = ends - sizes / 2
     shard_of = np.minimum((middles / ends[-1] * shards).astype(int), shards - 1)
     groups = [np.flatnonzero(shard_of == number).tolist() for number in range(shards)]
-    how = reading or Reading()
     made = tuple(
-        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i][0] for i in own), how)
+        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), how)
         for own in groups
         if own
     )
@@ -293,51 +281,12 @@ def _polled(shard: Shard, blanks: bool) -> Iterator[Rows]:
     try:
         ended = False
         while not ended:
-            poll = source.poll(BLOCK_DOCUMENTS, POLL_SECONDS)
-            poll.check(BLOCK_DOCUMENTS if blanks else None)
-            ended = poll.exhausted
-            texts = list(_with_blanks(poll)) if blanks else poll.texts
-            rejects = Counter(reject.reason for reject in poll.rejects)
+            records = source.poll(BLOCK_DOCUMENTS, POLL_SECONDS)
+            records.check(BLOCK_DOCUMENTS)
+            ended = records.exhausted
+            texts = [text or "" for text in records.texts] if blanks else records.documents
+            rejects = Counter(reject.reason for reject in records.rejects)
             if texts or rejects:
-                yield Rows(texts, None, rejects, len(texts) - len(poll.texts))
+                yield Rows(texts, None, rejects, len(texts) - records.n_documents)
     finally:
         source.close()
-
-
-def _with_blanks(poll: Poll) -> Iterator[str]:
-    texts = iter(poll.texts)
-    for before, gap in pairwise([0, *poll.gaps]):
-        yield from islice(texts, gap - before)
-        yield ""
-    yield from texts
-
-
-def _expanded(given: str) -> list[tuple[str, int]]:
-    """Return the files that a path stands for, sorted, with their sizes, of unknown size 1."""
-    try:
-        file_system, path = fsspec.core.url_to_fs(given)
-        if has_magic(path) and not file_system.exists(path):
-            found, root = file_system.glob(path, detail=True), os.path.dirname(path)  # noqa: PTH120
-        elif (info := file_system.info(path))["type"] == "directory":
-            found, root = file_system.find(path, detail=True), path
-        else:
-            found, root = {path: info}, ""
-    except (ImportError, ValueError, OSError) as error:
-        raise SourceError(
-            f"a path must exist and be readable, got path={given!r} ({type(error).__name__}); "
-            "check the spelling and its permissions, on the driver and on the workers"
-        ) from error
-    files = []
-    for name in sorted(found):
-        below = PurePosixPath(name.removeprefix(root)).parts if root else ()
-        info = found[name]
-        if info["type"] == "directory" or any(part.startswith(".") for part in below):
-            continue
-        shown = name if "file" in file_system.protocol else file_system.unstrip_protocol(name)
-        files.append((str(shown), max(1, int(info.get("size") or 1))))
-    if not files:
-        raise SourceError(
-            f"a directory or glob must contain files, got path={given!r} with none (hidden files "
-            "do not count); check the spelling"
-        )
-    return files

@@ -47,9 +47,8 @@ from streamlda.service.messages import (
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker
-from streamlda.stream.batch import Batch, batch_of
 from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source
+from streamlda.stream.source import Position, RecordBatch, Source
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -112,7 +111,7 @@ class Daemon:
         self._worker = worker_of(self._events.put, self._commit_later)
         # Behind the last batch that was polled, and that is being learned or was.
         self._polled_to = self._learned_to = position
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, tuple[RecordBatch, Position]] = {}
         self._newest_batch = 0
         self._asked: int | None = None
         self._to_commit: Position | None = None
@@ -227,8 +226,8 @@ class Daemon:
             case Learn(number):
                 numbers = [n for n in self._batches if n <= number]
                 batches = [self._batches.pop(n) for n in numbers]
-                self._learned_to = batches[-1].position
-                self._worker.learn(batches)
+                self._learned_to = batches[-1][1]
+                self._worker.learn([batch for batch, _ in batches])
             case Release():
                 self._worker.release()
             case FlushDeadLetters():
@@ -276,24 +275,23 @@ class Daemon:
                 self._tend()
                 self._tell(Polled(time.monotonic(), 0, 0))
                 return
-            poll = self._source.poll(asked, WAIT_SECONDS)
-            poll.check(asked)
+            batch = self._source.poll(asked, WAIT_SECONDS)
+            batch.check(asked)
             position = self._source.position()
         except StreamLDAError as error:
             log_failure("poll-failed", error)
             self._tell(SourceFailed(time.monotonic()))
             return
-        batch = batch_of(poll, position)
         self._status.polled()
-        if batch.records:
+        if batch.n_records:
             self._newest_batch += 1
-            self._batches[self._newest_batch] = batch
+            self._batches[self._newest_batch] = batch, position
             self._polled_to = position
-            self._status.count_bytes(sum(map(len, poll.texts)))
-            for reject in poll.rejects:
+            self._status.count_bytes(sum(map(len, batch.documents)))
+            for reject in batch.rejects:
                 self._status.count_reject(reject.reason)
-        now = time.monotonic()
-        self._tell(Polled(now, batch.records, batch.size_bytes, batch.rejects, poll.exhausted))
+        now, n_rejects = time.monotonic(), len(batch.rejects)
+        self._tell(Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
 
     def _tend(self) -> None:
         """Let a paused client look after its connections."""

@@ -15,7 +15,7 @@ logger = logging.getLogger("streamlda.service")
 
 #: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
 #: only the name of the logger and the level are.
-OURS = ("streamlda", "connectors")
+OURS = ("streamlda", "streamlda_connectors")
 
 
 def log(level: str, event: str, **values: Any) -> None:

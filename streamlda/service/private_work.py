@@ -20,8 +20,7 @@ from streamlda.private.snapshot import PrivateSnapshot
 from streamlda.private.terms import STATEMENTS, for_fewer_words
 from streamlda.service.work import Learned, Released, check_words
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
-from streamlda.stream.batch import Batch
-from streamlda.stream.source import Position
+from streamlda.stream.source import Position, RecordBatch
 from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
 
@@ -118,20 +117,21 @@ class PrivateWork:
         stage = self._learner.engine.stage
         return stage is not None and stage.places > 0
 
-    def learn(self, batch: Batch) -> Learned:
+    def learn(self, batch: RecordBatch) -> Learned:
         """Let the rows vote for words, or add them to the stage."""
+        rows = [text or "" for text in batch.texts]
         if self._learner is None:
             assert self._votes is not None
-            for text in batch.rows:
+            for text in rows:
                 self._votes.vote(text)
-            self._voted += batch.records
-            return Learned(batch.records - batch.blanks, 0)
+            self._voted += batch.n_records
+            return Learned(batch.n_documents, 0)
         assert self._vocabulary is not None
-        encoded = self._vocabulary.encode(batch.rows).batch
-        taken = self._learner.engine.add(encoded, batch.users)
-        assert taken == batch.records, "polls end where stages do"
+        encoded = self._vocabulary.encode(rows).batch
+        taken = self._learner.engine.add(encoded, batch.users or None)
+        assert taken == batch.n_records, "polls end where stages do"
         learned = int(np.count_nonzero(encoded.usable))
-        return Learned(learned, batch.records - batch.blanks - learned)
+        return Learned(learned, batch.n_documents - learned)
 
     def release(self) -> Released:
         """Pay for the words or the stage, and release them; a last stage gives a model."""

@@ -215,11 +215,10 @@ def _go_on(
     while left:
         status.beat()
         supervisor.alive()
-        poll = source.poll(min(left, PASS_RECORDS), 1.0)
-        poll.check(PASS_RECORDS)
-        passed = len(poll.texts) + len(poll.gaps)
-        left -= passed
-        if poll.exhausted and left:
+        batch = source.poll(min(left, PASS_RECORDS), 1.0)
+        batch.check(PASS_RECORDS)
+        left -= batch.n_records
+        if batch.exhausted and left:
             raise SourceError(
                 "a source must still hold what a release has used, got its end with "
                 f"records_missing={left}; bring the source back"

@@ -14,9 +14,8 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.model.topic_model import TopicModel
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
-from streamlda.stream.batch import Batch
 from streamlda.stream.blocks import Blocks
-from streamlda.stream.source import Position
+from streamlda.stream.source import Position, RecordBatch
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
@@ -54,7 +53,7 @@ class Work(Protocol):
     def fresh(self) -> bool:
         """Whether records were learned from that are in no release yet."""
 
-    def learn(self, batch: Batch) -> Learned:
+    def learn(self, batch: RecordBatch) -> Learned:
         """Learn from at most `places_left` records."""
 
     def release(self) -> Released:
@@ -139,10 +138,10 @@ class PublicWork:
         """Whether records were learned from since the last snapshot."""
         return self.places > self._released_at
 
-    def learn(self, batch: Batch) -> Learned:
+    def learn(self, batch: RecordBatch) -> Learned:
         """Learn from a batch; texts are kept until the words are known."""
-        self.places += batch.records
-        texts = [text for text in batch.rows if text]
+        self.places += batch.n_records
+        texts = batch.documents
         if self._words is not None and self._engine is None:
             self._texts += texts
             self._characters += sum(map(len, texts))

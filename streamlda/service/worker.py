@@ -23,8 +23,7 @@ from streamlda.service.publishing import Publisher
 from streamlda.service.status import Status
 from streamlda.service.work import Released, Work
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
-from streamlda.stream.batch import Batch
-from streamlda.stream.source import Position
+from streamlda.stream.source import Position, RecordBatch
 
 #: What each answers to whoever asked for it.
 Tell = Callable[[Event], None]
@@ -81,7 +80,7 @@ class Worker:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def learn(self, batches: Sequence[Batch]) -> None:
+    def learn(self, batches: Sequence[RecordBatch]) -> None:
         """Learn from batches in their order; answered by one `Learned` or `Failed`."""
         self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batches)))
 
@@ -105,13 +104,13 @@ class Worker:
             outside = isinstance(error, OSError)
             self._tell(Failed(time.monotonic(), what, outside))  # type: ignore[arg-type]
 
-    def _learn(self, batches: Sequence[Batch]) -> None:
+    def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
             found = self._work.learn(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
-            self._status.count("rejected", batch.rejects)
-            self._status.count("blank", batch.blanks - batch.rejects)
+            self._status.count("rejected", len(batch.rejects))
+            self._status.count("blank", batch.n_blanks)
             self._show()
         self._tell(Learned(time.monotonic(), self._work.rounds))
 

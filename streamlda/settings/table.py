@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
+from streamlda.stream.credentials import MECHANISMS, PROTOCOLS, read_secret
 
 Kind = Literal["text", "whole", "number", "switch", "list", "bytes", "seconds", "secret"]
 
@@ -51,29 +52,8 @@ class Secret:
     variable: str
 
     def reveal(self) -> str:
-        """Return the secret, without the line end of its file.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the file cannot be read, or the secret is empty.
-        """
-        try:
-            if self.file is None:
-                found = os.environ.get(self.variable, "")
-            else:
-                found = Path(self.file).read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidSettingError(
-                f"the file of a secret must be readable, got file={self.file!r} "
-                f"error={type(error).__name__}; correct the name or the permissions"
-            ) from error
-        if not found:
-            raise InvalidSettingError(
-                f"a secret must not be empty, got file={self.file!r} variable={self.variable}; "
-                "put it there"
-            )
-        return found
+        """Return the secret, as `read_secret` does."""
+        return read_secret(self.file, self.variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +135,9 @@ TABLE: tuple[Setting, ...] = (
          choices=("earliest", "latest")),
     _row("kafka.group", "text", None, "Group under which lag is shown; offsets are our own."),
     _row("kafka.protocol", "text", "PLAINTEXT", "How to connect.",
-         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+         choices=PROTOCOLS),
     _row("kafka.mechanism", "text", None, "SASL mechanism.",
-         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+         choices=MECHANISMS),
     _row("kafka.username", "text", None, "SASL user."),
     _row("kafka.password", "secret", None, "SASL password."),
     _row("kafka.ca_file", "text", None, "Certificates of the authorities that are trusted."),

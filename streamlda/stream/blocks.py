@@ -13,18 +13,15 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 
-#: A block ends with the row that fills it: so many rows, or so many counts (12 bytes each).
+#: A block ends with the row that fills it, by number of rows or of counts (12 bytes each).
 BLOCK_ROWS = 4096
 BLOCK_COUNTS = 2**20
 
 
 class Blocks:
-    """Rows that wait for their block. Memory O(`BLOCK_COUNTS` + one document).
+    """Rows that wait for their block, at first those of a checkpoint.
 
-    Parameters
-    ----------
-    waiting : DocumentBatch, optional
-        Rows that waited when a checkpoint was made.
+    Memory O(`BLOCK_COUNTS` + one document).
     """
 
     def __init__(self, waiting: DocumentBatch | None = None) -> None:

@@ -15,7 +15,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, cast
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
-from streamlda.stream.source import Place, Poll, Reject, Source
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject, Source
 from streamlda.stream.vocabulary_choice import (
     VOCABULARY_CHARACTERS,
     PrivateVocabularySelection,
@@ -225,6 +224,7 @@ class Ingestion(Generic[LearnerT]):
         if block_documents is not None:
             self._block = block_documents, math.inf
         self._has_users = False
+        self._n_records = 0
         self._words = vocabulary if isinstance(vocabulary, VocabularyLearner) else None
         self._votes = vocabulary if isinstance(vocabulary, PrivateVocabularySelection) else None
         self._vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else None
@@ -252,7 +252,7 @@ class Ingestion(Generic[LearnerT]):
             If no vocabulary can be learned, or the engine cannot be made for it.
         SourceError
             If the source fails before anything was learned; later failures are returned. A poll
-            that `Poll.check` refuses is a failure too.
+            that `RecordBatch.check` refuses is a failure too.
         """
         start = perf_counter()
         if self._vocabulary is not None:
@@ -299,33 +299,33 @@ class Ingestion(Generic[LearnerT]):
         limit = self._max_documents
         left = BLOCK_DOCUMENTS if limit is None else limit - self.counts.places
         asked = min(left, BLOCK_DOCUMENTS)
-        poll = self._source.poll(asked, POLL_SECONDS)
-        poll.check(asked if self._blanks else None)
-        self._has_users = self._has_users or bool(poll.users)
-        for reject in poll.rejects:
+        batch = self._source.poll(asked, POLL_SECONDS)
+        batch.check(asked)
+        self._has_users = self._has_users or bool(batch.users)
+        for reject in batch.rejects:
             self.counts.rejects[reject.reason] += 1
             self._on_reject(reject)
-        for row in self._rows(poll):
+        for row in self._rows(batch):
             if self._votes is not None and self._learned_from < self._votes.places:
                 self._vote(row, self._votes)
                 continue
             self._held.add(row)
             if self._held_enough():
                 self._flush()
-        self.counts.documents += len(poll.texts)
-        self.counts.blanks += len(poll.gaps) if self._blanks else 0
-        return poll.exhausted or self.counts.places == limit
+        self._n_records += batch.n_records
+        self.counts.documents += batch.n_documents
+        self.counts.blanks += batch.n_records - batch.n_documents if self._blanks else 0
+        return batch.exhausted or self.counts.places == limit
 
-    def _rows(self, poll: Poll) -> Iterator[_Row]:
-        """Yield the documents of a poll and, if asked for, a blank wherever there is none."""
-        users = poll.users or [None] * len(poll.texts)
-        where = places(poll, self.counts.documents)
-        documents = map(_Row, poll.texts, where, users)
-        if self._blanks:
-            for before, gap in pairwise([0, *poll.gaps]):
-                yield from islice(documents, gap - before)
+    def _rows(self, batch: RecordBatch) -> Iterator[_Row]:
+        """Yield the documents of a batch and, if blanks are counted, one for each other record."""
+        users = batch.users or [None] * batch.n_records
+        locations = batch.located(self._n_records + 1)
+        for text, location, user in zip(batch.texts, locations, users, strict=True):
+            if text is not None:
+                yield _Row(text, location, user)
+            elif self._blanks:
                 yield _BLANK
-        yield from documents
 
     def _vote(self, row: _Row, votes: PrivateVocabularySelection) -> None:
         """Let a row vote for the words, and choose them after the last."""
@@ -362,10 +362,10 @@ class Ingestion(Generic[LearnerT]):
         self.counts.tokens += encoded.tokens
         self.counts.unseen_tokens += encoded.unseen_tokens
         for i in np.flatnonzero(~encoded.batch.usable).tolist():
-            place = block.rows[i].place
-            if place is not None:
+            location = block.rows[i].location
+            if location is not None:
                 self.counts.short += 1
-                self._on_reject(Reject(*place, SHORT))
+                self._on_reject(Reject(*location, SHORT))
         assert self._engine is not None
         if self._has_users:
             users = [row.user for row in block.rows]
@@ -388,7 +388,7 @@ class _Row(NamedTuple):
     """A text, where it stands, and whose it is; a blank stands nowhere."""
 
     text: str
-    place: Place | None
+    location: RecordLocation | None
     user: str | None
 
 
@@ -408,11 +408,3 @@ class _Held:
 
     def has(self, documents: int, characters: float) -> bool:
         return len(self.rows) >= documents or self.characters >= characters
-
-
-def places(poll: Poll, documents_before: int) -> Sequence[Place]:
-    """Return where the texts of a poll stand; numbers of the stream if its source does not say."""
-    if len(poll.places) == len(poll.texts):
-        return poll.places
-    first = documents_before + 1
-    return [Place("stream", first + i) for i in range(len(poll.texts))]

@@ -1,4 +1,4 @@
-"""What the daemon asks of the places it writes to: rejected records, and snapshots.
+"""What the daemon needs of what it writes to: rejected records, and snapshots.
 
 As with sources, connectors announce them, under the entry-point group ``streamlda.sinks``.
 """
@@ -6,10 +6,9 @@ As with sources, connectors announce them, under the entry-point group ``streaml
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from streamlda.errors import SourceError
+from streamlda.stream.source import announced
 
 ENTRY_POINT_GROUP = "streamlda.sinks"
 
@@ -47,10 +46,4 @@ def open_sink(name: str, *args: Any, **options: Any) -> Any:
     SourceError
         If no installed package announces that name.
     """
-    found = entry_points(group=ENTRY_POINT_GROUP)
-    if name not in found.names:
-        known = ", ".join(sorted(found.names)) or "none (is streamlda installed?)"
-        raise SourceError(
-            f"a sink must be installed before it is used, got sink={name!r}; known sinks: {known}"
-        )
-    return found[name].load()(*args, **options)
+    return announced(ENTRY_POINT_GROUP, "sink", name)(*args, **options)

@@ -1,24 +1,43 @@
 """What the engine asks of a stream of documents, and nothing about how it is read.
 
 A connector is a class with the methods of `Source`, announced under the entry-point group
-``streamlda.connectors``. It owns no thread, never blocks longer than it was told to, and can
+``streamlda.connectors``. It owns no thread, never blocks longer than the timeout of a poll, and can
 resume from a position that somebody else stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from itertools import pairwise
+from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 
-#: A place in a source, as plain JSON values: what was read before it is never read again.
+#: Where reading goes on, as plain JSON values: what was read before it is never read again.
 Position = Mapping[str, Any]
 
 ENTRY_POINT_GROUP = "streamlda.connectors"
+
+#: Memory of a record beside its text: its location and user, and the entries of the lists.
+RECORD_BYTES = 200
+
+
+class RecordLocation(NamedTuple):
+    """Where a record stands in its source.
+
+    Attributes
+    ----------
+    location : str
+        The file, topic partition or other container.
+    record : int
+        Number of the record in its container, from 1 (line number where lines are records).
+    """
+
+    location: str
+    record: int
 
 
 class Reject(NamedTuple):
@@ -39,76 +58,88 @@ class Reject(NamedTuple):
     reason: str
 
 
-class Place(NamedTuple):
-    """Where a document stands in its source.
-
-    Attributes
-    ----------
-    location : str
-        The file, topic partition or other container.
-    record : int
-        Number of the record in its container, from 1 (line number where lines are records).
-    """
-
-    location: str
-    record: int
-
-
 @dataclass(frozen=True, slots=True)
-class Poll:
-    """What one call of `Source.poll` brought.
+class RecordBatch:
+    """The records of one call of `Source.poll`: aligned lists, in stream order.
+
+    Every record has an entry, whatever it says, so that documents can be numbered by the records
+    before them.
 
     Attributes
     ----------
-    texts : list of str
-        Documents in stream order; empty when nothing is there yet.
+    texts : list of str or None
+        Of each record its document, or None if it is a reject or a blank line. An empty text is a
+        document, too short to learn from.
     rejects : list of Reject
-        Records passed over in this poll, in stream order.
+        Those records without a document that were skipped for a fault.
     exhausted : bool
         True when the source has ended and later polls will bring nothing.
-    places : list of Place
-        Where each text stands, in the order of the texts; empty if the source does not say.
+    locations : list of RecordLocation
+        Where each record stands; empty if the source does not say.
     users : list of str or None
-        Whose each text is, in the order of the texts, None where that is not known; empty if the
-        source does not say. Never to be logged.
-    gaps : list of int
-        For each record of the poll that brought no text (a reject or a blank line), in stream
-        order, how many texts of this poll stand before it. So texts and gaps together are all
-        records of the poll, and a document can be numbered by the records before it, whatever
-        they say. At least as long as `rejects`.
+        Whose each document is, None where that is not known; empty if the source does not say.
+        Never to be logged.
     """
 
-    texts: list[str] = field(default_factory=list)
+    texts: list[str | None] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     exhausted: bool = False
-    places: list[Place] = field(default_factory=list)
+    locations: list[RecordLocation] = field(default_factory=list)
     users: list[str | None] = field(default_factory=list)
-    gaps: list[int] = field(default_factory=list)
 
-    def check(self, max_records: int | None = None) -> None:
-        """Raise `SourceError` if the poll breaks the rules above; the message names no user.
+    @property
+    def documents(self) -> list[str]:
+        """The texts of the records that have one."""
+        return [text for text in self.texts if text is not None]
+
+    @property
+    def n_records(self) -> int:
+        """Records: documents, rejects and blank lines."""
+        return len(self.texts)
+
+    @property
+    def n_documents(self) -> int:
+        """Records with a document."""
+        return self.n_records - self.texts.count(None)
+
+    @property
+    def n_blanks(self) -> int:
+        """Records that are neither document nor reject: blank lines, tombstones, gaps in a log."""
+        return self.texts.count(None) - len(self.rejects)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the batch takes."""
+        return sum(map(getsizeof, self.documents)) + RECORD_BYTES * self.n_records
+
+    def located(self, first: int) -> Sequence[RecordLocation]:
+        """Return where each record stands: without `locations`, numbered from `first` on."""
+        numbers = range(first, first + self.n_records)
+        return self.locations or [RecordLocation("stream", number) for number in numbers]
+
+    def check(self, max_records: int) -> None:
+        """Raise `SourceError` if the rules above are broken; the message names no user.
 
         Parameters
         ----------
-        max_records : int, optional
-            Records that were asked for. Without it `gaps` are not looked at.
+        max_records : int
+            Most records of the poll.
         """
-        n_texts, n_gaps = len(self.texts), len(self.gaps)
-        if len(self.users) not in (0, n_texts):
-            raise SourceError(
-                "a poll must name the users of all its texts or of none, got "
-                f"users={len(self.users)} texts={n_texts}; correct the connector"
-            )
-        if max_records is None:
-            return
-        ordered = all(a <= b for a, b in pairwise([0, *self.gaps, n_texts]))
-        if not ordered or n_gaps < len(self.rejects) or n_texts + n_gaps > max_records:
-            raise SourceError(
-                "a poll must say in order where its records without a text stand, and bring no "
-                f"more records than it was asked for, got texts={n_texts} gaps={n_gaps} "
-                f"ordered={ordered} rejects={len(self.rejects)} max_documents={max_records}; "
-                "read with a connector that counts every record"
-            )
+        n_records = self.n_records
+        aligned = all(len(each) in (0, n_records) for each in (self.locations, self.users))
+        require(
+            aligned and self.n_blanks >= 0 and n_records <= max_records,
+            "a batch must hold one text or None, location and user for each of its records, and "
+            "no more of them than its poll allows",
+            texts=n_records,
+            locations=len(self.locations),
+            users=len(self.users),
+            documents=self.n_documents,
+            rejects=len(self.rejects),
+            max_records=max_records,
+            remedy="correct the connector",
+            error=SourceError,
+        )
 
 
 class Progress(NamedTuple):
@@ -140,10 +171,10 @@ class Source(Protocol):
     yields the same documents in the same order.
     """
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return what comes next, waiting at most `timeout_seconds` for a document.
 
-        At most `max_documents` records: documents, rejects and blank lines together.
+        At most `max_records` records: documents, rejects and blank lines together.
         """
 
     def position(self) -> Position:
@@ -157,6 +188,20 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source holds. Closing twice is allowed."""
+
+
+def announced(group: str, kind: str, name: str) -> Any:
+    """Return what an installed package announces in a group of entry points, or raise."""
+    found = entry_points(group=group)
+    if name not in found.names:
+        known = ", ".join(sorted(found.names)) or "none (is streamlda installed?)"
+        raise failure(
+            f"a {kind} must be installed before it is used",
+            **{kind: name},
+            remedy=f"known {kind}s: {known}",
+            error=SourceError,
+        )
+    return found[name].load()
 
 
 def open_source(connector: str, *args: Any, **options: Any) -> Source:
@@ -174,12 +219,5 @@ def open_source(connector: str, *args: Any, **options: Any) -> Source:
     SourceError
         If no installed package announces that name.
     """
-    found = entry_points(group=ENTRY_POINT_GROUP)
-    if connector not in found.names:
-        known = ", ".join(sorted(found.names)) or "none (is streamlda installed?)"
-        raise SourceError(
-            f"a connector must be installed before it is used, got connector={connector!r}; "
-            f"known connectors: {known}"
-        )
-    source: Source = found[connector].load()(*args, **options)
+    source: Source = announced(ENTRY_POINT_GROUP, "connector", connector)(*args, **options)
     return source

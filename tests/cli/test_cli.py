@@ -9,10 +9,10 @@ import tempfile
 import pytest
 from click.testing import CliRunner
 
-from connectors.files import FileSource
 from streamlda.cli import commands
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import load
+from streamlda_connectors.files import FileSource
 
 
 def run(*arguments, code=0, stdin=None):
@@ -97,11 +97,11 @@ def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
 def test_fit_saves_what_was_read_when_a_source_fails(folder, tmp_path, monkeypatch):
     polls = []
 
-    def poll_once(self, max_documents, timeout_seconds=1.0, poll=FileSource.poll):
-        polls.append(max_documents)
+    def poll_once(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
+        polls.append(max_records)
         if len(polls) > 1:
             raise SourceError("a source must go on answering; try again later")
-        return poll(self, max_documents, timeout_seconds)
+        return poll(self, max_records, timeout_seconds)
 
     monkeypatch.setattr(FileSource, "poll", poll_once)
     failed = run("fit", folder / "all.txt", "-k", 2, "-o", tmp_path / "model", code=1)
@@ -167,7 +167,7 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
     assert [row["tokens"] for row in rows] == [len(line.split()) for line in lines]
     for row in rows:
         assert sum(row["topics"]) == pytest.approx(1, abs=1e-5)
-    assert "1 records passed over: not-utf8 1" in result.stderr
+    assert "1 records skipped: not-utf8 1" in result.stderr
     run("infer", folder / "model", path, "--top", 2, "-o", tmp_path / "out")
     top = [json.loads(line)["topics"] for line in (tmp_path / "out").read_text().splitlines()]
     for pairs, row in zip(top, rows, strict=True):

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from connectors.files import FileSource
 from streamlda.cli.private_fit import stream_name
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.evaluation import matched_l1_error
@@ -23,9 +22,10 @@ from streamlda.private.releaser import ledger_terms
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.terms import SHARE_OF_WORDS, for_fewer_words
 from streamlda.stream.ingest import Ingestion
-from streamlda.stream.source import Poll
+from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 from streamlda.text.analysis import TextAnalyzer
+from streamlda_connectors.files import FileSource
 from tests.cli.test_cli import run
 
 EVERY = 4000
@@ -215,11 +215,11 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     """Places up to the failure are read; with 4200, most of the last stage."""
     polls = []
 
-    def poll_once(self, max_documents, timeout_seconds=1.0, poll=FileSource.poll):
-        polls.append(max_documents)
+    def poll_once(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
+        polls.append(max_records)
         if len(polls) > 1:
             raise SourceError("a source must go on answering; try again later")
-        return poll(self, max_documents, timeout_seconds)
+        return poll(self, max_records, timeout_seconds)
 
     monkeypatch.setattr(FileSource, "poll", poll_once)
     done = run("fit", folder / "a.jsonl", *options(folder, tmp_path, every=every), code=1)
@@ -321,8 +321,8 @@ class Polls:
     def __init__(self, *polls):
         self.polls = list(polls)
 
-    def poll(self, max_documents, timeout_seconds=1.0):
-        return self.polls.pop(0) if self.polls else Poll([], exhausted=True)
+    def poll(self, max_records, timeout_seconds=1.0):
+        return self.polls.pop(0) if self.polls else RecordBatch(exhausted=True)
 
 
 def to_select(places, size=9):
@@ -343,8 +343,8 @@ def to_select(places, size=9):
 def test_documents_that_choose_the_words_are_used_for_nothing_else():
     words, paid, selection = to_select(places=4)
     polls = [
-        Poll(["apple", "apple"], gaps=[1]),
-        Poll(["fig", "apple fig " * 3, "lime fig apple"], gaps=[2]),
+        RecordBatch(["apple", None, "apple"]),
+        RecordBatch(["fig", "apple fig " * 3, None, "lime fig apple"]),
     ]
     found = Ingestion(Polls(*polls), words, Lengths, blanks=True).run()
     # Three documents and a blank vote: fig has one vote and stays out.
@@ -359,7 +359,7 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
 def test_the_size_cuts_the_words_and_only_text_is_a_word():
     words, _, _ = to_select(places=6, size=1)
     texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
-    found = Ingestion(Polls(Poll(texts)), words, Lengths, blanks=True).run()
+    found = Ingestion(Polls(RecordBatch(texts)), words, Lengths, blanks=True).run()
     assert found.vocabulary.words == ("bread",)
 
 

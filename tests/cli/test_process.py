@@ -247,7 +247,7 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, tmp_path, lines, made
 #: a random number of releases: on a busy machine, too, a kill meets a run.
 KILLER = """
 import json, os, random, signal, sys, time
-import connectors.files, sklearn.feature_extraction.text, tqdm
+import streamlda_connectors.files, sklearn.feature_extraction.text, tqdm
 from streamlda.stream import ingest
 from streamlda.private import releaser
 from streamlda.cli import commands

@@ -1,9 +1,11 @@
 """The shared checks accept a right source and catch each of these wrong ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Place, Poll, Progress, Reject
+from streamlda.stream.source import Progress, RecordBatch, RecordLocation, Reject
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -17,14 +19,14 @@ class ListSource:
         self.at = 0
         self.closed = False
 
-    def poll(self, max_documents, timeout_seconds=1.0):
+    def poll(self, max_records, timeout_seconds=1.0):
         if self.closed:
             raise SourceError("a source must be open")
-        if max_documents < 1 or timeout_seconds < 0:
-            raise InvalidSettingError(f"{max_documents=} {timeout_seconds=}")
-        texts = self.texts[self.at : self.at + max_documents]
+        if max_records < 1 or timeout_seconds < 0:
+            raise InvalidSettingError(f"{max_records=} {timeout_seconds=}")
+        texts = self.texts[self.at : self.at + max_records]
         self.at += len(texts)
-        return Poll(texts, [], self.ends and self.at == len(self.texts))
+        return RecordBatch(texts, [], self.ends and self.at == len(self.texts))
 
     def position(self):
         return {"at": self.at}
@@ -42,46 +44,51 @@ class ListSource:
 
 
 class PickySource(ListSource):
-    """A right source that rejects what starts with t, and knows the users of the rest."""
+    """A right source that rejects what starts with t, and knows users and locations."""
 
-    def poll(self, max_documents, timeout_seconds=1.0):
-        first = self.at
-        records = super().poll(max_documents, timeout_seconds)
-        texts, rejects, gaps = [], [], []
-        for i, text in enumerate(records.texts):
-            if text.startswith("t"):
-                rejects.append(Reject("list", first + i + 1, "no-t"))
-                gaps.append(len(texts))
-            else:
-                texts.append(text)
-        return self.made(texts, rejects, records.exhausted, gaps)
-
-    def made(self, texts, rejects, exhausted, gaps):
-        return Poll(texts, rejects, exhausted, users=[text[0] for text in texts], gaps=gaps)
-
-
-class CountsNoGaps(PickySource):
-    def made(self, texts, rejects, exhausted, gaps):
-        return super().made(texts, rejects, exhausted, [])
+    def poll(self, max_records, timeout_seconds=1.0):
+        first = self.at + 1
+        texts = super().poll(max_records, timeout_seconds).texts
+        ended = self.at == len(self.texts)
+        locations = [RecordLocation("list", first + i) for i in range(len(texts))]
+        rejected = [text.startswith("t") for text in texts]
+        rejects = [
+            Reject(*location, "no-t")
+            for location, bad in zip(locations, rejected, strict=True)
+            if bad
+        ]
+        texts = [None if bad else text for text, bad in zip(texts, rejected, strict=True)]
+        users = [text and text[0] for text in texts]
+        return RecordBatch(texts, rejects, ended, locations, users)
 
 
-class PutsGapsFirst(PickySource):
-    def made(self, texts, rejects, exhausted, gaps):
-        return super().made(texts, rejects, exhausted, [0] * len(gaps))
+class CountsRejectsTwice(PickySource):
+    def poll(self, max_records, timeout_seconds=1.0):
+        half = max(1, max_records // 2) if max_records > 0 else 0
+        batch = super().poll(half, timeout_seconds)
+        extra = [None] * len(batch.rejects)
+        return replace(batch, texts=batch.texts + extra, locations=[], users=[])
 
 
-class CountsGapsTwice(PickySource):
-    def poll(self, max_documents, timeout_seconds=1.0):
-        return super().poll(max(1, max_documents // 2) if max_documents > 0 else 0, timeout_seconds)
+def changing(**fields):
+    """Return a picky source that changes these fields of its batches."""
 
-    def made(self, texts, rejects, exhausted, gaps):
-        return super().made(texts, rejects, exhausted, sorted(gaps * 2))
+    class Changing(PickySource):
+        def poll(self, max_records, timeout_seconds=1.0):
+            batch = super().poll(max_records, timeout_seconds)
+            return replace(batch, **{name: change(batch) for name, change in fields.items()})
+
+    return Changing
 
 
-class NamesUsersBackwards(PickySource):
-    def made(self, texts, rejects, exhausted, gaps):
-        users = [text[0] for text in reversed(texts)]
-        return Poll(texts, rejects, exhausted, users=users, gaps=gaps)
+LeavesRejectsOut = changing(
+    texts=lambda batch: batch.documents, locations=lambda batch: [], users=lambda batch: []
+)
+PutsRejectsFirst = changing(texts=lambda batch: sorted(batch.texts, key=lambda t: t is not None))
+NamesUsersBackwards = changing(users=lambda batch: batch.users[::-1])
+LocatesEachPollAlike = changing(
+    locations=lambda batch: [RecordLocation("list", 1 + i) for i in range(batch.n_records)]
+)
 
 
 class EndlessSource(ListSource):
@@ -89,22 +96,15 @@ class EndlessSource(ListSource):
 
 
 class DropsAtBatchEnds(ListSource):
-    def poll(self, max_documents, timeout_seconds=1.0):
-        poll = super().poll(max_documents, timeout_seconds)
-        self.at = min(self.at + (len(poll.texts) == 2), len(self.texts))
-        return poll
-
-
-class NumbersEachPollAnew(ListSource):
-    def poll(self, max_documents, timeout_seconds=1.0):
-        poll = super().poll(max_documents, timeout_seconds)
-        places = [Place("list", 1 + i) for i in range(len(poll.texts))]
-        return Poll(poll.texts, [], poll.exhausted, places)
+    def poll(self, max_records, timeout_seconds=1.0):
+        batch = super().poll(max_records, timeout_seconds)
+        self.at = min(self.at + (batch.n_records == 2), len(self.texts))
+        return batch
 
 
 class IgnoresMaximum(ListSource):
-    def poll(self, max_documents, timeout_seconds=1.0):
-        return super().poll(max_documents * 2, timeout_seconds)
+    def poll(self, max_records, timeout_seconds=1.0):
+        return super().poll(max_records * 2, timeout_seconds)
 
 
 class ResumesOneBack(ListSource):
@@ -113,12 +113,8 @@ class ResumesOneBack(ListSource):
 
 
 class SharesItsPosition(ListSource):
-    def __init__(self, texts):
-        super().__init__(texts)
-        self.shared = {}
-
     def position(self):
-        self.shared["at"] = self.at
+        self.__dict__.setdefault("shared", {})["at"] = self.at
         return self.shared
 
 
@@ -128,11 +124,11 @@ class TakesAnyPosition(ListSource):
 
 
 class StartsAgain(ListSource):
-    def poll(self, max_documents, timeout_seconds=1.0):
-        poll = super().poll(max_documents, timeout_seconds)
-        if not poll.texts:
+    def poll(self, max_records, timeout_seconds=1.0):
+        if self.at == len(self.texts) and not self.closed:
             self.at = 0
-        return poll
+            return RecordBatch()
+        return super().poll(max_records, timeout_seconds)
 
 
 class CountsDown(ListSource):
@@ -146,10 +142,10 @@ class ReadsWhenClosed(ListSource):
 
 
 class NeedsTime(ListSource):
-    def poll(self, max_documents, timeout_seconds=1.0):
+    def poll(self, max_records, timeout_seconds=1.0):
         if timeout_seconds == 0:
             super().poll(1)
-        return super().poll(max_documents, timeout_seconds)
+        return super().poll(max_records, timeout_seconds)
 
 
 def failures(kind):
@@ -176,20 +172,20 @@ def test_checks_accept_a_right_source(kind):
 @pytest.mark.parametrize(
     ("kind", "check"),
     [
-        (DropsAtBatchEnds, "check_batch_size_changes_nothing"),
-        (NumbersEachPollAnew, "check_places_number_the_documents"),
-        (CountsNoGaps, "check_gaps_number_every_record"),
-        (PutsGapsFirst, "check_gaps_number_every_record"),
-        (CountsGapsTwice, "check_gaps_number_every_record"),
+        (DropsAtBatchEnds, "check_batch_size_and_timeout_change_nothing"),
+        (LocatesEachPollAlike, "check_locations_are_those_of_the_records"),
+        (LeavesRejectsOut, "check_every_record_has_an_entry"),
+        (PutsRejectsFirst, "check_every_record_has_an_entry"),
+        (CountsRejectsTwice, "check_every_record_has_an_entry"),
         (NamesUsersBackwards, "check_users_are_those_of_the_documents"),
-        (IgnoresMaximum, "check_batch_size_changes_nothing"),
+        (IgnoresMaximum, "check_batch_size_and_timeout_change_nothing"),
         (ResumesOneBack, "check_resumes_after_every_poll"),
         (SharesItsPosition, "check_position_survives_json"),
         (TakesAnyPosition, "check_seek_rejects_what_is_no_position"),
-        (StartsAgain, "check_exhausted_stays_exhausted"),
+        (StartsAgain, "check_exhausted_stays_exhausted_and_polls_keep_to_their_time"),
         (CountsDown, "check_progress_never_falls"),
         (ReadsWhenClosed, "check_close_twice_then_poll_is_an_error"),
-        (NeedsTime, "check_short_timeout_loses_nothing"),
+        (NeedsTime, "check_batch_size_and_timeout_change_nothing"),
     ],
 )
 def test_checks_catch_a_wrong_source(kind, check):

@@ -14,40 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors import compressed, records
-from connectors.files import FileSource
-from connectors.listing import StoredFile
 from streamlda.errors import InvalidSettingError, MissingExtraError, SourceError
+from streamlda.stream.listing import StoredFile
 from streamlda.stream.source import Reject
+from streamlda_connectors import compressed, records
+from streamlda_connectors.files import FileSource
 from tests.connectors.test_resume import COMPRESS
 
 
-def drain(source, max_documents=100):
+def drain(source, max_records=100):
     texts, rejects = [], []
     while True:
-        poll = source.poll(max_documents, 10.0)
-        texts += poll.texts
+        poll = source.poll(max_records, 10.0)
+        texts += poll.documents
         rejects += poll.rejects
         if poll.exhausted:
             source.close()
             return texts, [(reject.record, reject.reason) for reject in rejects]
-
-
-def test_directory_is_read_sorted_and_deep_without_hidden_files(tmp_path):
-    for name in ("b.txt", "a/z.txt", "a/b/c.txt", ".hidden.txt", ".git/x.txt", "a/.y.txt"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    (tmp_path / "c.txt").symlink_to(tmp_path / ".hidden.txt")
-    assert drain(FileSource(tmp_path))[0] == ["a/b/c.txt", "a/z.txt", "b.txt", ".hidden.txt"]
-
-
-def test_globs_and_paths_keep_their_order(tmp_path):
-    for name in ("1.txt", "2.txt", "[x].txt", ".3.txt"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "4.txt").mkdir()
-    found = [tmp_path / "[x].txt", f"{tmp_path}/[0-9].txt"]
-    assert drain(FileSource(found))[0] == ["[x].txt", "1.txt", "2.txt"]
 
 
 def test_urls_of_other_file_systems_are_read():
@@ -59,48 +42,23 @@ def test_urls_of_other_file_systems_are_read():
     assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
     again = FileSource("memory://streamlda-test")
     again.seek(source.position())
-    assert poll.texts == ["one", "two"]
+    assert poll.documents == ["one", "two"]
     assert drain(again) == (["three"], [])
     source.close()
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("missing.txt", "must exist, got path="),
-        ("*.none", "must contain files"),
-        ("empty", "must contain files"),
-        ("pipe", "connector stdin"),
-        ("nosuchprotocol://x", "protocol that fsspec can open"),
-    ],
-)
-def test_path_without_files_is_an_error(path, message, tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / ".hidden").touch()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError, match=message):
-        FileSource(path if "://" in path else str(tmp_path / path))
-
-
-def test_no_path_and_twice_the_same_are_errors(tmp_path):
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(SourceError, match="at least 1 path"):
-        FileSource([])
-    with pytest.raises(SourceError, match=r"read once, got name=.*a\.txt"):
-        FileSource([tmp_path, tmp_path / "a.txt"])
+    # Of remote files, only the first of each format is opened when the source is made.
+    memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
+    memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
+    assert drain(FileSource("memory://streamlda-csv")) == (["one"], [(1, "missing-column")])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "xml"}, "format='xml'"),
-        ({"compression": "rar"}, "compression='rar'"),
         ({"encoding": "utf-16"}, "encoding='utf-16'"),
         ({"encoding": "rot13"}, "encoding='rot13'"),
         ({"encoding": "no-such"}, "encoding='no-such'"),
         ({"max_document_bytes": 0}, "max_document_bytes=0"),
         ({"user_field": "id"}, "format with fields, got format='text' user_field='id'"),
-        ({"format": "parquet", "compression": "gzip"}, "compressed as a whole"),
     ],
 )
 def test_option_out_of_range_is_an_error(options, message, tmp_path):
@@ -119,7 +77,7 @@ def test_file_without_the_column_is_an_error_that_names_columns(ending, tmp_path
     with pytest.raises(SourceError, match=r"columns=\['id', 'body'\]") as caught:
         FileSource(tmp_path)
     assert "secret" not in str(caught.value)
-    assert len(FileSource(tmp_path, text_field="body").poll(5).texts) == 1
+    assert len(FileSource(tmp_path, text_field="body").poll(5).documents) == 1
 
 
 def test_first_row_of_a_file_without_header_does_not_show(tmp_path):
@@ -127,19 +85,6 @@ def test_first_row_of_a_file_without_header_does_not_show(tmp_path):
     with pytest.raises(SourceError, match=r"'1', '<128 characters>', 'x'.*'\.\.\.'") as caught:
         FileSource(tmp_path)
     assert "private" not in str(caught.value)
-
-
-def test_resume_in_a_parquet_file_that_lost_rows_is_an_error(tmp_path):
-    pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "a.parquet")
-    source = FileSource(tmp_path)
-    source.poll(2)
-    position = source.position()
-    source.close()
-    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
-    again = FileSource(tmp_path)
-    again.seek(position)
-    with pytest.raises(SourceError, match="rows=1 and a position after row=2"):
-        again.poll(1)
 
 
 @pytest.mark.parametrize("column", [[1, 2], [["a"], ["b"]], [{"x": 1}, {"x": 2}]])
@@ -190,7 +135,7 @@ def test_parquet_users_are_text_or_whole_numbers(kind, values, users, tmp_path):
         first = source.poll(3)
         again = FileSource(tmp_path, text_field=text_field, user_field=user_field)
         again.seek(source.position())
-        assert first.texts == ["a", "b", "c"]
+        assert first.documents == ["a", "b", "c"]
         assert first.users + again.poll(3).users == users
         source.close()
         again.close()
@@ -282,14 +227,7 @@ def test_bad_csv_header_rejects_the_file(tmp_path):
     assert drain(FileSource(tmp_path)) == (["x"], [(1, "broken-csv"), (1, "not-utf8")])
 
 
-def test_later_remote_file_without_the_column_is_a_reject():
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
-    memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
-    assert drain(FileSource("memory://streamlda-csv")) == (["one"], [(1, "missing-column")])
-
-
-def test_too_long_csv_record_is_passed_over_with_its_quoted_lines(tmp_path):
+def test_too_long_csv_record_is_skipped_with_its_quoted_lines(tmp_path):
     rows = 'text,id\n"' + "x" * 99 + '\ny,1\n""\nz",2\nshort,3\n'
     (tmp_path / "a.csv").write_text(rows)
     source = FileSource(tmp_path, max_document_bytes=20)
@@ -316,13 +254,7 @@ def test_poll_stops_at_a_bound_of_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_POLL_BYTES", 1000)
     (tmp_path / "a.txt").write_text(("x" * 300 + "\n") * 10)
     source = FileSource(tmp_path)
-    assert [len(source.poll(100).texts) for _ in range(3)] == [4, 4, 2]
-
-
-def test_poll_stops_at_many_rejects(tmp_path):
-    (tmp_path / "a.jsonl").write_text("x\n" * 25)
-    source = FileSource(tmp_path)
-    assert [len(source.poll(10).rejects) for _ in range(3)] == [10, 10, 5]
+    assert [len(source.poll(100).documents) for _ in range(3)] == [4, 4, 2]
 
 
 def test_position_of_another_list_is_an_error(tmp_path):
@@ -335,19 +267,38 @@ def test_position_of_another_list_is_an_error(tmp_path):
     source.close()
 
 
-@pytest.mark.parametrize("ending", list(COMPRESS))
-def test_resume_in_a_file_that_lost_what_was_read_is_an_error(ending, tmp_path):
-    path = tmp_path / f"a.txt{ending}"
-    path.write_bytes(COMPRESS[ending](b"one\ntwo\nthree\n"))
+def parquet_of(*texts):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "missing"),
+    [
+        *((f"a.txt{ending}", b"one\ntwo\nthree\n", b"one\n", "bytes_missing=4")
+          for ending in COMPRESS),
+        ("a.csv", b"text\none\ntwo\n", b"", "bytes_missing=13"),
+        ("a.csv.gz", b"text\none\ntwo\n", b"", "bytes_missing=13"),
+        ("a.parquet", parquet_of("a", "b", "c"), parquet_of("a"), "rows=1 rows_read=2"),
+    ],
+)  # fmt: skip
+def test_resume_in_a_file_that_lost_what_was_read_is_an_error(
+    name, before, after, missing, tmp_path
+):
+    path = tmp_path / name
+    compress = COMPRESS.get(path.suffix, COMPRESS[""])
+    path.write_bytes(compress(before))
     source = FileSource(path)
     source.poll(2)
     position = source.position()
     source.close()
-    path.write_bytes(COMPRESS[ending](b"one\n"))
+    path.write_bytes(compress(after))
     again = FileSource(path)
     again.seek(position)
-    with pytest.raises(SourceError, match="ends 4 bytes before the stored position"):
+    with pytest.raises(SourceError, match=missing):
         again.poll(1)
+    again.close()
 
 
 def test_file_that_disappears_is_an_error_after_what_was_read(tmp_path):
@@ -355,13 +306,13 @@ def test_file_that_disappears_is_an_error_after_what_was_read(tmp_path):
     (tmp_path / "b.txt").write_text("two\n")
     source = FileSource(tmp_path)
     (tmp_path / "b.txt").rename(tmp_path / "away")
-    assert source.poll(10).texts == ["one"]
+    assert source.poll(10).documents == ["one"]
     position = source.position()
     with pytest.raises(SourceError, match=r"must be readable, got name=.*b\.txt"):
         source.poll(10)
     assert source.position() == position
     (tmp_path / "away").rename(tmp_path / "b.txt")
-    assert source.poll(10).texts == ["two"]
+    assert source.poll(10).documents == ["two"]
     source.close()
 
 
@@ -380,31 +331,16 @@ def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
     monkeypatch.setattr(StoredFile, "open", lambda file: WornDisk(file.path))
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
     source = FileSource(tmp_path)
-    assert source.poll(10).texts == ["one", "two", "three"]
+    assert source.poll(10).documents == ["one", "two", "three"]
     for _ in range(2):
-        with pytest.raises(SourceError, match=r"a\.txt' \(Input/output error\)"):
+        with pytest.raises(SourceError, match=r"a\.txt'.*Input/output error"):
             source.poll(10)
     assert (source.position()["record"], source.position()["offset"]) == (3, 14)
     WornDisk.worn = False
     assert drain(source) == (["four", "five"], [])
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_resume_in_a_csv_file_that_was_emptied_is_an_error(name, tmp_path):
-    compress = COMPRESS[".gz" if name.endswith(".gz") else ""]
-    (tmp_path / name).write_bytes(compress(b"text\none\ntwo\n"))
-    source = FileSource(tmp_path)
-    source.poll(1)
-    position = source.position()
-    source.close()
-    (tmp_path / name).write_bytes(compress(b""))
-    again = FileSource(tmp_path)
-    again.seek(position)
-    with pytest.raises(SourceError, match="ends 9 bytes before"):
-        again.poll(1)
-
-
 def test_every_reason_is_in_the_readme():
-    readme = Path(records.__file__).with_name("README.md").read_text()
+    readme = (Path(records.__file__).parents[1] / "README.md").read_text()
     for reason in records.REASONS:
         assert f"`{reason}`" in readme

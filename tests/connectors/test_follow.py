@@ -2,24 +2,17 @@
 
 import json
 import os
-import shutil
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from connectors.follow import FollowSource
-from connectors.follow.descriptors import MAX_OPEN
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
+from streamlda_connectors.follow import FollowSource, descriptors
 from tests.connectors.checks import SOURCE_CHECKS, Case
-
-NOBODY = 65534
-
-#: Longer than the bytes by which files are told apart.
-LINES = [f"line {i} " + "word " * 20 for i in range(8)]
+from tests.connectors.logs import Log, texts, without_rights
 
 
 def text_case(folder):
@@ -74,67 +67,6 @@ def test_source_passes(make, check, tmp_path):
     check(make(tmp_path))
 
 
-class Log:
-    """A log under rotation, and what was written to it."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-
-    def write(self, *lines, end="\n"):
-        with self.path.open("a") as file:
-            file.write("\n".join(lines) + end)
-
-    def rotate(self, name="{}.1"):
-        target = Path(name.format(self.path))
-        if target.exists():
-            Log(target).rotate(name)
-        self.path.rename(target)
-        return target
-
-    def copy_and_cut(self, name="{}.1"):
-        target = Path(name.format(self.path))
-        if target.exists():
-            Log(target).rotate(name)
-        shutil.copy(self.path, target)
-        os.truncate(self.path, 0)
-
-
-@pytest.fixture
-def log(tmp_path):
-    return Log(tmp_path / "app.log")
-
-
-@contextmanager
-def sources():
-    """Opens sources of text that are closed at the end."""
-    opened = []
-
-    def follow(paths, position=None, **options):
-        opened.append(FollowSource(paths, **{"format": "text", **options}))
-        if position is not None:
-            opened[-1].seek(json.loads(json.dumps(dict(position))))
-        return opened[-1]
-
-    yield follow
-    for source in opened:
-        source.close()
-
-
-@pytest.fixture
-def follow():
-    with sources() as follow:
-        yield follow
-
-
-def texts(source, wanted):
-    """Poll until as many texts as wanted have come, and once more."""
-    seen, end = [], monotonic() + 20.0
-    while len(seen) < len(wanted) and monotonic() < end:
-        seen += source.poll(3, 0.05).texts
-    seen += source.poll(100, 0.3).texts
-    assert seen == wanted
-
-
 def test_a_line_counts_once_its_end_is_written(log, follow):
     log.write("one", "tw", end="")
     source = follow(log.path)
@@ -152,11 +84,11 @@ def test_poll_ends_as_soon_as_a_line_is_there_and_never_late(log, follow):
     log.write("one")
     source = follow(log.path)
     begun = monotonic()
-    assert source.poll(9, 60.0).texts == ["one"]
+    assert source.poll(9, 60.0).documents == ["one"]
     assert monotonic() - begun < 30.0
     begun = monotonic()
-    assert source.poll(9, 0.5).texts == []
-    assert 0.5 <= monotonic() - begun < 5.0
+    assert source.poll(9, 0.2).documents == []
+    assert monotonic() - begun >= 0.2
 
 
 def test_read_and_removed_files_are_forgotten(tmp_path, follow):
@@ -183,8 +115,8 @@ def test_directory_that_appears_later(tmp_path, follow):
     (tmp_path / "more").mkdir()
     (tmp_path / "later" / "deep" / "a").write_text("one\n")
     (tmp_path / "more" / "a.log").write_text("two\n")
-    (tmp_path / "more" / "a.txt").write_text("not asked for\n")
-    assert sorted(source.poll(9, 5.0).texts + source.poll(9, 1.0).texts) == ["one", "two"]
+    (tmp_path / "more" / "a.txt").write_text("not wanted\n")
+    texts(source, ["one", "two"])
 
 
 def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
@@ -214,7 +146,7 @@ def test_file_replaced_by_a_directory(tmp_path, follow):
     path = tmp_path / "a"
     path.write_text("one\ntwo\n")
     source = follow(path)
-    assert source.poll(1).texts == ["one"]
+    assert source.poll(1).documents == ["one"]
     path.unlink()
     path.mkdir()
     (path / "b").write_text("three\n")
@@ -227,21 +159,8 @@ def test_pipe_is_refused(tmp_path):
     with pytest.raises(SourceError, match="connector stdin"):
         FollowSource(tmp_path / "a", format="text")
     source = FollowSource(tmp_path, format="text")
-    assert source.poll(9).texts == ["one"]
+    assert source.poll(9).documents == ["one"]
     source.close()
-
-
-@contextmanager
-def without_rights():
-    """Whoever may read everything, may not for a while."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_permission_lost_and_regained(follow):
@@ -259,7 +178,7 @@ def test_permission_lost_and_regained(follow):
         with other.open("a") as file:
             file.write("three\n")
         with without_rights():
-            assert source.poll(9, 5.0).texts == ["three"]
+            assert source.poll(9, 5.0).documents == ["three"]
             for _ in range(2):
                 with pytest.raises(SourceError, match=f"name='{secret}'.*[Pp]ermission"):
                     source.poll(9, 5.0)
@@ -276,38 +195,35 @@ def test_permission_lost_and_regained(follow):
             texts(source, ["four"])
 
 
-def test_ten_thousand_files(tmp_path, follow):
-    n_files = 10_000
+def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
+    monkeypatch.setattr(descriptors, "MAX_OPEN", 16)
+    n_files = 200
     for i in range(n_files):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
     source = follow(tmp_path)
     before = len(list(Path("/proc/self/fd").iterdir()))
     seen, half = [], None
     while len(seen) < n_files:
-        seen += source.poll(1000, 5.0).texts
+        seen += source.poll(60, 5.0).documents
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + MAX_OPEN
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + descriptors.MAX_OPEN
     assert len(json.dumps(dict(source.position()))) < 120 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])
-    resumed = follow(tmp_path, half[1])
     # The oldest file goes first.
-    rest = []
-    while len(rest) < n_files - half[0] + 1:
-        rest += resumed.poll(1000, 5.0).texts
-    assert rest == ["more", *seen[half[0] :]]
+    texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
 
 
-def test_line_longer_than_the_limit_is_passed_over(log, follow):
+def test_line_longer_than_the_limit_is_skipped(log, follow):
     source = follow(log.path, max_document_bytes=1000)
     log.write("one", "x" * 2_000_000, end="")
     texts(source, ["one"])
     log.write("y" * 10, "three")
     poll = source.poll(9, 5.0)
-    assert (poll.texts, poll.gaps) == (["three"], [0])
+    assert poll.texts == [None, "three"]
     assert poll.rejects == [Reject(str(log.path), 2, "too-long")]
-    assert poll.places[0].record == 3
+    assert poll.locations[1].record == 3
 
 
 def test_latest_begins_with_the_line_that_is_being_written(log, follow):
@@ -324,10 +240,10 @@ def test_pause_brings_nothing_and_loses_nothing(log, follow):
     log.write("one")
     source = follow(log.path)
     source.pause()
-    assert source.poll(9, 0.3).texts == []
+    texts(source, [])
     log.rotate().unlink()
     log.write("two")
-    assert source.poll(9, 0.3).texts == []
+    texts(source, [])
     assert source.lag() == {0: 8}
     source.resume()
     texts(source, ["one", "two"])
@@ -357,34 +273,25 @@ def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("paths", "options", "match"),
     [
-        ({"format": "csv"}, "format='csv'"),
-        ({"format": "text", "user_field": "u"}, "user_field='u'"),
-        ({"start": "now"}, "start='now'"),
-        ({"max_document_bytes": 0}, "max_document_bytes=0"),
-        ({"encoding": "utf-16"}, "encoding='utf-16'"),
+        ("a", {"format": "csv"}, "format='csv'"),
+        ("a", {"format": "text", "user_field": "u"}, "user_field='u'"),
+        ("a", {"start": "now"}, "start='now'"),
+        ("a", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        ("a", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        ("s3://bucket/a", {}, "path='s3://bucket/a'"),
+        ("a.log.gz", {}, r"path='a\.log\.gz'"),
+        ([], {}, r"paths=\[\]"),
     ],
 )
-def test_options_out_of_range_are_refused(tmp_path, options, match):
-    with pytest.raises(InvalidSettingError, match=match):
-        FollowSource(tmp_path, **options)
-
-
-@pytest.mark.parametrize("path", ["s3://bucket/a", "a.log.gz"])
-def test_remote_and_compressed_paths_are_refused(path):
-    with pytest.raises(InvalidSettingError, match=path):
-        FollowSource(path)
-
-
-def test_no_paths_are_refused():
-    with pytest.raises(SourceError, match=r"paths=\[\]"):
-        FollowSource([])
+def test_options_out_of_range_are_refused(paths, options, match):
+    with pytest.raises((InvalidSettingError, SourceError), match=match):
+        FollowSource(paths, **options)
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)],
+    ("column", "value"), [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)]
 )
 def test_bad_rows_are_refused(log, follow, column, value):
     log.write("one")

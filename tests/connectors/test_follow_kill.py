@@ -5,139 +5,152 @@ line of a file, as a daemon does in one transaction; a torn last line was not st
 """
 
 import json
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
-from connectors.follow import FollowSource
+from streamlda_connectors.follow import FollowSource, source
 
 KILLS = 6
 PATIENCE_SECONDS = 60.0
 
-READER = """
-import json, sys
-from pathlib import Path
-from connectors.follow import FollowSource
-
-path, stored = sys.argv[1], Path(sys.argv[2])
-source = FollowSource(path)
-source.seek(json.loads(stored.read_text().splitlines()[-1])["position"])
-print("ready", flush=True)
-with stored.open("a") as file:
-    while True:
-        poll = source.poll(int(sys.argv[3]), 0.1)
-        assert not poll.rejects
-        if poll.texts or poll.gaps:
-            row = {"texts": poll.texts, "position": dict(source.position())}
-            # In two writes, so that a kill can tear the line.
-            row = json.dumps(row) + chr(10)
-            for half in (row[:len(row) // 2], row[len(row) // 2:]):
-                file.write(half)
-                file.flush()
-"""
-
-WRITER = """
-import json, os, random, shutil, sys
-from pathlib import Path
-from time import sleep
-
-path, way, draw = Path(sys.argv[1]), sys.argv[2], random.Random(int(sys.argv[3]))
-kept = lambda i: path.with_name(f"{path.name}.{i}")
-number = rotated = 0
-stop = path.with_name(".stop")
-while not stop.exists():
-    with path.open("ab", buffering=0) as file:
-        for _ in range(draw.randrange(1, 60)):
-            line = json.dumps({"text": f"{number}", "filler": "x" * draw.randrange(300)}).encode()
-            number += 1
-            cut = draw.randrange(len(line))
-            file.write(line[:cut])
-            if draw.random() < 0.2:
-                sleep(draw.random() * 0.02)
-            file.write(line[cut:] + b"\\n")
-    if draw.random() < 0.3:
-        for i in range(rotated, 0, -1):
-            kept(i).rename(kept(i + 1))
-        rotated += 1
-        if way == "rename":
-            path.rename(kept(1))
-            sleep(draw.random() * 0.3)
-        else:
-            shutil.copy(path, kept(1))
-            sleep(draw.random() * 0.3)
-            os.truncate(path, 0)
-print(number)
-"""
+# Children of a server that has imported this module once, and has no threads.
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload([__name__])
 
 
-def read_back(stored):
-    """Return what was stored, without a torn last line, which is taken away as a database would."""
+def read(path: Path, stored: Path, max_records: int) -> None:
+    """Go on where the last stored line ends, until killed."""
+    source.SCAN_SECONDS = 0.01
+    follow = FollowSource(path)
+    follow.seek(json.loads(stored.read_text().splitlines()[-1])["position"])
+    with stored.open("a") as file:
+        while True:
+            batch = follow.poll(max_records, 0.1)
+            assert not batch.rejects
+            if batch.texts:
+                row = {"texts": batch.documents, "position": dict(follow.position())}
+                # In two writes, so that a kill can tear the line.
+                line = json.dumps(row) + "\n"
+                for half in (line[: len(line) // 2], line[len(line) // 2 :]):
+                    file.write(half)
+                    file.flush()
+
+
+def write(path: Path, way: str, seed: int, written: Path) -> None:
+    """Append and rotate until a file ``.stop`` is there; then note how many lines there were."""
+    draw = random.Random(seed)
+    number = rotated = 0
+    while not path.with_name(".stop").exists():
+        with path.open("ab", buffering=0) as file:
+            for _ in range(draw.randrange(1, 60)):
+                line = json.dumps({"text": f"{number}", "filler": "x" * draw.randrange(300)})
+                data = line.encode() + b"\n"
+                number += 1
+                cut = draw.randrange(len(line))
+                file.write(data[:cut])
+                if draw.random() < 0.2:
+                    sleep(draw.random() * 0.005)
+                file.write(data[cut:])
+        if draw.random() < 0.3:
+            for i in range(rotated, 0, -1):
+                kept(path, i).rename(kept(path, i + 1))
+            rotated += 1
+            if way == "rename":
+                path.rename(kept(path, 1))
+            else:
+                shutil.copy(path, kept(path, 1))
+            sleep(draw.random() * 0.05)
+            if way == "copy":
+                os.truncate(path, 0)
+    written.write_text(str(number))
+
+
+def kept(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def texts_of(stored: Path) -> list[str]:
     data = stored.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    os.truncate(stored, len(whole))
-    return texts_of(whole)
-
-
-def texts_of(data):
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return [text for line in lines for text in json.loads(line)["texts"]]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert monotonic() < end
+        sleep(0.005)
+
+
+def wait_until_grown(file: Path, n_bytes: int, by: Any) -> None:
+    size = file.stat().st_size
+    wait_until(lambda: file.stat().st_size > size + n_bytes or not by.is_alive())
+
+
+def wait_until_rotated(folder: Path) -> None:
+    n_files = len(list(folder.iterdir()))
+    wait_until(lambda: len(list(folder.iterdir())) > n_files)
 
 
 @pytest.mark.parametrize("way", ["rename", "copy"])
 @pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
 def test_killed_reader_has_every_line_once(tmp_path, way, whole):
-    seed = 2 * (way == "copy") + whole
-    draw = random.Random(seed)
-    folder, stored = tmp_path / "logs", tmp_path / "stored"
+    draw = random.Random(f"{way} {whole}")
+    folder, stored, written = tmp_path / "logs", tmp_path / "stored", tmp_path / "written"
     folder.mkdir()
     log = folder / "app.jsonl"
     log.touch()
     path = log if whole else folder
+    processes = []
 
-    def start(code, *arguments):
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start(run, *arguments):
+        processes.append(context.Process(target=run, args=arguments, daemon=True))
+        processes[-1].start()
+        return processes[-1]
 
     # The first position is stored before anything is rotated away.
     first = FollowSource(path)
     stored.write_text(json.dumps({"texts": [], "position": dict(first.position())}) + "\n")
     first.close()
-    writer = start(WRITER, log, way, seed)
-    processes = [writer]
+    writer = start(write, log, way, draw.randrange(1000), written)
     try:
         for kill in range(KILLS):
-            reader = start(READER, path, stored, draw.choice([1, 7, 1000]))
-            processes.append(reader)
-            if kill % 5:
-                reader.stdout.readline()
-            sleep(draw.random() * 0.8)
-            died = reader.poll()
+            reader = start(read, path, stored, draw.choice([1, 7, 1000]))
+            if kill % 3:
+                wait_until_grown(stored, draw.randrange(5000), reader)
+            sleep(draw.random() * 0.05)
+            assert reader.is_alive()
             reader.kill()
-            _, errors = reader.communicate(timeout=PATIENCE_SECONDS)
-            assert died is None, errors.decode()
-            before = read_back(stored)
-            # Now and then the files are rotated while nobody looks.
-            sleep(draw.choice([0.0, 0.0, 1.0]))
+            reader.join()
+            # As a database would, take away a torn last line.
+            data = stored.read_bytes()
+            os.truncate(stored, data.rfind(b"\n") + 1)
+            if kill % 2:
+                # The files are rotated while nobody reads.
+                wait_until_rotated(folder)
+        assert texts_of(stored), "the killed readers read nothing"
         (folder / ".stop").touch()
-        written = [str(i) for i in range(int(writer.communicate(timeout=PATIENCE_SECONDS)[0]))]
-        reader = start(READER, path, stored, 1000)
-        processes.append(reader)
-        end = monotonic() + PATIENCE_SECONDS
-        while len(texts_of(stored.read_bytes())) < len(written) and monotonic() < end:
-            assert reader.poll() is None, reader.communicate()[1].decode()
-            sleep(0.1)
-        sleep(0.5)
+        writer.join(PATIENCE_SECONDS)
+        lines = [str(i) for i in range(int(written.read_text()))]
+        reader = start(read, path, stored, 1000)
+        wait_until(lambda: len(texts_of(stored)) >= len(lines) or not reader.is_alive())
         reader.kill()
-        reader.communicate(timeout=PATIENCE_SECONDS)
+        reader.join()
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
-    assert sorted(read_back(stored), key=int) == written
-    assert len(written) > 100
-    assert before, "the killed readers read nothing"
-    assert len(list(folder.iterdir())) > 3
+            process.join()
+    assert sorted(texts_of(stored), key=int) == lines
+    last = FollowSource(path)
+    last.seek(json.loads(stored.read_text().splitlines()[-1])["position"])
+    assert last.poll(1000, 0.5).texts == []
+    last.close()
+    assert len(lines) > 100

@@ -18,10 +18,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors import compressed, parquet
-from connectors.files import FileSource
-from connectors.lines import CsvSplitter, LineSplitter
-from connectors.records import Batch, RecordStream, Skipped
+from streamlda_connectors import compressed, parquet
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.lines import CsvSplitter, LineSplitter, RecordStream
+from streamlda_connectors.records import BatchBuilder, Skipped
 
 COMPRESS = {
     "": lambda data: data,
@@ -81,7 +81,7 @@ def test_resume_anywhere_gives_the_rest(format, contents, data):
         seen = []
         source = FileSource(folder)
         while not (poll := source.poll(data.draw(sizes, "batch"))).exhausted:
-            seen += poll.texts
+            seen += poll.documents
             assert poll.rejects == []
             if data.draw(st.booleans(), "reopen"):
                 position = json.loads(json.dumps(source.position()))
@@ -89,7 +89,7 @@ def test_resume_anywhere_gives_the_rest(format, contents, data):
                 source = FileSource(folder)
                 source.seek(position)
         source.close()
-        assert seen + poll.texts == expected
+        assert seen + poll.documents == expected
 
 
 def fed_in_pieces(splitter, data, cuts):
@@ -136,8 +136,8 @@ def test_offset_reaches_the_end_of_what_was_fed(data, cuts):
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, stop in pairwise(bounds):
         stream.feed(data[start:stop])
-        stream.take(Batch(1000, 1.0))
+        stream.take(BatchBuilder(1000, 1.0))
         assert stream.offset <= stop
     stream.finish()
-    stream.take(Batch(1000, 1.0))
+    stream.take(BatchBuilder(1000, 1.0))
     assert stream.offset == len(data)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors import docstrings
-from connectors.files import FileSource
-from connectors.stdin import StdinSource
 from streamlda.errors import SourceError
 from streamlda.stream.source import Reject, open_source
+from streamlda_connectors import docstrings
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -103,7 +103,7 @@ def broken_case(folder: Path, opened: ExitStack) -> Case:
     (folder / "b.jsonl.gz").write_bytes(good[:-4])
     (folder / "c.jsonl.gz").write_bytes(good + b"\0" * 700 + good)
     documents = [f"document {i}" for i in range(3)]
-    cut = FileSource(folder / "a.jsonl.gz").poll(99).texts[3:]
+    cut = FileSource(folder / "a.jsonl.gz").poll(99).documents[3:]
     rejects = [
         Reject(str(folder / "a.jsonl.gz"), 4 + len(cut), "broken-compression"),
         Reject(str(folder / "b.jsonl.gz"), 4, "broken-compression"),
@@ -148,9 +148,9 @@ def docstrings_case(folder: Path, opened: ExitStack) -> Case:
         for package in ("lib", "demo_package")
         for i in range(4)
     ]
-    assert sorted(seen.texts) == sorted(expected * 2)
+    assert sorted(seen.documents) == sorted(expected * 2)
     assert [reject.reason for reject in seen.rejects] == ["not-utf8"]
-    return Case(lambda: docstrings.DocstringSource(["demo_package"]), seen.texts, seen.rejects)
+    return Case(lambda: docstrings.DocstringSource(["demo_package"]), seen.documents, seen.rejects)
 
 
 MAKE_CASES = [
@@ -178,7 +178,7 @@ def test_open_source_finds_the_connector(connector, kind, tmp_path):
     (tmp_path / "a.txt").write_text("hello\n")
     source = open_source(connector, *([[str(tmp_path)]] if connector == "files" else []))
     assert type(source) is kind
-    assert source.poll(1).texts != []
+    assert source.poll(1).documents != []
     source.close()
 
 
@@ -202,10 +202,10 @@ def test_default_docstrings_are_many():
     source = docstrings.DocstringSource()
     n_documents = 0
     while not (poll := source.poll(5000, 10.0)).exhausted:
-        n_documents += len(poll.texts)
+        n_documents += len(poll.documents)
         assert poll.rejects == []
-        assert all(len(text.split()) >= docstrings.MIN_WORDS for text in poll.texts)
-    assert n_documents + len(poll.texts) >= 15_000
+        assert all(len(text.split()) >= docstrings.MIN_WORDS for text in poll.documents)
+    assert n_documents + len(poll.documents) >= 15_000
 
 
 @pytest.mark.parametrize("package", ["no_such_package_at_all", "numpy.linalg", "zlib", "abc"])
@@ -216,7 +216,7 @@ def test_docstrings_needs_an_installed_folder(package):
 
 def test_docstrings_imports_nothing():
     code = (
-        "import sys; from connectors.docstrings import DocstringSource; "
+        "import sys; from streamlda_connectors.docstrings import DocstringSource; "
         "DocstringSource().poll(10); print('scipy' in sys.modules, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)

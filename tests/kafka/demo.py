@@ -23,8 +23,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from connectors.docstrings import DocstringSource
 from streamlda.cli.demo import COMMON
+from streamlda_connectors.docstrings import DocstringSource
 from tests.kafka.broker import Apache, Kfake, free_ports
 from tests.kafka.choice import Choice, choose
 from tests.kafka.jars import BrokerUnavailable
@@ -77,7 +77,7 @@ def documents() -> Iterator[str]:
         while not exhausted:
             poll = source.poll(1000)
             exhausted = poll.exhausted
-            for text in poll.texts:
+            for text in poll.documents:
                 words = re.findall(r"[^\W\d_]+", text)
                 yield " ".join(word for word in words if word.lower() not in common)
         source.close()

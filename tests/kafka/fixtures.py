@@ -103,14 +103,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"kafka broker: {report}")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    # No socket that a Kafka test left behind is to be found in the tests of others. pytest has
-    # asked for this test's unraisable errors by now: the next test would be blamed for more.
-    if is_kafka(item) and (nextitem is None or nextitem.path != item.path):
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[object]:
+    # No socket that a Kafka test left behind is to be found in the tests of others. By now nothing
+    # holds on to what the test had: neither its fixtures nor the records of its log.
+    done = yield
+    if is_kafka(item) and (nextitem is None or not is_kafka(nextitem)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
+    return done
 
 
 @pytest.fixture(scope="session")

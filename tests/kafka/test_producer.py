@@ -3,17 +3,13 @@
 import hashlib
 import json
 import logging
-import subprocess
-import sys
 import threading
-import time
-from collections import Counter
 
 import pytest
 
-from connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
-from connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
+from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
@@ -90,7 +86,7 @@ def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic):
     letters = letters_to(topics, topic, with_text=True, connect=Untold)
     for offset, size in enumerate([10, 3000, 10]):
         letters.put(record(offset, b"x" * size), "not-json")
-    with pytest.raises(SourceError, match="TooLarge, limit=unknown"):
+    with pytest.raises(SourceError, match="TooLarge, limit=None"):
         letters.flush(10)
     letters.flush(10)
     letters.put(record(3, b"x"), "not-json")
@@ -115,55 +111,6 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic):
     assert offsets(topics.read(topic)) == [1]
 
 
-def test_broker_away_during_flush_is_an_error_in_time_and_nothing_is_lost(
-    broker, own_topics, topic
-):
-    letters = letters_to(own_topics, topic)
-    letters.put(record(0), "not-json")
-    letters.flush(10)
-    broker.kill()
-    for offset in range(1, 50):
-        letters.put(record(offset), "not-json")
-    start = time.monotonic()
-    with pytest.raises(SourceError, match="pending=49") as caught:
-        letters.flush(1.0)
-    assert 0.9 < time.monotonic() - start < 3.0
-    assert SECRET.decode() not in str(caught.value)
-    broker.start()
-    letters.flush(20)
-    letters.put(record(50), "not-json")
-    letters.flush(10)
-    letters.close()
-    assert offsets(own_topics.read(topic)) == list(range(51))
-
-
-def test_what_waits_for_the_broker_is_bounded(broker, own_topics, topic):
-    letters = letters_to(own_topics, topic, request_timeout_seconds=1.0, max_pending_bytes=50_000)
-    broker.kill()
-    n_put, start = 0, time.monotonic()
-    refused = None
-    while refused is None:
-        try:
-            letters.put(record(n_put), "not-json")
-            n_put += 1
-        except SourceError as error:
-            refused = str(error)
-    assert "pending_bytes=4" in refused
-    assert 20 < n_put < 50
-    assert time.monotonic() - start < 4.0
-    broker.start()
-    deadline = time.monotonic() + 20
-    while n_put < 200:
-        try:
-            letters.put(record(n_put), "not-json")
-            n_put += 1
-        except SourceError:
-            assert time.monotonic() < deadline
-    letters.flush(10)
-    letters.close()
-    assert offsets(own_topics.read(topic)) == list(range(200))
-
-
 def test_letters_about_letters_and_closed_ones_are_refused(topics, topic):
     letters = letters_to(topics, topic)
     with pytest.raises(InvalidSettingError, match="a topic of their own"):
@@ -175,7 +122,7 @@ def test_letters_about_letters_and_closed_ones_are_refused(topics, topic):
             use()
     with pytest.raises(InvalidSettingError, match="max_pending_bytes=0"):
         letters_to(topics, topic, max_pending_bytes=0)
-    with pytest.raises(InvalidSettingError, match="settings of security"):
+    with pytest.raises(InvalidSettingError, match="unknown='secret'"):
         letters_to(topics, topic, security={"secret": "never here"})
 
 
@@ -193,90 +140,12 @@ def test_text_is_in_no_log_at_any_level(topics, topic, caplog):
     assert topics.read(f"{topic}-dead")[0].value == b"{" + SECRET
 
 
-LEFT = """
-import sys, threading, time
-from connectors.kafka import DeadLetters, Record
-from tests.kafka.topics import Topics
-letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=2.0)
-letters.put(Record("source", 0, 0, 0, None, b"x", ()), "not-json")
-letters.flush(10)
-print("ready", flush=True)
-input()
-letters.put(Record("source", 0, 1, 0, None, b"x", ()), "not-json")
-start = time.monotonic()
-letters.close()
-time.sleep(0.5)
-print(threading.active_count(), time.monotonic() - start < 8)
-"""
-
-
-def test_closing_while_the_broker_is_away_ends_in_time_and_leaves_no_thread(
-    broker, own_topics, topic
-):
-    process = subprocess.Popen(
-        [sys.executable, "-c", LEFT, own_topics.bootstrap, topic],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    broker.kill()
-    out, err = process.communicate("\n", timeout=30)
-    broker.start()
-    assert out == "1 True\n", err[-1000:]
-
-
 def test_unreachable_brokers_are_an_error_in_time_and_leave_no_thread(topic):
     before = threading.active_count()
     for make in (DeadLetters, SnapshotTopic):
         with pytest.raises(SourceError, match="must be reachable"):
             make(topic, bootstrap_servers="127.0.0.1:1", request_timeout_seconds=0.3)
     assert threading.active_count() == before
-
-
-def test_every_poison_is_referenced_before_the_position_passes_it(broker, own_topics, topic):
-    """A loop as the daemon's: poll, flush, store. It dies once between poll and flush."""
-    own_topics.make(topic, 2)
-    values = [b"poison" if i % 3 else b'{"text": "%d"}' % i for i in range(300)]
-    for partition in (0, 1):
-        own_topics.send(topic, values, partition)
-    dead = f"{topic}-dead"
-    stored, seen, n_refused = None, [], 0
-    for dies in (True, False):
-        letters = letters_to(own_topics, dead, request_timeout_seconds=1.0)
-        source = KafkaSource(topic, bootstrap_servers=own_topics.bootstrap, on_reject=letters.put)
-        if stored is not None:
-            source.seek(stored["position"])
-        while len(seen) < 200:
-            poll = source.poll(50, 1.0)
-            if dies and len(seen) > 60:
-                broker.kill()
-                with pytest.raises(SourceError, match="dead letters in time"):
-                    letters.flush(0.5)
-                n_refused += 1
-                broker.start()
-                break
-            letters.flush(10)
-            seen = [*seen, *poll.texts]
-            stored = {"position": json.loads(json.dumps(dict(source.position())))}
-            passed = {
-                (int(number), at)
-                for number, end in stored["position"]["offsets"].items()
-                for at in range(end)
-                if at % 3
-            }
-            told = {
-                tuple(json.loads(row.value)[k] for k in ("partition", "offset"))
-                for row in own_topics.read(dead)
-            }
-            assert passed <= told
-        letters.close()
-        source.close()
-    assert n_refused == 1
-    assert Counter(seen) == Counter({str(i): 2 for i in range(0, 300, 3)})
-    keys = {row.key.decode() for row in own_topics.read(dead)}
-    assert keys == {f"{topic}/{part}/{i}" for part in (0, 1) for i in range(300) if i % 3}
 
 
 def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic):
@@ -294,12 +163,7 @@ def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic)
         *[(b"000002", b"two")] * 2,
     ]
     assert (
-        rows[0].headers
-        == rows[1].headers
-        == [
-            ("epsilon", b"0.5"),
-            ("name", "caf\u00e9".encode()),
-        ]
+        rows[0].headers == rows[1].headers == [("epsilon", b"0.5"), ("name", "caf\u00e9".encode())]
     )
     with pytest.raises(SourceError, match="closed=True"):
         again.publish("000003", b"three", {})
@@ -308,7 +172,7 @@ def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic)
 def test_a_topic_that_is_not_compacted_is_refused(topics, topic):
     topics.make(topic)
     for connect in (KafkaPythonProducer, Untold):
-        with pytest.raises(SourceError, match=r"cleanup.policy=(delete|unknown); set it to"):
+        with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
             SnapshotTopic(topic, bootstrap_servers=topics.bootstrap, connect=connect)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
     SnapshotTopic(topic, bootstrap_servers=topics.bootstrap).close()
@@ -341,7 +205,7 @@ def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(top
         snapshots.publish("1", b"x" * 6000, {})
     snapshots.publish("1", b"x" * 4000, {})
     topics.change(topic, **{"max.message.bytes": "1000"})
-    for limit in ("unknown", "1000"):
+    for limit in ("None", "1000"):
         with pytest.raises(SourceError, match=f"bytes=4001 limit={limit}"):
             snapshots.publish("2", b"x" * 4000, {})
     snapshots.publish("3", b"x" * 100, {})
@@ -357,21 +221,3 @@ def test_a_large_snapshot_is_published_whole(topics, topic):
     snapshots.publish("1", value, {})
     snapshots.close()
     assert topics.read(topic)[0].value == value
-
-
-def test_broker_away_while_publishing_is_an_error_in_time_and_passes(broker, own_topics, topic):
-    snapshots = SnapshotTopic(
-        topic, bootstrap_servers=own_topics.bootstrap, request_timeout_seconds=1.0
-    )
-    snapshots.publish("1", b"one", {})
-    broker.kill()
-    for _ in range(2):
-        start = time.monotonic()
-        with pytest.raises(SourceError):
-            snapshots.publish("2", b"two", {})
-        assert time.monotonic() - start < 8.0
-    broker.start()
-    snapshots.publish("2", b"two", {})
-    snapshots.close()
-    rows = own_topics.read(topic)
-    assert {row.key: row.value for row in rows} == {b"1": b"one", b"2": b"two"}

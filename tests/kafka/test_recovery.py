@@ -2,22 +2,21 @@
 
 import hashlib
 import json
-import subprocess
-import sys
+import multiprocessing
+import os
+import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from connectors.kafka import KafkaSource
-from connectors.kafka.client import Bounds, Truncated
-from connectors.kafka.kafka_python import KafkaPythonClient
-from connectors.kafka.share import after_gap
 from streamlda.errors import SourceError
+from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.kafka.client import Bounds, Truncated
+from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.share import after_gap
 from tests.kafka.topics import read
-
-ROOT = Path(__file__).parents[2]
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -32,22 +31,30 @@ def opened(topics, topic, **options) -> KafkaSource:
     return KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text", **options)
 
 
-def start_consumer(topics, topic, path, n_records) -> subprocess.Popen:
-    arguments = [topics.bootstrap, topic, str(path), str(n_records)]
-    return subprocess.Popen([sys.executable, "-m", "tests.kafka.consumer", *arguments], cwd=ROOT)
-
-
-def test_resume_in_another_process(topics, topic, tmp_path):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 10))
-    path = tmp_path / "state.json"
-    assert start_consumer(topics, topic, path, 7).wait(30) == 0
-    state = json.loads(path.read_text())
-    assert state["sum"] == sum(range(7))
-    source = opened(topics, topic)
-    source.seek(state["position"])
-    assert read(source, 3)[0] == ["7", "8", "9"]
+def consume(bootstrap: str, topic: str, path: Path, n_records: int) -> None:
+    """Read a topic and store, at once in one file, the offsets and a sum of what was read."""
+    source = KafkaSource(topic, bootstrap_servers=bootstrap, format="text")
+    state = {"texts": 0, "blanks": 0, "sum": 0, "digest": "", "position": None}
+    if path.exists():
+        state = json.loads(path.read_text())
+        source.seek(state["position"])
+    while state["texts"] + state["blanks"] < n_records:
+        batch = source.poll(7, 1.0)
+        for text in batch.documents:
+            state["sum"] += int(text)
+            state["digest"] = hashlib.sha256((state["digest"] + text).encode()).hexdigest()
+        state["texts"] += batch.n_documents
+        state["blanks"] += batch.n_records - batch.n_documents
+        state["position"] = dict(source.position())
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        os.replace(new, path)  # noqa: PTH105 - the atomic step that is tested
     source.close()
+
+
+# Children of a server that has imported this module once, and has no threads.
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload([__name__])
 
 
 def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
@@ -58,114 +65,57 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
     wanted = [i for i in range(n_records) if i % 10 != 3]
     path = tmp_path / "state.json"
     rng = np.random.default_rng(5)
-    n_killed = 0
-    for _ in range(6):
-        process = start_consumer(topics, topic, path, n_records)
+    codes = []
+    for last in (False,) * 5 + (True,):
+        arguments = (topics.bootstrap, topic, path, n_records)
+        process = context.Process(target=consume, args=arguments, daemon=True)
+        process.start()
         before = path.stat().st_mtime_ns if path.exists() else 0
-        while process.poll() is None and not (path.exists() and path.stat().st_mtime_ns > before):
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.02))
-        process.kill()
-        n_killed += process.wait(30) < 0
-    assert n_killed >= 3
-    assert start_consumer(topics, topic, path, n_records).wait(30) == 0
+        while not last and process.is_alive():
+            if path.exists() and path.stat().st_mtime_ns > before:
+                time.sleep(rng.uniform(0, 0.02))
+                process.kill()
+                break
+            time.sleep(0.002)
+        process.join(60)
+        codes.append(process.exitcode)
+    assert codes.count(-signal.SIGKILL) >= 3
+    assert codes[-1] == 0
     state = json.loads(path.read_text())
     digest = ""
     for i in wanted:
         digest = hashlib.sha256((digest + str(i)).encode()).hexdigest()
-    assert (state["texts"], state["gaps"]) == (len(wanted), n_records - len(wanted))
+    assert (state["texts"], state["blanks"]) == (len(wanted), n_records - len(wanted))
     assert (state["sum"], state["digest"]) == (sum(wanted), digest)
 
 
-def test_broker_crash_and_restart_is_lived_through(broker, own_topics, topic):
-    own_topics.make(topic)
-    own_topics.send(topic, numbers(0, 5))
-    source = opened(own_topics, topic)
-    assert read(source, 5)[0] == texts_from(0, 5)
-    broker.kill()
-    start = time.monotonic()
-    assert source.poll(5, 0.5).texts == []
-    assert time.monotonic() - start < 2.0
-    broker.start()
-    own_topics.send(topic, numbers(5, 9))
-    assert read(source, 4)[0] == texts_from(5, 9)
-    source.close()
-
-
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.soak)])
-def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic):
-    """Polls stay empty and short while it is away; then nothing is missing and nothing twice."""
-    own_topics.make(topic, 2)
-    for number in (0, 1):
-        own_topics.send(topic, numbers(1000 * number, 1000 * number + 400), number)
-    source = opened(own_topics, topic)
-    texts, _, _ = read(source, 300, max_documents=100)
-    broker.kill()
-    deadline, longest = time.monotonic() + seconds, 0.0
-    while time.monotonic() < deadline:
-        start = time.monotonic()
-        texts += source.poll(100, 0.5).texts
-        longest = max(longest, time.monotonic() - start)
-    assert longest < 2.0
-    position = dict(source.position())
-    broker.start()
-    for number in (0, 1):
-        own_topics.send(topic, numbers(1000 * number + 400, 1000 * number + 600), number)
-    texts += read(source, 1200 - len(texts), seconds=60)[0]
-    source.close()
-    for number in (0, 1):
-        wanted = texts_from(1000 * number, 1000 * number + 600)
-        assert [text for text in texts if int(text) // 1000 == number] == wanted
-    assert sum(position["offsets"].values()) <= 800
-
-
-@pytest.mark.parametrize("allow_gaps", [False, True])
-def test_a_topic_emptied_by_its_owner_is_refused_or_recorded(allow_gaps, topics, topic):
-    """All records deleted: the next offset is the end, or behind it."""
+@pytest.mark.parametrize(("first_left", "lost"), [(12, 7), (20, 15)], ids=["retention", "emptied"])
+def test_records_removed_before_they_were_read_are_refused_or_recorded(
+    first_left, lost, topics, topic
+):
+    """At 20 the topic is empty: the next offset is the end, or behind it."""
     topics.make(topic)
     topics.send(topic, numbers(0, 20))
     source = opened(topics, topic)
-    read(source, 5, max_documents=5)
-    behind = source.position()
+    read(source, 5, max_records=5)
+    behind = json.loads(json.dumps(dict(source.position())))
     read(source, 15)
     at_end = source.position()
     source.close()
-    topics.remove_before(topic, 20)
-    source = opened(topics, topic, allow_gaps=allow_gaps)
+    topics.remove_before(topic, first_left)
+
+    source = opened(topics, topic)
     source.seek(at_end)
-    assert source.position()["lost"] == {}
-    if allow_gaps:
+    with pytest.raises(SourceError, match=rf"offset=5 log='{first_left}\.\.20'"):
         source.seek(behind)
-        assert source.position()["lost"] == {"0": 15}
-    else:
-        with pytest.raises(SourceError, match="offset=5 and a log of 20 to 20"):
-            source.seek(behind)
-    topics.send(topic, numbers(20, 25))
-    assert read(source, 5)[0] == texts_from(20, 25)
-    assert source.position()["lost"] == ({"0": 15} if allow_gaps else {})
-    source.close()
-
-
-def test_retention_gap_is_refused_or_recorded(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(topics, topic)
-    read(source, 5, max_documents=5)
-    position = json.loads(json.dumps(dict(source.position())))
-    source.close()
-    topics.remove_before(topic, 12)
-
-    source = opened(topics, topic)
-    before = source.position()
-    with pytest.raises(SourceError, match="offset=5 and a log of 12 to 20"):
-        source.seek(position)
-    assert source.position() == before
+    assert source.position() == at_end
     source.close()
 
     source = opened(topics, topic, allow_gaps=True)
-    source.seek(position)
-    assert source.position()["lost"] == {"0": 7}
-    assert read(source, 8)[0] == texts_from(12, 20)
+    source.seek(behind)
+    assert source.position()["lost"] == {"0": lost}
+    topics.send(topic, numbers(20, 25))
+    assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()
     source.close()
     source = opened(topics, topic)
@@ -192,7 +142,7 @@ def test_retention_gap_while_reading(allow_gaps, topics, topic):
         assert source.position()["lost"] == {"0": 6}
     else:
         for _ in range(2):
-            with pytest.raises(SourceError, match="offset=20 and a log of 26 to 30"):
+            with pytest.raises(SourceError, match=r"offset=20 log='26\.\.30'"):
                 read(source, 1, seconds=10)
         assert source.position()["offsets"] == {"0": 20}
     source.close()
@@ -203,7 +153,7 @@ def test_position_beyond_the_log_is_refused_or_goes_on_at_the_end(topics, topic)
     topics.send(topic, numbers(0, 3))
     source = opened(topics, topic)
     ahead = {**source.position(), "offsets": {"0": 10}}
-    with pytest.raises(SourceError, match="offset=10 and a log of 0 to 3"):
+    with pytest.raises(SourceError, match=r"offset=10 log='0\.\.3'"):
         source.seek(ahead)
     source.close()
     source = opened(topics, topic, allow_gaps=True)
@@ -257,9 +207,10 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic):
     position = source.position()
     source.close()
     topics.admin.delete_topics([topic])
-    deadline = time.monotonic() + 10
-    while topic in topics.admin.list_topics() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    deadline = time.monotonic() + 60
+    while topic in topics.admin.list_topics():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     topics.make(topic)
     topics.send(topic, numbers(0, 9))
     source = opened(topics, topic)
@@ -291,38 +242,29 @@ def test_shares_cover_all_partitions_disjointly(topics, topic):
             opened(topics, topic, partitions=partitions)
 
 
-def test_new_partitions_are_picked_up_from_their_start(topics, topic):
-    topics.make(topic, 2)
-    topics.send(topic, numbers(0, 4), 0)
-    source = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
-    assert source.position()["offsets"] == {"0": 4}
-    old = source.position()
-    topics.admin.create_partitions({topic: 4})
-    time.sleep(1.0)
-    topics.send(topic, numbers(10, 14), 2)
-    topics.send(topic, numbers(20, 24), 3)
-    assert read(source, 4)[0] == texts_from(10, 14)
-    assert source.position()["offsets"] == {"0": 4, "2": 4}
-    source.close()
-    again = opened(topics, topic, partitions="0/2")
-    again.seek(old)
-    assert read(again, 4)[0] == texts_from(10, 14)
-    again.close()
-
-
-def test_a_partition_added_while_streaming_is_read_whole(topics, topic):
+def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic):
     topics.make(topic)
     topics.send(topic, numbers(0, 500))
     source = opened(topics, topic, refresh_seconds=0.3)
-    texts, _, _ = read(source, 200, max_documents=100)
+    half = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
+    assert half.position()["offsets"] == {"0": 500}
+    old = half.position()
+    texts, _, _ = read(source, 200, max_records=100)
     topics.admin.create_partitions({topic: 3})
     for number in (1, 2):
         topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
-    texts += read(source, 400, max_documents=100)[0]
+    texts += read(source, 400, max_records=100)[0]
     assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
     source.close()
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
     assert sorted(texts, key=int) == wanted
+    assert read(half, 50)[0] == texts_from(2000, 2050)
+    assert half.position()["offsets"] == {"0": 500, "2": 50}
+    half.close()
+    again = opened(topics, topic, partitions="0/2")
+    again.seek(old)
+    assert read(again, 50)[0] == texts_from(2000, 2050)
+    again.close()
 
 
 def damage(path: Path, batch: int) -> None:
@@ -346,10 +288,8 @@ def test_damaged_batch_is_refused_or_passed_over(broker, own_topics, topic):
     source = opened(own_topics, topic)
     assert read(source, 10)[0] == texts_from(0, 10)
     for _ in range(2):
-        start = time.monotonic()
         with pytest.raises(SourceError, match="records must be readable"):
             read(source, 1)
-        assert time.monotonic() - start < 10
         assert source.position()["offsets"] == {"0": 10}
     position = source.position()
     source.close()

@@ -1,4 +1,7 @@
-"""Shares by way of a Kafka topic: three sites and a model, refusals, a broker that is away."""
+"""Shares by way of a Kafka topic: three sites and a model, refusals, a broker that is away.
+
+Which records of a topic are refused, and as what, is tested in tests/sites/test_exchange.py.
+"""
 
 import json
 import shutil
@@ -99,14 +102,6 @@ def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, 
     assert "some are missing, got sites='east' round=1" in told
 
 
-def test_rounds_that_are_not_this_one_are_skipped(folder, topics, filled, first, tmp_path):
-    first[1].again().save(tmp_path / "again")
-    options = {"round_file": tmp_path / "again"}
-    told = aggregated(folder, tmp_path / "out", topics, filled, code=2, **options)
-    assert "3 records of other rounds skipped" in told
-    assert "some are missing, got sites='east, north, south' round=1" in told
-
-
 def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, filled, first, tmp_path):
     to, this = first
     key = key_of("north", this)
@@ -124,21 +119,6 @@ def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, fille
         assert "withdraw what site='north'" in told
         topics.send(filled, [None, (to / "north.share").read_bytes()], key=key)
         assert "next round" in aggregated(folder, tmp_path / "good", topics, filled)
-
-
-def test_two_shares_of_one_site_are_refused_by_name(folder, topics, filled, first, tmp_path):
-    # With a ledger that has forgotten, which is how a site comes to make two.
-    command = share_command(folder, tmp_path, "north")
-    run(*command[:-2], *to_topic(topics.bootstrap, filled))
-    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "two that differ were sent, got site='north' round=1" in told
-
-
-def test_a_stranger_is_refused_by_name(folder, topics, filled, first, tmp_path):
-    to, this = first
-    topics.send(filled, [(to / "north.share").read_bytes()], key=key_of("west", this))
-    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
-    assert "in the federation config, got site='west'" in told
 
 
 def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
@@ -181,11 +161,6 @@ def test_brokers_that_are_away_are_an_error_of_the_aggregator(folder, first, tmp
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".key"]
 
 
-def test_a_topic_that_is_missing_is_an_error_of_the_aggregator(folder, topics, topic, tmp_path):
-    told = aggregated(folder, tmp_path / "out", topics, topic, code=1)
-    assert "a topic must exist and be readable" in told
-
-
 def test_too_few_documents_send_nothing(folder, topics, topic, first, tmp_path):
     (tmp_path / "few.jsonl").write_text('{"text": "a few words"}\n', "ascii")
     command = share_command(folder, tmp_path, "south")
@@ -213,7 +188,7 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     for site in SITES:
         run(*share_command(folder, tmp_path, site)[:-2], *more, *place)
     told = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=2).stderr
-    assert "SASL needs a username and one place of the password" in told
+    assert "SASL needs a username and one source of the password" in told
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     (tmp_path / "out").mkdir()
     run(*aggregate_command(folder, tmp_path / "out", ()), *more)

@@ -10,10 +10,10 @@ import uuid
 import pytest
 from kafka import KafkaProducer
 
-from connectors.kafka import DeadLetters, KafkaSource, Record
-from connectors.records import Rejected
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.stream.source import Reject
+from streamlda.stream.source import RecordBatch, Reject
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record
+from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
 
@@ -39,10 +39,7 @@ def case(topics) -> Case:
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
     return Case(
         lambda: KafkaSource(
-            name,
-            bootstrap_servers=topics.bootstrap,
-            user_field="by.id",
-            max_document_bytes=64,
+            name, bootstrap_servers=topics.bootstrap, user_field="by.id", max_document_bytes=64
         ),
         ["one", "two", "", "three"],
         [Reject(f"{name}/0", at, reason) for at, reason in reasons.items()],
@@ -66,20 +63,17 @@ def test_poll_for_nothing_brings_nothing_and_loses_nothing(case):
     for paused in (False, True, False):
         (source.pause if paused else source.resume)()
         for _ in range(3):
-            start = time.monotonic()
-            poll = source.poll(0, 0.2)
-            assert time.monotonic() - start < 1.0
-            assert (poll.texts, poll.rejects, poll.gaps) == ([], [], [])
+            assert source.poll(0, 0.1) == RecordBatch()
     assert source.position() == before
-    texts, rejects, _ = read(source, 4, max_documents=4)
+    texts, rejects, _ = read(source, 4, max_records=4)
     source.poll(0, 0.0)
     more, others, _ = read(source, 6)
     assert (texts + more, rejects + others) == (case.texts, case.rejects)
-    with pytest.raises(InvalidSettingError, match="max_documents=-1"):
+    with pytest.raises(InvalidSettingError, match="max_records=-1"):
         source.poll(-1)
-    for max_documents in (0, 1):
+    for max_records in (0, 1):
         with pytest.raises(InvalidSettingError, match="timeout_seconds"):
-            source.poll(max_documents, -1.0)
+            source.poll(max_records, -1.0)
     source.close()
     with pytest.raises(SourceError, match="open"):
         source.poll(0)
@@ -89,8 +83,7 @@ def test_every_offset_is_a_record_of_a_poll_one_by_one(case):
     source = case.make()
     seen = []
     while len(seen) < len(VALUES):
-        poll = source.poll(1, 1.0)
-        seen += [*poll.texts, *[None] * len(poll.gaps)]
+        seen += source.poll(1, 1.0).texts
         assert source.position()["offsets"] == {"0": len(seen)}
     source.close()
     assert seen == ["one", None, None, "two", None, None, None, "", None, "three"]
@@ -126,7 +119,7 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
         on_reject=lambda record, reason: passed.append((record.offset, record.value, reason)),
     )
     poll = source.poll(1)
-    assert (poll.texts, poll.users) == (["good"], ["ann"])
+    assert (poll.documents, poll.users) == (["good"], ["ann"])
     read(source, 2)
     source.close()
     assert passed == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
@@ -163,7 +156,7 @@ REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
 
 
 @pytest.mark.parametrize(
-    "n_poison", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)], ids=["1e5", "1e6"]
+    "n_poison", [8_000, pytest.param(1_000_000, marks=pytest.mark.soak)], ids=["8e3", "1e6"]
 )
 def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
     """Four in five are poison; each is referenced once, in order, and none is ever in a text."""
@@ -175,12 +168,12 @@ def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
         topics.send(topic, values)
     letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap)
     source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
-    texts, rejects, n_gaps = read(source, n_good + n_poison, seconds=120 + n_poison / 2000)
+    texts, rejects, n_blanks = read(source, n_good + n_poison, seconds=120 + n_poison / 2000)
     letters.flush(30)
     source.close()
     letters.close()
     assert texts == [f"document {i}" for i in range(0, n_good + n_poison, 5)]
-    assert len(rejects) == n_gaps == n_poison
+    assert len(rejects) == n_blanks == n_poison
     poisoned = [i for i in range(n_good + n_poison) if i % 5]
     assert [reject.record - 1 for reject in rejects] == poisoned
     assert [reject.reason for reject in rejects] == [REASONS[i % 5] for i in poisoned]
@@ -191,7 +184,7 @@ def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
     ]
 
 
-def test_aborted_transactions_and_markers_are_gaps(topics, topic):
+def test_aborted_transactions_and_markers_are_blanks(topics, topic):
     topics.make(topic)
     producer = KafkaProducer(
         bootstrap_servers=topics.bootstrap, transactional_id=topic, linger_ms=0
@@ -206,10 +199,10 @@ def test_aborted_transactions_and_markers_are_gaps(topics, topic):
     producer.close(timeout=5)
     # Offsets 0 1 a, 2 marker, 3 4 b, 5 marker, 6 7 c, 8 marker (at the end, not seen yet).
     source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
-    for max_documents in (1000, 1):
+    for max_records in (1000, 1):
         source.seek({**source.position(), "offsets": {"0": 0}})
-        texts, rejects, n_gaps = read(source, 8, max_documents=max_documents)
-        assert (texts, rejects, n_gaps) == (["a", "a", "c", "c"], [], 4)
+        texts, rejects, n_blanks = read(source, 8, max_records=max_records)
+        assert (texts, rejects, n_blanks) == (["a", "a", "c", "c"], [], 4)
         assert source.position()["offsets"] == {"0": 8}
     source.close()
     raw = KafkaSource(
@@ -263,11 +256,10 @@ def test_pause_brings_nothing_and_loses_nothing(topics, topic):
     topics.make(topic)
     topics.send(topic, [b"one", b"two"])
     source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
-    assert source.poll(1, 5.0).texts == ["one"]
+    assert source.poll(1, 5.0).documents == ["one"]
     source.pause()
     topics.send(topic, [b"three"])
-    for _ in range(3):
-        assert source.poll(5, 0.2).texts == []
+    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
     source.resume()
     assert read(source, 2)[0] == ["two", "three"]
     assert source.lag() == {0: 0}
@@ -303,7 +295,7 @@ def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic):
 
 REFUSED = """
 import gc, psutil
-from connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource
 process, seen = psutil.Process(), []
 for _ in range(4):
     try:

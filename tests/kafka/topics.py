@@ -5,7 +5,7 @@ import time
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource
 
 #: Above the largest message of the tests; the broker has a limit of its own.
 MAX_REQUEST_BYTES = 80 * 2**20
@@ -83,16 +83,16 @@ class Topics:
         self.admin.close()
 
 
-def read(source: KafkaSource, n_records: int, seconds: float = 20.0, max_documents: int = 1000):
-    """Poll until `n_records` have come; returns texts, rejects and the number of gaps."""
-    texts, rejects, n_gaps = [], [], 0
+def read(source: KafkaSource, n_records: int, seconds: float = 20.0, max_records: int = 1000):
+    """Poll until `n_records` have come; returns texts, rejects and records without a document."""
+    texts, rejects, n_without = [], [], 0
     deadline = time.monotonic() + seconds
-    while len(texts) + n_gaps < n_records:
-        assert time.monotonic() < deadline, f"{len(texts)} texts and {n_gaps} gaps came"
-        poll = source.poll(max_documents, 0.5)
-        poll.check(max_documents)
-        texts += poll.texts
-        rejects += poll.rejects
-        n_gaps += len(poll.gaps)
-    assert len(texts) + n_gaps == n_records
-    return texts, rejects, n_gaps
+    while len(texts) + n_without < n_records:
+        assert time.monotonic() < deadline, f"{len(texts)} texts and {n_without} others came"
+        batch = source.poll(max_records, 0.5)
+        batch.check(max_records)
+        texts += batch.documents
+        rejects += batch.rejects
+        n_without += batch.n_records - batch.n_documents
+    assert len(texts) + n_without == n_records
+    return texts, rejects, n_without

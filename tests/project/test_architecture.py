@@ -37,7 +37,10 @@ RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 #: The compiler is known to the one module that makes kernels.
 KERNEL_MAKER = "streamlda/kernels/__init__.py"
 KERNEL_IMPORTS = {"__future__", "math", "numpy", "streamlda.kernels"}
-CONNECTOR_IMPORTS = {"streamlda.stream.source", "streamlda.errors"}
+CONNECTOR_IMPORTS = {
+    *("streamlda.checks", "streamlda.errors", "streamlda.stream.credentials"),
+    *("streamlda.stream.listing", "streamlda.stream.sink", "streamlda.stream.source"),
+}
 GENERATORS = {"default_rng", "Generator", "SeedSequence", "BitGenerator", "PCG64", "Philox"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
 PICKLERS = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
@@ -86,7 +89,7 @@ def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
     top = path.split("/")[0]
     for name in imports(tree, path):
         first = name.split(".")[0]
-        if top == "streamlda" and first == "connectors":
+        if top == "streamlda" and first == "streamlda_connectors":
             yield f"imports {name}"
         if top in ("streamlda", "connectors") and first in PICKLERS:
             yield f"imports {name}"
@@ -207,7 +210,7 @@ PLANTED = [
     ("streamlda/engine/a.py", "import streamlda.papers.dpvi", "imports papers, which is above it"),
     ("streamlda/cli/a.py", "import streamlda.papers.dpvi", "imports papers"),
     ("streamlda/brand_new.py", "", "has no place in ROOMS"),
-    ("streamlda/engine/a.py", "import connectors.files", "imports connectors.files"),
+    ("streamlda/engine/a.py", "import streamlda_connectors.a", "imports streamlda_connectors.a"),
     ("streamlda/model/a.py", "import pickle", "imports pickle"),
     ("streamlda/model/a.py", "from tests import oracle", "imports tests.oracle"),
     ("streamlda/model/a.py", "np.load(f, allow_pickle=True)", "sets allow_pickle"),
@@ -240,9 +243,9 @@ def test_a_planted_violation_is_found(path: str, source: str, wanted: str) -> No
         ("streamlda/model/evaluation.py", "from streamlda.model.topic_model import load"),
         (
             "connectors/a.py",
-            "from streamlda import errors\nfrom streamlda.stream.source import Poll",
+            "from streamlda import errors\nfrom streamlda.stream.source import Reject",
         ),
-        ("connectors/a.py", "from connectors.b import c\nfrom .b import c"),
+        ("connectors/a.py", "from streamlda_connectors.b import c\nfrom .b import c"),
         ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
     ],
 )

@@ -5,7 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -17,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0")
+#: The environment of a user, who has no checkout.
+OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def locked_requirements() -> list[str]:
@@ -78,48 +83,81 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+BUILD = """
+import sys
+from hatchling import build
+print(build.build_wheel("wheels") if sys.argv[1] == "wheel" else build.build_sdist("sdists"))
+"""
+
+
+def built(tree: Path, what: str) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, what], cwd=tree, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return tree / f"{what}s" / done.stdout.split()[-1]
+
+
 @pytest.fixture(scope="module")
 def wheel(tree: Path) -> Path:
-    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    command = [sys.executable, "-c", code, "wheels"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (path,) = (tree / "wheels").glob("streamlda-*.whl")
-    return path
+    return built(tree, "wheel")
+
+
+def files_of(package: Path) -> dict[str, bytes]:
+    """Return all files of a package, by their names in a wheel."""
+    paths = (path for path in package.rglob("*") if path.is_file())
+    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_the_wheel_holds_both_packages_whole_and_nothing_else(tree: Path, wheel: Path) -> None:
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    here = {
-        path.relative_to(tree).as_posix()
-        for folder in ("streamlda", "connectors")
-        for path in (tree / folder).rglob("*")
-        if path.is_file()
-    }
-    assert packed == here
-    for folder in ("streamlda", "connectors"):
-        assert {f"{folder}/__init__.py", f"{folder}/py.typed", f"{folder}/README.md"} <= packed
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    packages = tree / "streamlda", tree / "connectors" / "streamlda_connectors"
+    assert packed == set().union(*map(files_of, packages))
+    for package in packages:
+        assert {f"{package.name}/__init__.py", f"{package.name}/py.typed"} <= packed
+    assert {"streamlda/README.md", "streamlda/report/page/report.css"} <= packed
+
+
+def test_the_source_archive_builds_the_same_wheel(tree: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(built(tree, "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    assert (unpacked / "connectors" / "README.md").is_file()
+    again = built(unpacked, "wheel")
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment that holds the wheel, and sees the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--no-index"]
+    subprocess.run([*pip, "--quiet", "--no-deps", str(wheel)], check=True, capture_output=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    # A .pth file found here is not read, so the checkout stays out of sight.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
+    return folder / "bin"
 
 
 LOAD_ALL = """
 from importlib.metadata import distribution
-import connectors, streamlda
+import streamlda_connectors, streamlda
 for point in distribution("streamlda").entry_points:
     print(point.group, point.name, point.load().__module__)
 print(streamlda.__file__)
-print(connectors.__file__)
+print(streamlda_connectors.__file__)
 """
 
 
 def test_what_the_wheel_announces_can_be_loaded_without_the_checkout(
-    tmp_path: Path, wheel: Path
+    installed: Path, tmp_path: Path
 ) -> None:
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", LOAD_ALL],
+        [installed / "python", "-c", LOAD_ALL],
         cwd=tmp_path,
-        env=environment,
+        env=OUTSIDE,
         capture_output=True,
         text=True,
         check=True,
@@ -128,8 +166,30 @@ def test_what_the_wheel_announces_can_be_loaded_without_the_checkout(
     assert "console_scripts streamlda streamlda.__main__" in points
     announced = PROJECT["project"]["entry-points"].values()
     assert len(points) == 1 + sum(len(group) for group in announced)
-    assert streamlda_file == str(tmp_path / "streamlda" / "__init__.py")
-    assert connectors_file == str(tmp_path / "connectors" / "__init__.py")
+    for file in (streamlda_file, connectors_file):
+        assert Path(file).is_relative_to(installed.parent)
+
+
+@pytest.mark.parametrize(
+    ("program", "own"),
+    [
+        ("streamlda", "connectors.py"),
+        ("python -m streamlda", "connectors.py"),
+        ("python -m streamlda", "connectors/__init__.py"),
+    ],
+)
+def test_a_module_of_the_user_called_connectors_is_no_obstacle(
+    installed: Path, tmp_path: Path, program: str, own: str
+) -> None:
+    (tmp_path / own).parent.mkdir(exist_ok=True)
+    (tmp_path / own).write_text("raise RuntimeError('not the module that was wanted')")
+    (tmp_path / "texts.txt").write_text("apples bread cheese\napples cheese dates\n" * 20)
+    options = ["fit", "texts.txt", "--topics=1", "--output=model", "--hash-bits=3", "--quiet"]
+    command = [installed / program.split()[0], *program.split()[1:], *options]
+    environment = {**OUTSIDE, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model").is_file()
 
 
 def make(tree: Path, *arguments: str, path: str = os.defpath) -> subprocess.CompletedProcess[str]:

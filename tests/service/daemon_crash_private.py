@@ -23,7 +23,7 @@ from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, ReleaseM
 from streamlda.service import running
 from streamlda.service.private_work import PrivateWork
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.stream.batch import Batch
+from streamlda.stream.source import RecordBatch
 from tests.service.daemon_crash import (
     WRONG,
     OnStep,
@@ -77,8 +77,8 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
     def change() -> None:
         learn, release = PrivateWork.learn, ReleaseManager.release
 
-        def checked_learn(self: PrivateWork, batch: Batch) -> Any:
-            if texts[self.places : self.places + batch.records] != batch.rows:
+        def checked_learn(self: PrivateWork, batch: RecordBatch) -> Any:
+            if texts[self.places : self.places + batch.n_records] != batch.texts:
                 os._exit(WRONG)
             return learn(self, batch)
 

@@ -20,7 +20,7 @@ from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
 from streamlda.settings.table import load_settings
-from streamlda.stream.source import Poll, Position, Progress
+from streamlda.stream.source import Position, Progress, RecordBatch
 from tests.service.daemon_process import SMALL, Daemon, texts
 
 #: How many marks a long run makes, and how many snapshots.
@@ -132,15 +132,15 @@ class Repeated:
         self._documents, self._total, self._marks = documents, n_documents, marks
         self._next = self._marked = 0
 
-    def poll(self, max_documents: int, timeout_seconds: float = 1.0) -> Poll:
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return what comes next, up to where the block begins anew."""
         start = self._next % len(self._documents)
-        stop = min(start + min(max_documents, self._total - self._next), len(self._documents))
+        stop = min(start + min(max_records, self._total - self._next), len(self._documents))
         self._next += stop - start
         ended = self._next == self._total
         if ended or self._next - self._marked >= self._total // MARKS:
             self._mark()
-        return Poll(self._documents[start:stop], exhausted=ended)
+        return RecordBatch([*self._documents[start:stop]], exhausted=ended)
 
     def _mark(self) -> None:
         self._marked = self._next

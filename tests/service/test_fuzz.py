@@ -17,17 +17,16 @@ import schemathesis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka.client import Record, Run
-from connectors.kafka.decoding import Decoding
-from connectors.records import REASONS, Batch
 from streamlda.errors import InvalidSettingError, StreamLDAError
 from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
 from streamlda.settings.table import SETTINGS, TABLE, Settings, load_settings
-from streamlda.stream.batch import batch_of
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+from streamlda_connectors.kafka.client import Record, Run
+from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.records import REASONS, BatchBuilder
 from tests.service.daemon_process import Daemon, settings_of
 from tests.service.planted import model, private, topics
 from tests.service.web import PLENTY, TOKEN, Snapshots, busy_status
@@ -120,21 +119,21 @@ def test_no_payload_breaks_decoding_or_counting(
     pending, next_ = deque([run_of(values)]), {0: 0}
     blocks, n_records, told = Blocks(), 0, []
     while next_[0] < len(values):
-        batch = Batch(size, 1.0)
-        assert decoding.take(batch, pending, next_)
-        poll = batch.poll(exhausted=False, users=decoding.has_users)
-        poll.check(size)
-        told += [(reject.record - 1, reject.reason) for reject in poll.rejects]
-        rows = batch_of(poll, next_)
-        n_records += rows.records
+        builder = BatchBuilder(size, 1.0)
+        assert decoding.take(builder, pending, next_)
+        batch = builder.build(exhausted=False, users=decoding.has_users)
+        batch.check(size)
+        told += [(reject.record - 1, reject.reason) for reject in batch.rejects]
+        n_records += batch.n_records
         assert n_records == next_[0]
+        rows = [text or "" for text in batch.texts]
         for vocabulary in VOCABULARIES:
-            encoded = vocabulary.encode(rows.rows)
+            encoded = vocabulary.encode(rows)
             counts = encoded.batch
-            assert counts.n_documents == rows.records
+            assert counts.n_documents == batch.n_records
             assert np.isfinite(counts.counts).all()
             assert counts.counts.sum() == encoded.tokens - encoded.unseen_tokens
-        list(blocks.add(VOCABULARIES[0].encode(rows.rows).batch))
+        list(blocks.add(VOCABULARIES[0].encode(rows).batch))
     assert told == rejected
     assert {reason for _, reason in told} <= {*REASONS} - {"decoder-failed"}
     assert all(values[offset] is not None for offset, _ in told)

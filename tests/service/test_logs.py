@@ -10,7 +10,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda.service.logs import log, log_failure, start_logging
 
-LOGGERS = (None, "streamlda", "connectors")
+LOGGERS = (None, "streamlda", "streamlda_connectors")
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_of_other_packages_only_the_name_is_shown(
         raise ValueError("canary")
     except ValueError:
         logging.getLogger("uvicorn.error").exception("canary")
-    logging.getLogger("connectors.files").info("ours")
+    logging.getLogger("streamlda_connectors.files").info("ours")
     found = capfd.readouterr().err
     assert "canary" not in found
     assert "hidden" not in found

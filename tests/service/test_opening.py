@@ -19,7 +19,7 @@ from streamlda.service.opening import (
 )
 from streamlda.settings.table import Settings, load_settings
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.stream.batch import Batch
+from streamlda.stream.source import RecordBatch
 from tests.service.daemon_process import settings_of, texts, write_documents
 
 KAFKA = {"source.kind": "kafka", "kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
@@ -84,7 +84,7 @@ def test_words_are_given_hashed_or_found_later(tmp_path: Path) -> None:
 def test_files_are_opened_at_their_beginning(tmp_path: Path, kind: str) -> None:
     source = write_documents(tmp_path / "documents.jsonl", ["one two", "three"])
     opened = open_stream(loaded(settings_of(tmp_path, source, source__kind=kind)))
-    assert opened.poll(10, 5.0).texts == ["one two", "three"]
+    assert opened.poll(10, 5.0).documents == ["one two", "three"]
     opened.close()
 
 
@@ -113,7 +113,7 @@ def crash_behind_releases(folder: Path, stream: str, releases: int, *, save: boo
             left = work.places_left
             assert left is not None
             part = rows[work.places : work.places + left]
-            work.learn(Batch(part, None, {}, 0, 0, 0))
+            work.learn(RecordBatch(part))
             work.release()
             if save and number < releases - 1:
                 captured = work.capture(store, {})

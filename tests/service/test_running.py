@@ -154,10 +154,10 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path: Path, source: Pa
     settings = settings_of(tmp_path, source)
     lines = """
 import json
-from streamlda.service import daemon
-def batch_of(poll, position):
-    raise ValueError(poll.texts[0])
-daemon.batch_of = batch_of
+from streamlda.stream.source import RecordBatch
+def check(self, max_records):
+    raise ValueError(self.texts[0])
+RecordBatch.check = check
 """
     done = run(*changed(settings, lines))
     *_, last = [json.loads(line) for line in refusal(done, 70).splitlines()]

@@ -16,7 +16,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.service.work import PublicWork
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream import blocks
-from streamlda.stream.batch import Batch
+from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ from tests.service.daemon_process import texts
 
 TEXTS = texts(700)
 #: Every seventh record brings no text.
-ROWS = ["" if i % 7 == 3 else text for i, text in enumerate(TEXTS)]
+ROWS = [None if i % 7 == 3 else text for i, text in enumerate(TEXTS)]
 NAMES: list[str] = planted.words(200)  # type: ignore[no-untyped-call]
 WORDS: dict[str, Vocabulary | VocabularyLearner] = {
     "given": Vocabulary.given(NAMES),
@@ -48,11 +48,6 @@ def new_work(kind: str, **changes: Any) -> PublicWork:
     return PublicWork(EngineSettings(**values), WORDS[kind], **more)
 
 
-def batch_of(rows: list[str], end: int) -> Batch:
-    blanks = rows.count("")
-    return Batch(rows, None, {"at": end}, blanks, 0, 100 * len(rows))
-
-
 def run(
     kind: str, folder: Path, cuts: list[int], restarts: set[int]
 ) -> tuple[list[bytes], PublicWork]:
@@ -62,7 +57,7 @@ def run(
     start = 0
     with Checkpoints.open(folder) as store:
         for number, end in enumerate(ends):
-            work.learn(batch_of(ROWS[start:end], end))
+            work.learn(RecordBatch(ROWS[start:end]))
             start = end
             if work.places_left == 0:
                 released = work.release()
@@ -128,9 +123,9 @@ def test_topics_are_refined_unless_documents_follow_the_model(
 
 def test_a_round_is_told_when_the_warm_up_is_over(tmp_path: Path) -> None:
     work = new_work("hashed")
-    work.learn(batch_of(ROWS[:90], 90))
+    work.learn(RecordBatch(ROWS[:90]))
     assert work.rounds == 0
-    work.learn(batch_of(ROWS[90:200], 200))
+    work.learn(RecordBatch(ROWS[90:200]))
     assert work.release().model is not None
     assert work.rounds == 1
     # An engine with a map from elsewhere has no warm-up.
@@ -152,7 +147,7 @@ def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path: Path, sha
         )
 
     work = work_of(asked)
-    work.learn(batch_of(ROWS[:200], 200))
+    work.learn(RecordBatch(ROWS[:200]))
     with Checkpoints.open(tmp_path / "c") as store:
         captured = work.capture(store, {})
         assert captured is not None
@@ -168,15 +163,15 @@ def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path: Path, sha
 
 def test_counts_are_of_documents(tmp_path: Path) -> None:
     work = new_work("given")
-    # The third needs three words in the list: shorter ones have no triples.
-    found = work.learn(batch_of([" ".join(NAMES[:5]), "", NAMES[0], "none of these"], 4))
-    assert (found.learned, found.short) == (1, 2)
-    assert work.places == 4
+    # Short are an empty text too, and one with too few words of the list for a triple.
+    found = work.learn(RecordBatch([" ".join(NAMES[:5]), None, NAMES[0], "none of these", ""]))
+    assert (found.learned, found.short) == (1, 3)
+    assert work.places == 5
 
 
 def test_the_last_snapshot_leaves_none_to_come() -> None:
     work = new_work("hashed", most=1)
-    work.learn(batch_of(ROWS[:200], 200))
+    work.learn(RecordBatch(ROWS[:200]))
     assert work.places_left == 0
     assert work.release().model is not None
     assert work.places_left is None
@@ -184,7 +179,7 @@ def test_the_last_snapshot_leaves_none_to_come() -> None:
 
 def test_too_few_documents_give_a_reason_and_no_model() -> None:
     work = new_work("hashed")
-    work.learn(batch_of([""] * 200, 200))
+    work.learn(RecordBatch([None] * 200))
     released = work.release()
     assert released.model is None
     assert released.missed
@@ -194,9 +189,9 @@ def test_too_few_documents_give_a_reason_and_no_model() -> None:
 def test_nothing_is_captured_before_the_words_are_known(tmp_path: Path) -> None:
     work = new_work("learned")
     with Checkpoints.open(tmp_path / "c") as store:
-        work.learn(batch_of(ROWS[:100], 100))
+        work.learn(RecordBatch(ROWS[:100]))
         assert work.capture(store, {}) is None
-        work.learn(batch_of(ROWS[100:200], 200))
+        work.learn(RecordBatch(ROWS[100:200]))
         assert work.capture(store, {}) is not None
 
 
@@ -212,7 +207,7 @@ def test_other_settings_than_the_saved_ones_are_refused(
     tmp_path: Path, other: dict[str, Any], named: str
 ) -> None:
     work = new_work("hashed")
-    work.learn(batch_of(ROWS[:200], 200))
+    work.learn(RecordBatch(ROWS[:200]))
     with Checkpoints.open(tmp_path / "c") as store:
         captured = work.capture(store, {})
         assert captured is not None
@@ -232,7 +227,7 @@ def test_other_settings_than_the_saved_ones_are_refused(
 def test_another_distance_of_snapshots_counts_from_the_checkpoint(tmp_path: Path) -> None:
     work = new_work("hashed")
     for end in (200, 400, 500):
-        work.learn(batch_of(ROWS[work.places : end], end))
+        work.learn(RecordBatch(ROWS[work.places : end]))
         if work.places_left == 0:
             work.release()
     with Checkpoints.open(tmp_path / "c") as store:

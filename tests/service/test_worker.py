@@ -24,9 +24,8 @@ from streamlda.service.status import Status
 from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
-from streamlda.stream.batch import Batch
-from streamlda.stream.source import Position
-from tests.service.test_work import ROWS, batch_of, new_work
+from streamlda.stream.source import Position, RecordBatch
+from tests.service.test_work import ROWS, new_work
 
 
 class Bench:
@@ -62,7 +61,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
 
 def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Bench]) -> None:
     found = bench(new_work("hashed"))
-    found.worker.learn([batch_of(ROWS[:200], 200)])
+    found.worker.learn([RecordBatch(ROWS[:200])])
     learned = found.next()
     assert isinstance(learned, Learned)
     found.worker.release()
@@ -80,7 +79,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Be
     assert saved is not None
     assert saved.position == {"at": 200}
     told = found.status.status()
-    blank = ROWS[:200].count("")
+    blank = ROWS[:200].count(None)
     outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank}
     assert told["documents"] == outcomes
     assert (told["places"], told["places_left"], told["releases"]) == (200, 200, 1)
@@ -91,7 +90,7 @@ def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(
     bench: Callable[..., Bench],
 ) -> None:
     found = bench(new_work("learned"))
-    found.worker.learn([batch_of(ROWS[:100], 100)])
+    found.worker.learn([RecordBatch(ROWS[:100])])
     found.worker.checkpoint({"at": 100})
     assert [type(found.next()) for _ in range(3)] == [Learned, CheckpointTaken, CheckpointDone]
     assert found.store.newest() is None
@@ -107,9 +106,9 @@ def test_learning_goes_on_while_a_checkpoint_is_written(
             return super().write(captured)
 
     found = bench(new_work("hashed"), store=Slow.open(tmp_path / "slow"))
-    found.worker.learn([batch_of(ROWS[:100], 100)])
+    found.worker.learn([RecordBatch(ROWS[:100])])
     found.worker.checkpoint({"at": 100})
-    found.worker.learn([batch_of(ROWS[100:150], 150)])
+    found.worker.learn([RecordBatch(ROWS[100:150])])
     assert [type(found.next()) for _ in range(4)] == [
         Learned,
         CheckpointTaken,
@@ -122,7 +121,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(
     assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)
     rows = saved.rows()
     assert rows is not None
-    assert rows.n_documents == 100 - ROWS[:100].count("")
+    assert rows.n_documents == 100 - ROWS[:100].count(None)
 
 
 @pytest.mark.parametrize("what", ["learn", "release", "checkpoint", "publish"])
@@ -137,11 +136,11 @@ def test_what_fails_is_answered_and_the_next_task_is_done(
             pass
 
     found = bench(new_work("hashed"), sink=Away())
-    found.worker.learn([batch_of(ROWS[:200], 200)])
+    found.worker.learn([RecordBatch(ROWS[:200])])
     assert isinstance(found.next(), Learned)
     if what == "learn":
         rows: list[Any] = ["text", 5]
-        found.worker.learn([Batch(rows, None, {}, 0, 0, 0)])
+        found.worker.learn([RecordBatch(rows)])
     elif what == "release":
         found.publisher.snapshots.folder.rmdir()
         found.worker.release()
@@ -157,7 +156,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(
     assert isinstance(failed, Failed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
-    found.worker.learn([batch_of(ROWS[200:300], 300)])
+    found.worker.learn([RecordBatch(ROWS[200:300])])
     assert isinstance(found.next(), Learned)
 
 

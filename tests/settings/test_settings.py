@@ -200,14 +200,6 @@ def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value)
         assert str(value) not in "\n".join(found)
 
 
-def test_a_secret_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(InvalidSettingError, match="must be readable"):
-        Secret(str(tmp_path / "none"), "X").reveal()
-    (tmp_path / "empty").write_text("\n")
-    with pytest.raises(InvalidSettingError, match="must not be empty"):
-        Secret(str(tmp_path / "empty"), "X").reveal()
-
-
 def test_the_table_is_described_whole():
     rows = describe()
     assert [row["name"] for row in rows] == list(SETTINGS)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connectors.kafka import Record
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.exchange import OTHERS, key_of, publish_share, read_shares
 from streamlda.sites.rounds import Round
+from streamlda_connectors.kafka import Record
 from tests.sites.protocol import Sites, config_of, keys_of
 
 

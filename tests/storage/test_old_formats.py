@@ -31,7 +31,7 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
-from streamlda.stream.batch import Batch
+from streamlda.stream.source import RecordBatch
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"
 #: As far as the arithmetic of two processors may differ.
@@ -140,7 +140,7 @@ def test_checkpoints_of_a_daemon_go_on(old, name, words):
     assert work.places == 1200
     lines = (old / "documents.jsonl").read_text().splitlines()[:100]
     rows = [json.loads(line)["text"] for line in lines]
-    work.learn(Batch(rows, None, {}, 0, 0, 1000))
+    work.learn(RecordBatch(rows))
     model = work.release().model
     assert model.documents_seen + model.diagnostics["documents_skipped"] == 1300
 

@@ -19,7 +19,7 @@ from streamlda.errors import (
 from streamlda.simulate import PlantedLDA, SimulatedSource
 from streamlda.stream import ingest
 from streamlda.stream.ingest import Ingestion
-from streamlda.stream.source import Place, Poll, Progress, Reject
+from streamlda.stream.source import Progress, RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
@@ -33,8 +33,8 @@ class Scripted:
         self.polls = list(polls)
         self.asked = []
 
-    def poll(self, max_documents, timeout_seconds=1.0):
-        self.asked.append(max_documents)
+    def poll(self, max_records, timeout_seconds=1.0):
+        self.asked.append(max_records)
         poll = self.polls.pop(0)
         if isinstance(poll, Exception):
             raise poll
@@ -61,13 +61,15 @@ def state_bytes(engine):
 def test_equal_streams_give_equal_engines_however_they_arrive(monkeypatch):
     monkeypatch.setattr(ingest, "BLOCK_DOCUMENTS", 100)
     texts = corpus()
-    whole = Scripted(Poll(texts))
-    small = Scripted(*(Poll(texts[i : i + 7]) for i in range(0, len(texts), 7)))
+    large, small = (
+        Scripted(*(RecordBatch(texts[i : i + n]) for i in range(0, len(texts), n)))
+        for n in (100, 7)
+    )
     results = [
         Ingestion(
             source, VocabularyLearner(documents=250, max_document_frequency=1.0), given_engine
         ).run()
-        for source in (whole, small)
+        for source in (large, small)
     ]
     assert results[0].vocabulary == results[1].vocabulary
     assert results[0].vocabulary_documents == 250
@@ -78,7 +80,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(monkeypatch):
 
 def test_equals_the_engine_fed_by_hand():
     texts, vocabulary = corpus(), Vocabulary.given(WORDS)
-    found = Ingestion(Scripted(Poll(texts)), vocabulary, given_engine).run()
+    found = Ingestion(Scripted(RecordBatch(texts)), vocabulary, given_engine).run()
     by_hand = given_engine(vocabulary)
     by_hand.add(vocabulary.encode(texts).batch)
     assert state_bytes(found.engine) == state_bytes(by_hand)
@@ -88,7 +90,7 @@ def test_equals_the_engine_fed_by_hand():
 
 def test_words_are_learned_from_the_first_documents_only():
     texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
-    source = Scripted(Poll(texts))
+    source = Scripted(RecordBatch(texts))
     to_learn = VocabularyLearner(documents=10, max_document_frequency=1.0)
     found = Ingestion(source, to_learn, given_engine).run()
     assert found.vocabulary.words == ("apple", "bread", "cheese")
@@ -101,7 +103,7 @@ def test_words_are_learned_from_a_bounded_number_of_characters(monkeypatch):
     monkeypatch.setattr(ingest, "VOCABULARY_CHARACTERS", 1000)
     texts = ["apple bread cheese " * 10] * 20
     to_learn = VocabularyLearner(documents=10**6, max_document_frequency=1.0)
-    found = Ingestion(Scripted(Poll(texts)), to_learn, given_engine).run()
+    found = Ingestion(Scripted(RecordBatch(texts)), to_learn, given_engine).run()
     assert found.vocabulary_documents == 6
 
 
@@ -119,11 +121,12 @@ def test_least_document_frequency_grows_with_the_documents(documents, least):
 
 def test_counts_and_reports_what_was_passed_over():
     rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 5, "not-utf8")]
-    places = [Place("a.txt", n) for n in (1, 3, 4)]
+    texts = ["apple bread dates", None, "apple unknown", "bread bread cheese", None]
+    locations = [RecordLocation("a.txt", 1 + i) for i in range(5)]
     source = Scripted(
-        Poll(["apple bread dates", "apple unknown", "bread bread cheese"], rejects, False, places),
-        Poll([], [Reject("b.txt", 1, "too-long")]),
-        Poll(["", "apple apple apple"]),
+        RecordBatch(texts, rejects, False, locations),
+        RecordBatch([None], [Reject("b.txt", 1, "too-long")]),
+        RecordBatch(["", "apple apple apple"]),
     )
     seen, shown = [], []
     ingestion = Ingestion(
@@ -140,7 +143,7 @@ def test_counts_and_reports_what_was_passed_over():
         *rejects,
         Reject("b.txt", 1, "too-long"),
         Reject("a.txt", 3, "short"),
-        Reject("stream", 4, "short"),
+        Reject("stream", 7, "short"),
     ]
     assert shown == [3, 3, 5]
 
@@ -163,7 +166,7 @@ def test_max_documents_is_kept_to():
 @pytest.mark.parametrize("learned", [True, False])
 def test_stop_learns_from_all_that_was_read(learned):
     texts = corpus(30)
-    source = Scripted(Poll(texts[:10]), Poll(texts[10:20]), Poll(texts[20:]))
+    source = Scripted(RecordBatch(texts[:10]), RecordBatch(texts[10:20]), RecordBatch(texts[20:]))
     vocabulary = (
         VocabularyLearner(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
     )
@@ -180,7 +183,7 @@ def test_stop_learns_from_all_that_was_read(learned):
 
 
 def test_nothing_is_read_after_a_stop_before_the_start():
-    source = Scripted(Poll(["apple bread dates"]))
+    source = Scripted(RecordBatch(["apple bread dates"]))
     ingestion = Ingestion(source, Vocabulary.given(WORDS), given_engine)
     ingestion.stop()
     with pytest.raises(InsufficientDataError, match="documents=0"):
@@ -191,12 +194,12 @@ def test_nothing_is_read_after_a_stop_before_the_start():
 @pytest.mark.parametrize(
     ("polls", "wanted"),
     [
-        ([Poll()], "no document came: got documents=0 short=0 rejects=0;"),
+        ([RecordBatch()], "no document came: got documents=0 short=0 rejects=0;"),
         (
-            [Poll([], [Reject("a", 1, "not-json"), Reject("a", 2, "missing-field")])],
+            [RecordBatch([None], [Reject("a", 1, r)]) for r in ("not-json", "missing-field")],
             "documents=0 short=0 rejects=2 missing-field=1 not-json=1;",
         ),
-        ([Poll(["apple", "bread dates"])], "documents=2 short=2 rejects=0;"),
+        ([RecordBatch(["apple", "bread dates"])], "documents=2 short=2 rejects=0;"),
     ],
 )
 def test_without_documents_the_error_counts_what_came(polls, wanted):
@@ -208,7 +211,7 @@ def test_without_documents_the_error_counts_what_came(polls, wanted):
 
 def test_documents_without_words_are_no_vocabulary():
     with pytest.raises(VocabularyError, match="documents=3"):
-        Ingestion(Scripted(Poll(["1 2 3"] * 3)), VocabularyLearner(), given_engine).run()
+        Ingestion(Scripted(RecordBatch(["1 2 3"] * 3)), VocabularyLearner(), given_engine).run()
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -216,7 +219,7 @@ def test_what_was_read_before_a_source_fails_is_learned_from(learned):
     vocabulary = (
         VocabularyLearner(max_document_frequency=1.0) if learned else Vocabulary.given(WORDS)
     )
-    source = Scripted(Poll(corpus(40)), SourceError("gone"), Poll(corpus(40)))
+    source = Scripted(RecordBatch(corpus(40)), SourceError("gone"), RecordBatch(corpus(40)))
     found = Ingestion(source, vocabulary, given_engine).run()
     assert str(found.failure) == "gone"
     assert found.engine.documents_seen == 40
@@ -226,7 +229,7 @@ def test_what_was_read_before_a_source_fails_is_learned_from(learned):
 
 def test_a_source_that_fails_at_once_and_a_failing_engine_raise():
     vocabulary = Vocabulary.given(WORDS)
-    for polls in ([SourceError("gone")], [Poll(["apple"]), SourceError("gone")]):
+    for polls in ([SourceError("gone")], [RecordBatch(["apple"]), SourceError("gone")]):
         with pytest.raises(SourceError, match="gone"):
             Ingestion(Scripted(*polls), vocabulary, given_engine).run()
 
@@ -234,7 +237,7 @@ def test_a_source_that_fails_at_once_and_a_failing_engine_raise():
         return Engine(EngineSettings(n_components=2, n_features=3))
 
     with pytest.raises(ValueError, match="n_features=4 expected=3"):
-        Ingestion(Scripted(Poll(["apple bread dates"])), vocabulary, other_size).run()
+        Ingestion(Scripted(RecordBatch(["apple bread dates"])), vocabulary, other_size).run()
 
 
 def test_settings_out_of_range_are_refused():
@@ -260,9 +263,9 @@ class Noting:
 def test_blanks_stand_where_records_without_a_text_stood():
     rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 6, "not-json")]
     source = Scripted(
-        Poll([], gaps=[0]),
-        Poll(["apple bread dates", "apple"], rejects, gaps=[0, 1, 2, 2]),
-        Poll(["bread " * 4], [Reject("b.txt", 1, "too-long")], gaps=[0]),
+        RecordBatch([None]),
+        RecordBatch([None, "apple bread dates", None, "apple", None, None], rejects),
+        RecordBatch([None, "bread " * 4], [Reject("b.txt", 1, "too-long")]),
     )
     seen = []
     found = Ingestion(
@@ -274,12 +277,12 @@ def test_blanks_stand_where_records_without_a_text_stood():
     assert (counts.documents, counts.short, counts.blanks, counts.places) == (3, 1, 6, 9)
     assert counts.rejects == {"not-utf8": 1, "not-json": 1, "too-long": 1}
     # Each reject once, and of the rows only the document that is short.
-    assert seen == [*rejects, Reject("b.txt", 1, "too-long"), Reject("stream", 2, "short")]
+    assert seen == [*rejects, Reject("b.txt", 1, "too-long"), Reject("stream", 5, "short")]
 
 
 def test_words_are_learned_from_places_and_the_rows_stay_in_order():
     texts = ["apple bread cheese"] * 6
-    polls = [Poll(texts[:3], gaps=[0, 3]), Poll(texts[3:], gaps=[1])]
+    polls = [RecordBatch([None, *texts[:3], None]), RecordBatch([texts[3], None, *texts[4:]])]
     to_learn = VocabularyLearner(documents=4, max_document_frequency=1.0)
     found = Ingestion(Scripted(*polls), to_learn, Noting, blanks=True).run()
     assert found.vocabulary_documents == 4
@@ -289,10 +292,10 @@ def test_words_are_learned_from_places_and_the_rows_stay_in_order():
 def test_users_come_with_the_rows_once_the_source_says_whose_they_are(monkeypatch):
     monkeypatch.setattr(ingest, "BLOCK_DOCUMENTS", 2)
     source = Scripted(
-        Poll([], gaps=[0, 0]),
-        Poll(["apple bread dates"], users=["ann"], gaps=[1]),
-        Poll(["apple bread dates"] * 2, users=[None, "7"]),
-        Poll(["bread"], users=[None], gaps=[1]),
+        RecordBatch([None, None]),
+        RecordBatch(["apple bread dates", None], users=["ann", None]),
+        RecordBatch(["apple bread dates"] * 2, users=[None, "7"]),
+        RecordBatch(["bread", None], users=[None, None]),
     )
     found = Ingestion(source, Vocabulary.given(WORDS), Noting, blanks=True).run()
     assert found.failure is None
@@ -311,7 +314,7 @@ def test_blocks_of_rows_end_where_they_do_whatever_documents_say(monkeypatch, ro
         def add(self, batch, users=None):
             blocks.append(batch.n_documents)
 
-    polls = Poll([short, long, short]), Poll([short] * 3), Poll([short])
+    polls = RecordBatch([short, long, short]), RecordBatch([short] * 3), RecordBatch([short])
     Ingestion(
         Scripted(*polls), Vocabulary.given(WORDS), Sizes, blanks=True, block_documents=rows
     ).run()
@@ -319,39 +322,26 @@ def test_blocks_of_rows_end_where_they_do_whatever_documents_say(monkeypatch, ro
 
 
 def test_an_engine_for_a_batch_alone_is_refused_users():
-    source = Scripted(Poll(["apple bread dates"], users=["ann"]))
+    source = Scripted(RecordBatch(["apple bread dates"], users=["ann"]))
     with pytest.raises(TypeError) as caught:
         Ingestion(source, Vocabulary.given(WORDS), given_engine).run()
     assert "ann" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("poll", "message"),
-    [
-        (Poll(["apple"], [Reject("a", 1, "not-json")]), "texts=1 gaps=0 ordered=True rejects=1"),
-        (Poll(["apple"], gaps=[1, 0]), "ordered=False"),
-        (Poll(["apple"], gaps=[2]), "ordered=False"),
-        (Poll(["apple"], gaps=[-1]), "ordered=False"),
-        (Poll(["apple"] * 3, gaps=[0]), "texts=3 gaps=1 ordered=True rejects=0 max_documents=3"),
-        (Poll(["apple"] * 2, users=["ann"]), "users=1 texts=2"),
-    ],
-)
-def test_a_poll_that_cannot_be_placed_ends_a_private_run(poll, message):
-    options = {"blanks": True, "max_documents": 3}
-    with pytest.raises(SourceError) as caught:
-        Ingestion(Scripted(poll), Vocabulary.given(WORDS), Noting, **options).run()
-    assert message in str(caught.value)
-    assert "ann" not in str(caught.value)
-    assert "apple" not in str(caught.value)
+@pytest.mark.parametrize("blanks", [False, True])
+def test_a_batch_that_breaks_the_rules_ends_a_run(blanks):
+    words, source = Vocabulary.given(WORDS), Scripted(RecordBatch(["apple"] * 4))
+    with pytest.raises(SourceError, match="max_records=3"):
+        Ingestion(source, words, Noting, blanks=blanks, max_documents=3).run()
 
 
 def test_with_blanks_no_error_tells_what_documents_say():
-    polls = [Poll(["apple"], gaps=[0]), SourceError("gone")]
+    polls = [RecordBatch([None, "apple"]), SourceError("gone")]
     found = Ingestion(Scripted(*polls), Vocabulary.given(WORDS), Noting, blanks=True).run()
     assert found.engine.lengths == [0, 1]
     assert str(found.failure) == "gone"
     with pytest.raises(InsufficientDataError, match="no document came"):
-        Ingestion(Scripted(Poll()), Vocabulary.given(WORDS), Noting, blanks=True).run()
+        Ingestion(Scripted(RecordBatch()), Vocabulary.given(WORDS), Noting, blanks=True).run()
     with pytest.raises(SourceError, match="gone"):
         Ingestion(Scripted(SourceError("gone")), Vocabulary.given(WORDS), Noting, blanks=True).run()
 

@@ -1,0 +1,81 @@
+"""Checks that all connectors share, and the errors of what cannot be read any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamlda.checks import failure, require
+from streamlda.errors import SourceError, StreamLDAError
+from streamlda.stream.source import Position
+
+
+def check_has_fields(format: str, user_field: str | None) -> None:
+    """Raise `InvalidSettingError` if users are to be read from a format without fields."""
+    require(
+        format != "text" or user_field is None,
+        "users can only be read from a format with fields",
+        format=format,
+        user_field=user_field,
+        remedy="name another format, or leave user_field out",
+    )
+
+
+def check_open(closed: bool) -> None:
+    """Raise `SourceError` if a source is closed."""
+    require(
+        not closed,
+        "a source must be open to be polled",
+        closed=closed,
+        remedy="make a new one",
+        error=SourceError,
+    )
+
+
+def count_at(position: Position, key: str) -> int:
+    """Return the count >= 0 that stands under `key`, or raise `SourceError`."""
+    value = position.get(key)
+    if type(value) is not int or value < 0:
+        raise not_a_position(key)
+    return value
+
+
+def not_a_position(key: str) -> StreamLDAError:
+    """Return the error for what `position` of a connector never returned."""
+    return failure(
+        "a position must be one that position() of this connector returned",
+        bad_key=key,
+        remedy="start from the beginning",
+        error=SourceError,
+    )
+
+
+def other_list(what: str, remedy: str, **values: Any) -> StreamLDAError:
+    """Return the error for a position that was made with other files, paths or topics."""
+    return failure(
+        f"a position holds only for the {what} it was made with",
+        **values,
+        remedy=f"{remedy}, or start from the beginning",
+        error=SourceError,
+    )
+
+
+def shortened(name: str, **missing: int) -> StreamLDAError:
+    """Return the error for a file that ends before what was read of it."""
+    return failure(
+        "a file must still hold what was read of it",
+        name=name,
+        **missing,
+        remedy="restore it, or start from the beginning",
+        error=SourceError,
+    )
+
+
+def unreadable(name: str, error: OSError) -> StreamLDAError:
+    """Return the error for a file or directory that the system does not let us read."""
+    why = error.strerror or type(error).__name__
+    return failure(
+        "files and directories must be readable",
+        name=name,
+        remedy=f"check that it exists and its permissions ({why})",
+        error=SourceError,
+    )

@@ -1,0 +1,225 @@
+"""Documents in files: text, JSON Lines, CSV or Parquet, compressed or not, local or remote."""
+
+from __future__ import annotations
+
+import hashlib
+
+from streamlda.checks import at_least, failure
+from streamlda.errors import SourceError
+from streamlda.stream.listing import Paths, find_files
+from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import (
+    check_has_fields,
+    check_open,
+    count_at,
+    not_a_position,
+    other_list,
+    unreadable,
+)
+from streamlda_connectors.compressed import check_installed
+from streamlda_connectors.lines import decoder
+from streamlda_connectors.readers import Reader, check_header, open_reader
+from streamlda_connectors.records import (
+    MAX_DOCUMENT_BYTES,
+    BatchBuilder,
+    MissingColumn,
+    ReadOptions,
+    Rejected,
+)
+
+
+class FileSource:
+    r"""Read documents from files, one after the other.
+
+    The list of files is fixed when the source is made. Files are read in blocks, never whole;
+    memory is O(`max_document_bytes` + one poll), whatever their size. Bad records are counted
+    as rejects, with the file and the number of the record, and reading goes on; `REASONS` in
+    ``streamlda_connectors.records`` says what each reason means.
+
+    Parameters
+    ----------
+    paths : str, path or iterable of them
+        Files, directories (all files below, sorted), globs, or fsspec URLs
+        (``s3://bucket/*.jsonl.gz``); hidden files only by name.
+    format : {"auto", "text", "jsonl", "csv", "parquet"}, default "auto"
+        ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
+        (JSON Lines), .csv, .tsv, .parquet; anything else is text, one document a line.
+    text_field : str, default "text"
+        Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
+        the whole name is a key.
+    user_field : str, optional
+        Key or column of the user whose document it is, text or an int, named like
+        `text_field`. Where it is missing, empty or something else, the user is None and the
+        document is kept. Without it the source says nothing about users.
+    compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
+        ``"infer"`` goes by each name.
+    encoding : str, default "utf-8"
+        Of text, JSON Lines and CSV; a codec that extends ASCII.
+    max_document_bytes : int, default 16 MiB
+        A longer record (a line, or a Parquet value) is skipped as it streams by.
+
+    Raises
+    ------
+    SourceError
+        For a path that is missing, unreadable, named twice or without files, and for a CSV or
+        Parquet file without the column. Of remote files, only the first of each format is opened
+        here; a later one without the column is counted as a reject.
+    InvalidSettingError, MissingExtraError
+        For an option out of range; if zstandard or pyarrow is needed and not installed.
+
+    Notes
+    -----
+    A blank line is no document, though lines are numbered with it; an empty field is one.
+
+    Before compressed data breaks off, everything whole is delivered; then there is one reject,
+    and the next file is read. Resuming in a compressed file decompresses it up to the position.
+    A slow file system may hold a poll up for longer than its timeout: reads are not interrupted.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        format: str = "auto",
+        text_field: str = "text",
+        user_field: str | None = None,
+        compression: str | None = "infer",
+        encoding: str = "utf-8",
+        max_document_bytes: int = MAX_DOCUMENT_BYTES,
+    ) -> None:
+        at_least(1, max_document_bytes=max_document_bytes)
+        decoder(encoding)
+        self._options = ReadOptions(text_field, encoding, max_document_bytes, user_field)
+        self._files = find_files(paths, format, compression)
+        for file in self._files:
+            check_has_fields(file.format, user_field)
+        self._check_files()
+        listed = [(file.name, file.format, file.compression) for file in self._files]
+        self._digest = hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
+        self._index = 0
+        self._record = 0
+        self._offset = 0
+        self._reader: Reader | None = None
+        self._closed = False
+
+    def _check_files(self) -> None:
+        checked = set()
+        for file in self._files:
+            check_installed(file.compression)
+            if not file.local and file.format in checked:
+                continue
+            checked.add(file.format)
+            try:
+                file.open().close()
+                check_header(file, self._options)
+            except MissingColumn as missing:
+                raise failure(
+                    "a file must have the text column, and it must hold strings",
+                    text_field=self._options.text_field,
+                    name=file.name,
+                    columns=_shown(missing.columns),
+                    remedy="set text_field to one that holds text",
+                    error=SourceError,
+                ) from missing
+            except OSError as error:
+                raise unreadable(file.name, error) from error
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
+
+        After the timeout no further block is read; one block is read in any case. After a
+        `SourceError` the position stays behind the last record returned, and polling again tries
+        again.
+        """
+        check_open(self._closed)
+        batch = BatchBuilder(max_records, timeout_seconds)
+        while self._index < len(self._files) and self._read_file(batch):
+            self._leave_file(self._index + 1)
+            if batch.full or batch.late:
+                break
+        ended = self._index == len(self._files)
+        return batch.build(exhausted=ended, users=self._options.user_field is not None)
+
+    def _read_file(self, batch: BatchBuilder) -> bool:
+        """Add documents of the current file; return whether it has ended."""
+        file = self._files[self._index]
+        try:
+            if self._reader is None:
+                self._reader = open_reader(file, self._options, self._record, self._offset)
+            return self._reader.take(batch)
+        except Rejected as rejected:
+            batch.reject(file.name, self._record + 1, rejected.reason)
+            return True
+        except OSError as error:
+            at = self.position()
+            self._leave_file(self._index, at["record"], at["offset"])
+            # What was gathered goes out first; the next poll meets the error again.
+            if not batch.empty:
+                return False
+            if isinstance(error, SourceError):
+                raise
+            raise unreadable(file.name, error) from error
+
+    def _leave_file(self, index: int, record: int = 0, offset: int = 0) -> None:
+        reader, self._reader = self._reader, None
+        self._index, self._record, self._offset = index, record, offset
+        if reader is not None:
+            reader.close()
+
+    def position(self) -> Position:
+        """Return where the next poll will go on.
+
+        The keys: ``file`` (index) and full ``name`` of the file (None after the last), ``record``
+        and ``offset`` (records and decompressed bytes of it that were read), ``files`` (how many
+        there are) and ``list`` (a digest of their full names, formats and compressions).
+        """
+        here = self._reader
+        ended = self._index == len(self._files)
+        return {
+            "file": self._index,
+            "name": None if ended else self._files[self._index].name,
+            "record": self._record if here is None else here.record,
+            "offset": self._offset if here is None else here.offset,
+            "files": len(self._files),
+            "list": self._digest,
+        }
+
+    def seek(self, position: Position) -> None:
+        """Go on from a position that `position` returned, in this process or an earlier one.
+
+        Raises `SourceError` if it is no such position, or one of another list of files.
+        """
+        index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
+        if position.get("list") != self._digest or position.get("files") != len(self._files):
+            raise other_list(
+                "list of files",
+                "name the same files in the same order",
+                list=self._digest,
+                list_of_position=position.get("list"),
+            )
+        names = [*(file.name for file in self._files), None]
+        if index >= len(names) or position.get("name") != names[index]:
+            raise not_a_position("name")
+        self._leave_file(index, record, offset)
+
+    def progress(self) -> Progress:
+        """Return the stored bytes read so far, of all; of Parquet, in proportion to the rows."""
+        sizes = [file.size for file in self._files]
+        done = sum(size or 0 for size in sizes[: self._index])
+        if self._reader is not None:
+            read, size = self._reader.stored_bytes(), sizes[self._index]
+            done += read if size is None else min(read, size)
+        known = [size for size in sizes if size is not None]
+        return Progress(done, sum(known) if len(known) == len(sizes) else None, "B")
+
+    def close(self) -> None:
+        """Close the file being read. Closing twice is allowed."""
+        at = self.position()
+        self._leave_file(self._index, at["record"], at["offset"])
+        self._closed = True
+
+
+def _shown(columns: list[str]) -> list[str]:
+    # Without a header, the first row is a document, and that must not show in a message.
+    shown = [name if len(name) <= 40 else f"<{len(name)} characters>" for name in columns[:20]]
+    return [*shown, "..."] if len(columns) > 20 else shown

@@ -1,0 +1,177 @@
+"""What the connector needs of a Kafka client, so that another library could take its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple, Protocol
+
+from streamlda.checks import require
+from streamlda_connectors.kafka.security import Security
+
+
+class Record(NamedTuple):
+    """One record as the broker keeps it: bytes, never decoded by the client.
+
+    Attributes
+    ----------
+    topic : str
+        The topic.
+    partition, offset : int
+        Where in it the record stands.
+    timestamp_ms : int
+        Milliseconds since the epoch, set by the producer or the broker; -1 if unknown.
+    key, value : bytes or None
+        As produced. A record without a value is a tombstone.
+    headers : tuple of (str, bytes or None)
+        In the order they were produced; a name may come more than once.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class Run:
+    """Fetched records of one partition in the order of the log, as columns of equal length.
+
+    A `Record` costs as much as parsing a short one, so it is made only where it is needed.
+    """
+
+    partition: int
+    #: Rising, not always by one.
+    offsets: Sequence[int]
+    values: Sequence[bytes | None]
+    #: Makes the `Record` of an index.
+    record: Callable[[int], Record]
+    #: How many of them were handed out.
+    taken: int = 0
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: records from `first` to before `end` (the last stable one)."""
+
+    first: int
+    end: int
+
+
+class Identity(NamedTuple):
+    """Which topic it is, even if another one had the same name before it."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+
+
+class OutOfRange(Exception):
+    """The log does not hold the offset where the client was to go on."""
+
+
+class Truncated(OutOfRange):
+    """The log was cut before that offset, and may hold other records there by now."""
+
+
+class Broken(Exception):
+    """The client cannot go on and has to be replaced by another at the same offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How to reach the brokers, and how much to take from them at once.
+
+    Attributes
+    ----------
+    bootstrap_servers : str
+        ``host:port``, several with commas.
+    topic : str
+        The one topic to read.
+    group : str or None
+        Consumer group under which offsets are shown; nothing is ever read from it.
+    client_id : str
+        Name in the brokers' logs and quotas.
+    read_committed : bool
+        Leave out records of aborted or open transactions.
+    fetch_max_bytes : int
+        Most that one broker sends at once. Memory is about the number of brokers times this,
+        and one batch decompressed; a single larger record is still read.
+    max_partition_fetch_bytes : int
+        Most of one partition in it.
+    refresh_seconds : float
+        How often to look for new partitions.
+    request_timeout_seconds : float
+        How long to wait for an answer when connecting and when asking for offsets.
+    security : Security
+        TLS and SASL.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    group: str | None = None
+    client_id: str = "streamlda"
+    read_committed: bool = True
+    fetch_max_bytes: int = 8 * 2**20
+    max_partition_fetch_bytes: int = 2**20
+    refresh_seconds: float = 60.0
+    request_timeout_seconds: float = 10.0
+    security: Security = field(default_factory=Security)
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name in ("bootstrap_servers", "topic"):
+                require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
+            elif name.endswith(("_bytes", "_seconds")):
+                rule = f"{name} must be above 0 and below 2**31"
+                require(0 < value < 2**31, rule, **{name: value})
+
+
+class Client(Protocol):
+    """A connection that reads assigned partitions of one topic; used from one thread.
+
+    Every method raises `SourceError` if the broker refuses or does not answer in time.
+    """
+
+    def identity(self) -> Identity:
+        """Return which topic this was when connecting."""
+
+    def partitions(self) -> set[int]:
+        """Return the partitions known now, without waiting; new ones appear later."""
+
+    def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
+        """Return what the log of each partition holds now."""
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets on, and no others."""
+
+    def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
+        """Return up to `max_records` (at least 1) as they come, or nothing in time.
+
+        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
+        cut, and `Broken` if the client is of no use any more.
+        """
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on fetching all assigned partitions; polling keeps the connection alive."""
+
+    def ends(self) -> dict[int, int]:
+        """Return the last known end of each partition fetched so far, without waiting."""
+
+    def positions(self) -> dict[int, int]:
+        """Return where each assigned partition goes on, behind what `poll` has returned.
+
+        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
+        """
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Show `offsets` under the group, without waiting; a failure is only logged."""
+
+    def close(self) -> None:
+        """Close all connections. Closing twice is allowed."""
+
+
+#: Makes a client that is connected and has nothing assigned.
+Connect = Callable[[ClientSettings], Client]

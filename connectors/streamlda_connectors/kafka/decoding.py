@@ -1,0 +1,140 @@
+"""From fetched records to the documents, rejects and blanks of a batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streamlda.checks import at_least, one_of
+from streamlda_connectors.checks import check_has_fields
+from streamlda_connectors.kafka.client import Record, Run
+from streamlda_connectors.lines import json_parser, value_parser
+from streamlda_connectors.records import MAX_POLL_BYTES, BatchBuilder, Document, Rejected
+
+#: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
+#: The record has a value: tombstones do not come here.
+Decoder = Callable[[Record], Document | None]
+
+#: Called with each record that is skipped, and why, before the poll that skips it returns.
+OnReject = Callable[[Record, str], None]
+
+#: The reason of a reject where a decoder raised something else than `Rejected`.
+DECODER_FAILED = "decoder-failed"
+
+
+class Decoding:
+    """How the records of a topic are read; the options are those of `KafkaSource`."""
+
+    def __init__(
+        self,
+        topic: str,
+        format: str | Decoder,
+        text_field: str,
+        user_field: str | None,
+        max_document_bytes: int,
+        on_reject: OnReject | None,
+    ) -> None:
+        at_least(1, max_document_bytes=max_document_bytes)
+        self.has_users = user_field is not None or callable(format)
+        self._topic = topic
+        self._max_bytes = max_document_bytes
+        self._on_reject = on_reject
+        self._whole = callable(format)
+        self._decode = _decoder(format, text_field, user_field)
+
+    def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
+        """Move records into `batch` until it is full or nothing is pending.
+
+        `next_` holds the next offset of each partition, and moves with the records. Time O(bytes of
+        the records). Returns False if `on_reject` failed: what was gathered must go out before it
+        is tried again.
+        """
+        while pending and not batch.full:
+            run = pending[0]
+            n_records = len(run.offsets)
+            at = next_[run.partition]
+            # A client that goes back must not make anything count twice.
+            while run.taken < n_records and run.offsets[run.taken] < at:
+                run.taken += 1
+            if run.taken == n_records:
+                pending.popleft()
+                continue
+            hole = min(batch.room, run.offsets[run.taken] - at)
+            for offset in range(at, at + hole):
+                batch.blank(self._location(run), offset + 1)
+            if hole:
+                next_[run.partition] = at + hole
+                continue
+            wanted = _consecutive(run, min(batch.room, n_records - run.taken))
+            n_read = self._read(run, wanted, batch)
+            next_[run.partition] = at + n_read
+            run.taken += n_read
+            if n_read < wanted and not batch.full:
+                return False
+        return True
+
+    def _read(self, run: Run, wanted: int, batch: BatchBuilder) -> int:
+        """Read up to `wanted` records without a hole between them; return how many it were."""
+        decode, max_bytes, location = self._decode, self._max_bytes, self._location(run)
+        first, stop = run.taken, run.taken + wanted
+        values = run.values[first:stop]
+        inputs: Iterable[Any] = map(run.record, range(first, stop)) if self._whole else values
+        start = number = run.offsets[first]
+        for value, given in zip(values, inputs, strict=True):
+            document = reason = None
+            if value is not None:
+                try:
+                    if len(value) > max_bytes:
+                        raise Rejected("too-long")
+                    document = decode(given)
+                except Exception as error:
+                    # One record that a decoder cannot stand must not stop the stream.
+                    reason = error.reason if isinstance(error, Rejected) else DECODER_FAILED
+                    if not self._report(run, first + number - start, reason, batch):
+                        break
+            number += 1
+            if reason is not None:
+                batch.reject(location, number, reason)
+            elif value is None or document is None:
+                batch.blank(location, number)
+            else:
+                batch.add(location, number, *document, len(value))
+                if batch.bytes >= MAX_POLL_BYTES:
+                    break
+        return number - start
+
+    def _location(self, run: Run) -> str:
+        return f"{self._topic}/{run.partition}"
+
+    def _report(self, run: Run, index: int, reason: str, batch: BatchBuilder) -> bool:
+        """Call `on_reject`; whether it worked, or raise if nothing waits to be handed out."""
+        if self._on_reject is None:
+            return True
+        try:
+            self._on_reject(run.record(index), reason)
+        except Exception:
+            if batch.empty:
+                raise
+            return False
+        return True
+
+
+def _consecutive(run: Run, n_records: int) -> int:
+    """Return how many of the next `n_records` follow each other without a hole."""
+    offsets, first = run.offsets, run.taken
+    start = offsets[first]
+    if offsets[first + n_records - 1] == start + n_records - 1:
+        return n_records
+    return next(i for i in range(n_records) if offsets[first + i] != start + i)
+
+
+def _decoder(
+    format: str | Decoder, text_field: str, user_field: str | None
+) -> Callable[[Any], Document | None]:
+    """Return what reads a value, or, if `format` is a function, a `Record`."""
+    if callable(format):
+        return format
+    one_of(("json", "text"), format=format, remedy="or pass a function of a record")
+    check_has_fields(format, user_field)
+    return value_parser() if format == "text" else json_parser(text_field, "utf-8", user_field)

@@ -1,0 +1,285 @@
+"""Keeps a client at offsets of our own, whatever happens to the client, the brokers or the log."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from time import monotonic
+
+from streamlda.checks import failure, require
+from streamlda.errors import MissingExtraError, SourceError
+from streamlda.stream.source import Position
+from streamlda_connectors.kafka.client import (
+    Bounds,
+    Broken,
+    Client,
+    ClientSettings,
+    Connect,
+    OutOfRange,
+    Run,
+    Truncated,
+)
+from streamlda_connectors.kafka.corrupt import first_readable
+from streamlda_connectors.kafka.share import Share, after_gap, read_position
+
+logger = logging.getLogger(__name__)
+
+#: How often a client is replaced at the same offsets before they count as damaged.
+MAX_REBUILDS = 3
+
+
+class Reader:
+    """Fetches records of our share of a topic; who takes them moves the offsets."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        share: Share,
+        connect: Connect,
+        *,
+        start: str,
+        allow_gaps: bool,
+    ) -> None:
+        self._settings = settings
+        self._share = share
+        self._connect = connect
+        self._allow_gaps = allow_gaps
+        #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
+        self.pending: deque[Run] = deque()
+        #: Records known to be lost, by partition.
+        self.lost: Counter[int] = Counter()
+        self._rebuilds = 0
+        self._truncated = False
+        self._look_at = 0.0
+        self._paused = False
+        self._client: Client | None = connect(settings)
+        try:
+            self._identity = self._client.identity()
+            ours = share.first(self._client.partitions(), settings.topic)
+            bounds = self._client.bounds(ours)
+            #: The next offset of each partition; moved by the taker of `pending`.
+            self.next = {
+                number: bounds[number].first if start == "earliest" else bounds[number].end
+                for number in sorted(ours)
+            }
+            self._client.assign(self.next)
+        except BaseException:
+            self._client.close()
+            raise
+
+    def fetch(self, wait: float, room: int, *, recover: bool) -> bool:
+        """Add up to `room` records to `pending`, waiting for `wait` seconds; return if any came.
+
+        With a `room` of 0, only look after the connection. On a fault, put the client right, or
+        raise if that fails; without `recover`, only return.
+        """
+        try:
+            if self._truncated:
+                self._note_truncation()
+            client = self._client or self._rebuild()
+            self._pick_up_partitions(client)
+            if room < 1:
+                client.pause(True)
+            fetched = client.poll(wait, max(room, 1))
+            if room < 1:
+                client.pause(self._paused)
+        except (OutOfRange, Broken) as error:
+            self._drop_client()
+            if recover:
+                self._recover(error)
+            return False
+        except (SourceError, MissingExtraError):
+            self._drop_client()
+            if recover:
+                raise
+            return False
+        if fetched:
+            self._rebuilds = 0
+            self.pending.extend(fetched)
+        return bool(fetched)
+
+    def _recover(self, error: OutOfRange | Broken) -> None:
+        self._rebuilds += 1
+        if isinstance(error, Truncated):
+            self._note_truncation()
+        if isinstance(error, OutOfRange) or self._rebuilds <= MAX_REBUILDS:
+            logger.warning(
+                "the client of topic %s is replaced (%s %s)",
+                *(self._settings.topic, type(error).__name__, error),
+            )
+            self._rebuild()
+            if self._rebuilds <= MAX_REBUILDS:
+                return
+        elif self._allow_gaps:
+            self._skip_damage()
+            self._rebuilds = 0
+            return
+        raise failure(
+            "records must be readable",
+            topic=self._settings.topic,
+            offsets=self.next,
+            rebuilds=MAX_REBUILDS,
+            problem=f"{type(error).__name__} {error}",
+            remedy="check the disks of the brokers, then poll again, or start with allow_gaps to "
+            "skip what is damaged",
+            error=SourceError,
+        ) from error
+
+    def _note_truncation(self) -> None:
+        # The log may have grown beyond our offset again: its bounds would not tell.
+        if not self._allow_gaps:
+            self._truncated = True
+            raise failure(
+                "a log must not be cut before what was read of it",
+                topic=self._settings.topic,
+                offsets=self.next,
+                remedy="the brokers lost records: start with allow_gaps to go on without what was "
+                "written there since",
+                error=SourceError,
+            )
+        logger.warning(
+            "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
+        )
+
+    def _skip_damage(self) -> None:
+        bounds = self._rebuild().bounds(set(self.next))
+        self._drop_client()
+        for number, at in self.next.items():
+            good = first_readable(self._connect, self._settings, number, at, bounds[number].end)
+            self._note_gap(number, good, good - at, "damaged")
+        self._rebuild()
+
+    def _rebuild(self) -> Client:
+        """Make a client at our own offsets, if it still is the same topic and the log has them."""
+        self._drop_client()
+        client = self._connect(self._settings)
+        try:
+            require(
+                client.identity() == self._identity,
+                "a topic must stay the same while it is read",
+                topic=self._settings.topic,
+                topic_id=client.identity().topic_id,
+                topic_id_before=self._identity.topic_id,
+                remedy="start from the beginning if it was replaced by another",
+                error=SourceError,
+            )
+            self._go_to(client, self.next)
+            client.pause(self._paused)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+        return client
+
+    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
+        bounds = client.bounds(set(offsets))
+        moved = self._check_gaps(offsets, bounds)
+        client.assign(moved)
+        for number, at in moved.items():
+            self.next[number] = at
+
+    def _check_gaps(
+        self, offsets: Mapping[int, int], bounds: Mapping[int, Bounds]
+    ) -> dict[int, int]:
+        """Return where to go on, or raise if the log does not hold `offsets`."""
+        gaps = {
+            number: at
+            for number, at in offsets.items()
+            if not bounds[number].first <= at <= bounds[number].end
+        }
+        if gaps and not self._allow_gaps:
+            number, at = next(iter(gaps.items()))
+            raise failure(
+                "the log must hold the next record of each partition",
+                topic=self._settings.topic,
+                partition=number,
+                offset=at,
+                log=f"{bounds[number].first}..{bounds[number].end}",
+                remedy="records were removed before they were read: start with allow_gaps to go on "
+                "without them",
+                error=SourceError,
+            )
+        moved = dict(offsets)
+        for number, at in gaps.items():
+            moved[number], lost = after_gap(at, bounds[number])
+            self._note_gap(number, moved[number], lost, "removed")
+        return moved
+
+    def _note_gap(self, number: int, at: int, lost: int, why: str) -> None:
+        if self.next.get(number) == at:
+            return
+        logger.warning(
+            "gap: topic %s partition %d goes on at offset %d, %d records lost (%s)",
+            *(self._settings.topic, number, at, lost, why),
+        )
+        self.next[number] = at
+        if lost:
+            self.lost[number] += lost
+
+    def _pick_up_partitions(self, client: Client) -> None:
+        if monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
+        new = self._share.of(client.partitions()) - set(self.next)
+        if new:
+            # assign() may drop what the client fetched ahead; it is not handed out yet.
+            self.pending.clear()
+            self._go_to(client, self.next | dict.fromkeys(sorted(new), 0))
+            logger.info("topic %s has new partitions %s", self._settings.topic, sorted(new))
+
+    def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        self.pending.clear()
+        if client is not None:
+            client.close()
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on fetching."""
+        self._paused = paused
+        if self._client is not None:
+            self._client.pause(paused)
+
+    def position(self) -> Position:
+        """Return the offsets as plain JSON values."""
+        return {
+            **self._identity._asdict(),
+            "partitions": self._share.name,
+            "offsets": {str(number): at for number, at in sorted(self.next.items())},
+            "lost": {str(number): count for number, count in sorted(self.lost.items())},
+        }
+
+    def seek(self, position: Position) -> None:
+        """Go on from `position`, or raise and change nothing."""
+        client = self._client or self._rebuild()
+        ours = self._share.of(client.partitions()) | set(self.next)
+        offsets, lost = read_position(position, self._identity, self._share, ours)
+        before = self.next, self.lost
+        self.next, self.lost = dict(offsets), Counter(lost)
+        try:
+            self._go_to(client, offsets)
+        except BaseException:
+            self.next, self.lost = before
+            raise
+        self.pending.clear()
+        self._rebuilds = 0
+        self._truncated = False
+
+    def lag(self) -> dict[int, int | None]:
+        """Return the distance of each partition from its last known end."""
+        ends = {} if self._client is None else self._client.ends()
+        return {
+            number: None if number not in ends else max(0, ends[number] - at)
+            for number, at in self.next.items()
+        }
+
+    def commit(self, position: Position) -> None:
+        """Show the offsets of `position` under the group."""
+        require(self._settings.group, "group must be set to show offsets", group=None)
+        if self._client is not None:
+            offsets, _ = read_position(position, self._identity, self._share, set(self.next))
+            self._client.commit(offsets)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._drop_client()

@@ -1,0 +1,199 @@
+"""The connector itself: polls a topic, owns its offsets, and turns records into documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from streamlda.checks import one_of
+from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda_connectors.checks import check_open
+from streamlda_connectors.kafka.client import ClientSettings, Connect
+from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
+from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.reader import Reader
+from streamlda_connectors.kafka.security import Security, check_names
+from streamlda_connectors.kafka.share import Share
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
+
+#: Most records taken from the client at once.
+MAX_FETCHED = 1000
+
+
+class KafkaSource:
+    """Read documents from the partitions of a topic, from offsets that the caller keeps.
+
+    No consumer group assigns partitions: what is read, and from where, is in `position` alone, to
+    be stored together with what was made of the documents. Each record is then counted once,
+    whatever dies. Every offset passed is one record of a poll: a document, a reject, or a blank (a
+    tombstone, a blank value, a record that compaction removed or a transaction aborted, a
+    transaction marker), so numbers of documents do not depend on what the others say.
+
+    Memory is O(brokers * `fetch_max_bytes` + one batch of the producer, decompressed + one poll).
+
+    Parameters
+    ----------
+    topic : str
+        The topic; it must exist.
+    bootstrap_servers : str
+        ``host:port``, several with commas.
+    partitions : "all", "i/n" or sequence of int, default "all"
+        What to read. Of ``"all"`` and ``"i/n"`` (rest i when divided by n), new partitions are
+        picked up, from their first record, up to `refresh_seconds` after they are made.
+    start : {"earliest", "latest"}, default "earliest"
+        Where to begin without a position.
+    format : {"json", "text"} or callable, default "json"
+        ``"json"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
+        callable gets each `Record` (key, headers and time among it) and returns the text and
+        its user or None, or None for no document, or raises
+        ``streamlda_connectors.records.Rejected``.
+    text_field, user_field : str
+        Of JSON, as in `streamlda_connectors.files.FileSource`.
+    max_document_bytes : int, default 16 MiB
+        A longer value is skipped.
+    allow_gaps : bool, default False
+        Go on where the log no longer holds the next record (retention, truncation), or where it
+        is damaged. Each gap is logged as a warning, and the records known to be lost are counted
+        in `position`. Otherwise that is an error.
+    on_reject : callable, optional
+        Gets every skipped record and its reason, for a dead-letter topic. If it raises, the
+        record is not skipped: the poll brings what came before it, or raises the same if that is
+        nothing, and the next poll tries again.
+    group : str, optional
+        Consumer group in which `commit` shows offsets.
+    security : Security or mapping of its attributes, optional
+        TLS and SASL.
+    read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
+request_timeout_seconds
+        As in `streamlda_connectors.kafka.client.ClientSettings`.
+    connect : callable, optional
+        Makes a client from `ClientSettings`; another library than kafka-python.
+
+    Raises
+    ------
+    SourceError
+        If the brokers cannot be reached or refuse, or the topic or a partition does not exist.
+    InvalidSettingError, MissingExtraError
+        For an option out of range; if ``streamlda[kafka]`` is not installed.
+
+    Notes
+    -----
+    Within a partition the order is that of the log. Between partitions it is that of arrival,
+    which may depend on how long records are: a private run reads one partition a process.
+
+    After an error of a poll the position stands after the last record handed out, and polling
+    again tries again. While the brokers are away polls are empty. Not safe for several threads.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap_servers: str,
+        partitions: str | Sequence[int] = "all",
+        start: str = "earliest",
+        format: str | Decoder = "json",
+        text_field: str = "text",
+        user_field: str | None = None,
+        max_document_bytes: int = MAX_DOCUMENT_BYTES,
+        allow_gaps: bool = False,
+        on_reject: OnReject | None = None,
+        group: str | None = None,
+        security: Security | Mapping[str, Any] | None = None,
+        connect: Connect = KafkaPythonClient,
+        **settings: Any,
+    ) -> None:
+        one_of(("earliest", "latest"), start=start)
+        self._decoding = Decoding(
+            topic, format, text_field, user_field, max_document_bytes, on_reject
+        )
+        check_names(ClientSettings, settings)
+        connection = ClientSettings(
+            bootstrap_servers, topic, group, security=Security.of(security), **settings
+        )
+        self._paused = False
+        self._closed = False
+        self._reader = Reader(
+            connection, Share(partitions), connect, start=start, allow_gaps=allow_gaps
+        )
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the records that have come, waiting at most `timeout_seconds` for one.
+
+        With `max_records` of 0 it brings nothing, waits that long, and looks after the connection,
+        as polls do while paused. Time O(bytes of the records). Waits longer only while a damaged
+        client is replaced, up to `request_timeout_seconds` at a time.
+        """
+        check_open(self._closed)
+        # The checks of a batch; only its number of records may be 0.
+        batch = BatchBuilder(max_records or 1, timeout_seconds)
+        if max_records == 0:
+            self._reader.fetch(timeout_seconds, 0, recover=True)
+            return batch.build(exhausted=False)
+        while True:
+            pending, next_ = self._reader.pending, self._reader.next
+            if not self._paused and not self._decoding.take(batch, pending, next_):
+                break
+            if batch.full:
+                break
+            wait = 0.0 if not batch.empty else max(0.0, batch.deadline - monotonic())
+            # What was gathered goes out before a fault is raised; the next poll meets it again.
+            room = min(MAX_FETCHED, batch.room)
+            fetched = self._reader.fetch(wait, room, recover=batch.empty)
+            if not fetched and (batch.late or not batch.empty):
+                break
+        return batch.build(exhausted=False, users=self._decoding.has_users)
+
+    def pause(self) -> None:
+        """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
+        self._paused = True
+        self._reader.pause(True)
+
+    def resume(self) -> None:
+        """Take records again after `pause`."""
+        self._paused = False
+        self._reader.pause(False)
+
+    def position(self) -> Position:
+        """Return where the next poll will go on.
+
+        The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
+        ``offsets`` (of each partition, by its number as text, the next record) and ``lost`` (of
+        each partition with gaps that were allowed, how many records are known to be lost).
+        """
+        return self._reader.position()
+
+    def seek(self, position: Position) -> None:
+        """Go on from a position that `position` returned, in this process or an earlier one.
+
+        Partitions that are new since then start at their first record. Raises `SourceError`, and
+        changes nothing, if it is no such position, or one of another topic or choice of partitions,
+        or the brokers do not hold it and `allow_gaps` is not set.
+        """
+        check_open(self._closed)
+        self._reader.seek(position)
+
+    def progress(self) -> Progress:
+        """Return the sum of all next offsets; a topic has no end."""
+        return Progress(sum(self._reader.next.values()), None, "documents")
+
+    def lag(self) -> dict[int, int | None]:
+        """Return how many offsets each partition is behind its last known end, for display.
+
+        None where nothing was fetched yet. With transactions it may stay at 1: a marker ends
+        the log.
+        """
+        return self._reader.lag()
+
+    def commit(self, position: Position) -> None:
+        """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
+
+        Nothing is ever read back: call it after the position is durable elsewhere.
+        """
+        self._reader.commit(position)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is allowed."""
+        self._closed = True
+        self._reader.close()

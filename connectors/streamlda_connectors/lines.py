@@ -1,0 +1,317 @@
+"""The formats that are made of lines: where a record ends, and what its text is."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from streamlda.checks import one_of, require
+from streamlda_connectors.checks import check_has_fields
+from streamlda_connectors.records import (
+    Document,
+    Parser,
+    Record,
+    RecordQueue,
+    Rejected,
+    Skipped,
+    user_name,
+)
+
+BYTE_ORDER_MARK = codecs.BOM_UTF8
+
+
+class LineSplitter:
+    r"""Cut at ``\n``. Holds at most one line of `max_bytes`; of a longer one only its length."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._tail = bytearray()
+        self._size = 0
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the lines that `block` completes."""
+        lines: list[Any] = block.split(b"\n")
+        tail = lines.pop()
+        if lines:
+            self._extend(lines[0])
+            lines[0] = self._complete()
+            if len(block) > self._max_bytes:
+                limit = self._max_bytes
+                lines[1:] = [
+                    line if len(line) <= limit else Skipped(len(line), "too-long")
+                    for line in lines[1:]
+                ]
+        self._extend(tail)
+        return lines
+
+    def finish(self) -> Sequence[Record]:
+        """Return the unfinished last line, if there is one."""
+        return [self._complete()] if self._size else []
+
+    def _extend(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            self._tail.clear()
+        else:
+            self._tail += part
+
+    def _complete(self) -> Record:
+        size, self._size = self._size, 0
+        if size > self._max_bytes:
+            return Skipped(size, "too-long")
+        line = bytes(self._tail)
+        self._tail.clear()
+        return line
+
+
+class CsvSplitter(LineSplitter):
+    r"""Cut at ``\n`` outside of quotes.
+
+    A quote opens only at the start of a field, as in the standard library's reader, so that a
+    stray one inside a field (an inch sign) does not swallow the lines after it. The state lives
+    on between blocks and through records too long to keep. The delimiter is one ASCII character.
+    """
+
+    _FIELD_START, _BARE, _QUOTED, _AFTER_QUOTE = range(4)
+
+    def __init__(self, max_bytes: int, delimiter: str) -> None:
+        super().__init__(max_bytes)
+        self._delimiter = delimiter.encode()
+        self._field_end = re.compile(b"[" + re.escape(self._delimiter) + b"\n]")
+        self._state = self._FIELD_START
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the records that `block` completes."""
+        records: list[Record] = []
+        start = 0
+        while (end := self._record_end(block, start)) >= 0:
+            self._extend(block[start:end])
+            records.append(self._complete())
+            start = end + 1
+        self._extend(block[start:])
+        return records
+
+    def _record_end(self, block: bytes, at: int) -> int:
+        """Return where the record ends that goes on at `at`, or -1 if not in this block."""
+        if self._state == self._FIELD_START:
+            end = block.find(b"\n", at)
+            if end >= 0 and block.find(b'"', at, end) < 0:
+                return end
+        while at < len(block):
+            if self._state == self._FIELD_START:
+                quoted = block[at] == 0x22
+                self._state = self._QUOTED if quoted else self._BARE
+                at += quoted
+            elif self._state == self._QUOTED:
+                quote = block.find(b'"', at)
+                if quote < 0:
+                    return -1
+                self._state = self._AFTER_QUOTE
+                at = quote + 1
+            elif self._state == self._AFTER_QUOTE:
+                doubled = block[at] == 0x22
+                self._state = self._QUOTED if doubled else self._BARE
+                at += doubled
+            else:
+                found = self._field_end.search(block, at)
+                if found is None:
+                    return -1
+                self._state = self._FIELD_START
+                if found[0] == b"\n":
+                    return found.start()
+                at = found.end()
+        return -1
+
+
+class RecordStream(RecordQueue):
+    """A queue filled from blocks of bytes, the first of which starts at byte `offset`."""
+
+    def __init__(
+        self, location: str, splitter: LineSplitter, parse: Parser, record: int = 0, offset: int = 0
+    ) -> None:
+        super().__init__(location, parse, record)
+        self._splitter = splitter
+        self.consumed = offset
+        self._fed = offset
+        # The first bytes are held back until they are, or cannot be, a byte order mark.
+        self._head: bytes | None = b"" if offset == 0 else None
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the stream up to the end of the last record handed out."""
+        # The last line of a stream may lack the line end that `consumed` counts.
+        return min(self.consumed, self._fed)
+
+    def feed(self, block: bytes) -> None:
+        """Queue the records that the next `block` completes."""
+        self._fed += len(block)
+        if self._head is not None:
+            block = self._head + block
+            if len(block) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(block):
+                self._head = block
+                return
+            self._head = None
+            if block.startswith(BYTE_ORDER_MARK):
+                block = block[len(BYTE_ORDER_MARK) :]
+                self.consumed += len(BYTE_ORDER_MARK)
+        self.put(self._splitter.feed(block))
+
+    def finish(self) -> None:
+        """Queue what is left at the end of the stream."""
+        head, self._head = self._head, None
+        records = self._splitter.feed(head) if head else ()
+        self.put([*records, *self._splitter.finish()])
+
+
+def decoder(encoding: str) -> Callable[[bytes], str]:
+    """Return a function that decodes bytes or raises `Rejected`.
+
+    Lines are cut before they are decoded, so ASCII bytes must mean ASCII characters.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        plain = '\n\r\t,"'.encode(name) == b'\n\r\t,"'
+    except (LookupError, ValueError):
+        plain = False
+    require(
+        plain,
+        "encoding must be a text codec that extends ASCII",
+        encoding=encoding,
+        remedy="convert the data to UTF-8",
+    )
+    reason = "not-utf8" if name == "utf-8" else "bad-encoding"
+
+    def decode(data: bytes) -> str:
+        try:
+            return data.decode(name)
+        except UnicodeDecodeError as error:
+            raise Rejected(reason) from error
+
+    return decode
+
+
+def value_parser() -> Parser:
+    """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
+    decode = decoder("utf-8")
+    return lambda value: (decode(value), None)
+
+
+def text_parser(encoding: str = "utf-8") -> Parser:
+    """Return the parser of plain text, one document a line."""
+    decode = decoder(encoding)
+
+    def parse(line: bytes) -> Document | None:
+        text = decode(line[:-1] if line.endswith(b"\r") else line)
+        return None if not text or text.isspace() else (text, None)
+
+    return parse
+
+
+def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None = None) -> Parser:
+    """Return the parser of JSON Lines.
+
+    A dot in a field goes down into an object, unless the whole name is a key.
+    """
+    decode = decoder(encoding)
+    path = text_field.split(".")
+    user_path = None if user_field is None else user_field.split(".")
+    utf8 = codecs.lookup(encoding).name == "utf-8"
+
+    def parse(line: bytes) -> Document | None:
+        try:
+            record = orjson.loads(line if utf8 else decode(line))
+        except orjson.JSONDecodeError as error:
+            if not decode(line).strip():
+                return None
+            raise Rejected("not-json") from error
+        if type(record) is not dict:
+            raise Rejected("not-an-object")
+        text = _value(record, text_field, path)
+        if type(text) is not str:
+            raise Rejected("missing-field" if text is None else "not-text")
+        if user_field is None or user_path is None:
+            return text, None
+        return text, user_name(_value(record, user_field, user_path))
+
+    return parse
+
+
+def line_parser(
+    formats: Collection[str], format: str, text_field: str, encoding: str, user_field: str | None
+) -> Parser:
+    """Return the parser of one of the `formats` of lines: text, or else JSON."""
+    one_of(formats, format=format, remedy="read other formats with the connector files")
+    check_has_fields(format, user_field)
+    if format == "text":
+        return text_parser(encoding)
+    return json_parser(text_field, encoding, user_field)
+
+
+def _value(record: Any, name: str, path: Sequence[str]) -> Any:
+    value = record.get(name)
+    if value is not None or len(path) == 1:
+        return value
+    for key in path:
+        record = record.get(key) if type(record) is dict else None
+    return record
+
+
+def csv_fields(record: str, delimiter: str) -> list[str]:
+    """Return the fields of one CSV record, or raise `Rejected` if a quote does not close.
+
+    The standard library's reader is not used: its limit on the length of a field is one for the
+    whole process and far below `MAX_DOCUMENT_BYTES`.
+    """
+    if '"' not in record:
+        return record.split(delimiter)
+    pattern = _csv_pattern(delimiter)
+    fields: list[str] = []
+    at = 0
+    while True:
+        field = pattern.match(record, at)
+        if field is None:
+            raise Rejected("broken-csv")
+        quoted, rest, bare, end = field.groups()
+        fields.append(bare if quoted is None else quoted.replace('""', '"') + rest)
+        if not end:
+            return fields
+        at = field.end()
+
+
+@cache
+def _csv_pattern(delimiter: str) -> re.Pattern[str]:
+    other = f"[^{re.escape(delimiter)}]*+"
+    return re.compile(
+        rf'(?:"([^"]*+(?:""[^"]*+)*+)"({other})|((?!"){other}))({re.escape(delimiter)}|\Z)'
+    )
+
+
+class CsvHeader(NamedTuple):
+    """Columns of a CSV file, from 0, how many there are, and the byte where records start."""
+
+    column: int
+    n_columns: int
+    end: int
+    user_column: int | None = None
+
+
+def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
+    """Return the parser of the records of a CSV file."""
+    decode, user_column = decoder(encoding), header.user_column
+
+    def parse(record: bytes) -> Document | None:
+        line = decode(record[:-1] if record.endswith(b"\r") else record)
+        if not line.strip(" "):
+            return None
+        fields = csv_fields(line, delimiter)
+        if len(fields) != header.n_columns:
+            raise Rejected("broken-csv")
+        user = None if user_column is None else user_name(fields[user_column])
+        return fields[header.column], user
+
+    return parse

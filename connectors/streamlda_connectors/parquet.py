@@ -1,0 +1,197 @@
+"""One column of a Parquet file as a run of documents, and another as their users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streamlda.errors import MissingExtraError
+from streamlda.stream.listing import StoredFile
+from streamlda_connectors.checks import shortened
+from streamlda_connectors.lines import value_parser
+from streamlda_connectors.records import (
+    BatchBuilder,
+    MissingColumn,
+    ReadOptions,
+    Record,
+    RecordQueue,
+    Rejected,
+    Skipped,
+    user_name,
+)
+
+#: Parquet rows are read in runs of about this many bytes of text, as far as the file tells.
+PARQUET_RUN_BYTES = 4 * 2**20
+PARQUET_RUN_ROWS = 4096
+
+#: Types of columns that hold text, and those of integers.
+_TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+class ParquetReader:
+    """Reads the column of the text, and that of the user, a bounded run of rows at a time.
+
+    Memory: a run of rows and the buffers of one chunk's pages for each column.
+    """
+
+    offset = 0
+
+    def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
+        self._arrow = _pyarrow()
+        self._file = file
+        self._max_bytes = options.max_document_bytes
+        self._raw = file.open()
+        try:
+            with _damage_rejected(self._arrow):
+                self._table = self._arrow.parquet.ParquetFile(
+                    self._raw, pre_buffer=False, buffer_size=2**20
+                )
+            self._n_rows = int(self._table.metadata.num_rows)
+            self._path = self._text_column(options.text_field)
+            self._user_path = self._user_column(options.user_field)
+            if record > self._n_rows:
+                raise shortened(file.name, rows=self._n_rows, rows_read=record)
+        except BaseException:
+            self._raw.close()
+            raise
+        self._records = RecordQueue(file.name, value_parser(), record)
+        self._runs = self._read_runs(record)
+
+    def _text_column(self, text_field: str) -> list[str]:
+        path, kind = self._find_column(text_field)
+        if kind not in _TEXT:
+            reason = "missing-column" if kind is None else "not-text"
+            raise MissingColumn(reason, list(self._table.schema_arrow.names))
+        return path
+
+    def _user_column(self, user_field: str | None) -> list[str] | None:
+        if user_field is None:
+            return None
+        path, kind = self._find_column(user_field)
+        return path if kind in (*_TEXT, *_INTEGERS) else None
+
+    def _find_column(self, field: str) -> tuple[list[str], str | None]:
+        """Return where a column is and the type of its values, None if there is no such column."""
+        types = self._arrow.types
+        schema = self._table.schema_arrow
+        path = [field] if field in schema.names else field.split(".")
+        kind: Any = schema
+        for name in path:
+            # A list has fields too, but only a struct has one value of each in a row.
+            nested = kind is schema or types.is_struct(kind)
+            if not nested or name not in [inner.name for inner in kind]:
+                return path, None
+            kind = kind.field(name).type
+        return path, str(kind.value_type if types.is_dictionary(kind) else kind)
+
+    def _read_runs(self, row: int) -> Iterator[tuple[list[Record], list[str | None] | None]]:
+        """Yield the values from `row` on, and their users if there is a column of them.
+
+        Runs start at fixed rows of each row group, wherever reading goes on, so that damage is
+        met at the same record.
+        """
+        metadata = self._table.metadata
+        columns = [".".join(path) for path in (self._path, self._user_path) if path is not None]
+        for group in range(metadata.num_row_groups):
+            info = metadata.row_group(group)
+            if row >= info.num_rows:
+                row -= info.num_rows
+                continue
+            stored = sum(
+                info.column(i).total_uncompressed_size
+                for i in range(info.num_columns)
+                if info.column(i).path_in_schema in columns
+            )
+            rows = max(1, min(PARQUET_RUN_ROWS, PARQUET_RUN_BYTES * info.num_rows // (stored + 1)))
+            for run in self._table.iter_batches(
+                batch_size=rows, row_groups=[group], columns=list(dict.fromkeys(columns))
+            ):
+                dropped = min(row, run.num_rows)
+                row -= dropped
+                yield self._records_of(run.slice(dropped)), self._users_of(run.slice(dropped))
+
+    def _values(self, run: Any, path: list[str]) -> list[Any]:
+        pa = self._arrow
+        column = run.column(run.schema.names.index(path[0]))
+        if len(path) > 1:
+            column = pa.compute.struct_field(column, path[1:])
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if not pa.types.is_integer(column.type):
+            # As bytes, one value that is not UTF-8 does not spoil its run.
+            column = column.cast(pa.large_binary())
+        values: list[Any] = column.to_pylist()
+        return values
+
+    def _users_of(self, run: Any) -> list[str | None] | None:
+        path = self._user_path
+        return None if path is None else [user_name(value) for value in self._values(run, path)]
+
+    def _records_of(self, run: Any) -> list[Record]:
+        missing = Skipped(0, "missing-field")
+        return [
+            missing
+            if value is None
+            else value
+            if len(value) <= self._max_bytes
+            else Skipped(len(value), "too-long")
+            for value in self._values(run, self._path)
+        ]
+
+    @property
+    def record(self) -> int:
+        """Rows handed out."""
+        return self._records.record
+
+    def take(self, batch: BatchBuilder) -> bool:
+        """Add documents to `batch`; return whether the file has ended."""
+        while True:
+            self._records.take(batch)
+            if self._records.empty and self.record >= self._n_rows:
+                return True
+            if batch.full or (batch.late and batch.blocks):
+                return False
+            batch.blocks += 1
+            try:
+                with _damage_rejected(self._arrow):
+                    run = next(self._runs, None)
+            except Rejected as rejected:
+                batch.reject(self._file.name, self.record + 1, rejected.reason)
+                return True
+            if run is None:
+                batch.reject(self._file.name, self.record + 1, "broken-parquet")
+                return True
+            self._records.put(*run)
+
+    def stored_bytes(self) -> int:
+        """Return the part of the file's bytes that its rows read so far make up."""
+        return (self._file.size or 0) * self.record // max(1, self._n_rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._table.close()
+        self._raw.close()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", "reading Parquet files") from error
+    return pyarrow
+
+
+@contextmanager
+def _damage_rejected(arrow: Any) -> Iterator[None]:
+    """Turn pyarrow's complaints about a file's content into `Rejected`."""
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
+        # Damaged pages raise a bare OSError; one that has a number comes from the system.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise Rejected("broken-parquet") from error

@@ -1,0 +1,175 @@
+"""One stored file as a run of documents: lines, CSV records, or Parquet rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from streamlda.stream.listing import StoredFile
+from streamlda_connectors.checks import shortened
+from streamlda_connectors.compressed import BlockReader, BrokenCompression
+from streamlda_connectors.lines import (
+    BYTE_ORDER_MARK,
+    CsvHeader,
+    CsvSplitter,
+    LineSplitter,
+    RecordStream,
+    csv_fields,
+    csv_parser,
+    decoder,
+    json_parser,
+    text_parser,
+)
+from streamlda_connectors.parquet import ParquetReader
+from streamlda_connectors.records import (
+    BatchBuilder,
+    MissingColumn,
+    Parser,
+    ReadOptions,
+    Rejected,
+    Skipped,
+)
+
+
+def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> Reader:
+    """Open `file` after `record` records that end at byte `offset`.
+
+    Time O(offset) for compressed files, which can only be read from their start: the work is
+    done in the calls of `take`. O(1) otherwise. Raises `Rejected` if no record of the file can be
+    read; `record` is 0 then.
+    """
+    if file.format == "parquet":
+        return ParquetReader(file, options, record)
+    return LineReader(file, options, record, offset)
+
+
+def check_header(file: StoredFile, options: ReadOptions) -> None:
+    """Raise `MissingColumn` if the columns of `file` show that it has no text.
+
+    A file that is broken in other ways is left for the reading to count.
+    """
+    try:
+        if file.format == "csv":
+            read_csv_header(file, options)
+        elif file.format == "parquet":
+            ParquetReader(file, options, 0).close()
+    except MissingColumn:
+        raise
+    except Rejected:
+        return
+
+
+def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
+    """Return what the first record of a CSV file says, or None for a file without any."""
+    splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
+    decode = decoder(options.encoding)
+    with closing(BlockReader(file.open(), file.compression)) as reader:
+        try:
+            block = reader.read()
+            # The mark is no part of the first field, which may start with a quote.
+            end = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
+            fed = len(block)
+            records = splitter.feed(block[end:])
+            while True:
+                for item in records:
+                    if isinstance(item, Skipped):
+                        raise Rejected(item.reason)
+                    end += len(item) + 1
+                    line = decode(item).removesuffix("\r")
+                    if line.strip(" "):
+                        return _find_column(line, min(end, fed), file, options)
+                if not block:
+                    return None
+                block = reader.read()
+                fed += len(block)
+                records = splitter.feed(block) if block else splitter.finish()
+        except BrokenCompression as error:
+            raise Rejected("broken-compression") from error
+
+
+def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) -> CsvHeader:
+    columns = csv_fields(line, file.delimiter)
+    if options.text_field not in columns:
+        raise MissingColumn("missing-column", columns)
+    user = options.user_field
+    user_column = columns.index(user) if user in columns else None
+    return CsvHeader(columns.index(options.text_field), len(columns), end, user_column)
+
+
+class LineReader:
+    """Reads text, JSON Lines or CSV."""
+
+    def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
+        self._file = file
+        parse: Parser
+        splitter = LineSplitter(options.max_document_bytes)
+        if file.format == "csv":
+            # Without a header there are only blank lines, which any columns fit.
+            header = read_csv_header(file, options) or CsvHeader(0, 1, 0)
+            splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
+            parse = csv_parser(header, file.delimiter, options.encoding)
+            offset = max(offset, header.end)
+        elif file.format == "jsonl":
+            parse = json_parser(options.text_field, options.encoding, options.user_field)
+        else:
+            parse = text_parser(options.encoding)
+        self._records = RecordStream(file.name, splitter, parse, record, offset)
+        self._blocks = BlockReader(file.open(), file.compression)
+        self._behind = self._blocks.skip(offset)
+        self._ended = False
+
+    @property
+    def record(self) -> int:
+        """Records handed out."""
+        return self._records.record
+
+    @property
+    def offset(self) -> int:
+        """Decompressed bytes up to the end of the last of them."""
+        return self._records.offset
+
+    def take(self, batch: BatchBuilder) -> bool:
+        """Add documents to `batch`; return whether the file has ended."""
+        while True:
+            self._records.take(batch)
+            if batch.full and not (self._ended and self._records.empty):
+                return False
+            if self._ended:
+                return True
+            if batch.late and batch.blocks:
+                return False
+            batch.blocks += 1
+            try:
+                self._fill()
+            except BrokenCompression:
+                self._ended = True
+                self._check_reached(self._behind)
+                batch.reject(self._file.name, self.record + 1, "broken-compression")
+
+    def _fill(self) -> None:
+        block = self._blocks.read()
+        if not block:
+            self._check_reached(self._behind)
+            self._ended = True
+            self._records.finish()
+            return
+        if self._behind:
+            dropped = min(self._behind, len(block))
+            self._behind -= dropped
+            block = block[dropped:]
+        if block:
+            self._records.feed(block)
+
+    def _check_reached(self, behind: int) -> None:
+        if behind:
+            raise shortened(self._file.name, bytes_missing=behind)
+
+    def stored_bytes(self) -> int:
+        """Return how many bytes of the file were read."""
+        return self._blocks.stored_bytes()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._blocks.close()
+
+
+Reader = LineReader | ParquetReader

@@ -1,0 +1,222 @@
+"""From blocks of bytes to batches: which records were handed out, and which were skipped why.
+
+Shared by every connector, so that a file and standard input give the same documents and the same
+rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`` has the formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from streamlda.checks import at_least, require
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+
+#: Every reason of a `Reject` that the connectors of this package give, and what it means.
+REASONS = {
+    "bad-encoding": "bytes that the chosen encoding (other than UTF-8) cannot decode",
+    "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
+    "broken-csv": "a quote that never closes, or more or fewer fields than the header",
+    "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
+    "decoder-failed": "a record that the decoder of the caller could not take",
+    "missing-column": "a file without the text column; the whole file is skipped",
+    "missing-field": "a record without the text field, or a null in its place",
+    "not-an-object": "a JSON line that is no object",
+    "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
+    "not-text": "a text field, or a whole Parquet column, that holds something else than text",
+    "not-utf8": "bytes that are not UTF-8",
+    "too-long": "a record of more than max_document_bytes",
+}
+
+#: A poll stops after records of this many bytes in all, however many records it may hold.
+MAX_POLL_BYTES = 32 * 2**20
+
+#: Default limit of one record: far above any document, far below what memory holds.
+MAX_DOCUMENT_BYTES = 16 * 2**20
+
+
+class Rejected(Exception):
+    """Raised by a parser for a record that is to be skipped; never leaves a connector.
+
+    Parameters
+    ----------
+    reason : str
+        A short fixed word: one of `REASONS`, or one of the caller's own.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class MissingColumn(Rejected):
+    """A file whose header (`columns`) does not name the text column, or gives it another type."""
+
+    def __init__(self, reason: str, columns: list[str]) -> None:
+        super().__init__(reason)
+        self.columns = columns
+
+
+class Skipped(NamedTuple):
+    """A record of `size` bytes that was skipped before it was whole, for one of `REASONS`."""
+
+    size: int
+    reason: str
+
+
+#: What a splitter hands on: the bytes of a record without its line end, or why there are none.
+Record = bytes | Skipped
+
+#: The text of a record, and whose it is, or None where that is not known.
+Document = tuple[str, str | None]
+
+#: Turns a record into a document, or None for a blank line; raises `Rejected`.
+Parser = Callable[[bytes], Document | None]
+
+
+class ReadOptions(NamedTuple):
+    """Keys or columns of text and user, the encoding, and the longest record, in bytes."""
+
+    text_field: str
+    encoding: str
+    max_document_bytes: int
+    user_field: str | None = None
+
+
+def user_name(value: object) -> str | None:
+    """Return the name of a user: text or an int, so that 7 and "7" are the same user.
+
+    None for an empty name and for anything else, bytes that are not UTF-8 among it.
+    """
+    if type(value) is int:
+        return str(value)
+    if type(value) is bytes:
+        try:
+            return value.decode() or None
+        except UnicodeDecodeError:
+            return None
+    return value or None if type(value) is str else None
+
+
+class BatchBuilder:
+    """What one poll of at most `max_records` and `timeout_seconds` gathers, and when it is full."""
+
+    def __init__(self, max_records: int, timeout_seconds: float) -> None:
+        at_least(1, max_records=max_records)
+        require(
+            timeout_seconds >= 0,
+            "a poll must be given 0 seconds or more",
+            timeout_seconds=timeout_seconds,
+        )
+        self.max_records = max_records
+        self.deadline = monotonic() + timeout_seconds
+        self.texts: list[str | None] = []
+        self.locations: list[RecordLocation] = []
+        self.users: list[str | None] = []
+        self.rejects: list[Reject] = []
+        self.n_documents = self.bytes = 0
+        #: Blocks read for this poll: the first is read however short the time.
+        self.blocks = 0
+
+    def add(self, location: str, record: int, text: str, user: str | None, size: int) -> None:
+        """Add a document whose record has `size` bytes."""
+        self.texts.append(text)
+        self.locations.append(RecordLocation(location, record))
+        self.users.append(user)
+        self.n_documents += 1
+        self.bytes += size
+
+    def blank(self, location: str, record: int) -> None:
+        """Add a record that is no document, such as a blank line."""
+        self.texts.append(None)
+        self.locations.append(RecordLocation(location, record))
+        self.users.append(None)
+
+    def reject(self, location: str, record: int, reason: str) -> None:
+        """Add a record that is skipped for a fault."""
+        self.blank(location, record)
+        self.rejects.append(Reject(location, record, reason))
+
+    @property
+    def room(self) -> int:
+        """How many more records may come."""
+        return self.max_records - len(self.texts)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more fits."""
+        return len(self.texts) >= self.max_records or self.bytes >= MAX_POLL_BYTES
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return monotonic() >= self.deadline
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all was gathered."""
+        return not self.texts
+
+    def build(self, *, exhausted: bool, users: bool = False) -> RecordBatch:
+        """Return what was gathered, with `users` if the source knows about them."""
+        named = self.users if users else []
+        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named)
+
+
+class RecordQueue:
+    """Records of one container that were read but not all handed out.
+
+    `record` and `consumed` count the records and bytes that were handed out, and no others.
+    """
+
+    def __init__(self, location: str, parse: Parser, record: int = 0) -> None:
+        self.location = location
+        self.record = record
+        self.consumed = 0
+        self._parse = parse
+        self._pending: Sequence[Record] = ()
+        self._users: Sequence[str | None] | None = None
+        self._next = 0
+
+    def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
+        """Queue `records`, once those before are taken; users from `users`, else the records."""
+        self._pending, self._users, self._next = records, users, 0
+
+    def take(self, batch: BatchBuilder) -> None:
+        """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
+        pending, i, end = self._pending, self._next, len(self._pending)
+        while i < end and not batch.full:
+            record = pending[i]
+            i += 1
+            self.record += 1
+            if isinstance(record, Skipped):
+                self.consumed += record.size + 1
+                batch.reject(self.location, self.record, record.reason)
+                continue
+            self.consumed += len(record) + 1
+            try:
+                document = self._parse(record)
+            except Rejected as rejected:
+                batch.reject(self.location, self.record, rejected.reason)
+                continue
+            if document is None:
+                batch.blank(self.location, self.record)
+                continue
+            text, user = document
+            user = user if self._users is None else self._users[i - 1]
+            batch.add(self.location, self.record, text, user, len(record))
+        self._next = i
+        if i == end:
+            self._pending, self._users, self._next = (), None, 0
+
+    def skip(self, n_records: int) -> None:
+        """Skip up to `n_records` of the queued records, unread; none if it is negative."""
+        i = min(self._next + max(0, n_records), len(self._pending))
+        self.record += i - self._next
+        self._next = i
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything queued was taken."""
+        return self._next >= len(self._pending)

@@ -1,0 +1,49 @@
+"""How a connection to brokers is secured, and where secrets stand: named, never held."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streamlda.checks import require
+
+#: Ways to connect to Kafka, and to log in there; the names are Kafka's own.
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def read_secret(file: str | None, variable: str | None) -> str:
+    """Return the first line of a file or, without one, the value of an environment variable.
+
+    The result must not be stored or shown; read it for each use, so that it can be rotated. No
+    error holds any of it, in its message or in what it is chained to.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the file cannot be read, or the secret is empty.
+    """
+    problem = ""
+    try:
+        if file is None:
+            found = os.environ.get(variable or "", "")
+        else:
+            found = Path(file).read_text("utf-8").split("\n", 1)[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = type(error).__name__
+    # Raised here and not above: the context of an error would hold bytes that are not UTF-8.
+    require(
+        not problem,
+        "the file of a secret must be readable",
+        file=file,
+        problem=problem,
+        remedy="correct the name or the permissions",
+    )
+    require(
+        found,
+        "a secret must not be empty",
+        file=file,
+        variable=variable,
+        remedy="write it into the first line of the file, or set the variable",
+    )
+    return found

@@ -1,0 +1,284 @@
+"""Which files paths, directories, globs and URLs stand for: one answer for every route."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import has_magic
+from typing import IO, Any
+
+import fsspec
+
+from streamlda.checks import failure, one_of, require
+from streamlda.errors import SourceError, StreamLDAError
+
+#: File name endings and the compressions they stand for.
+COMPRESSION_SUFFIXES = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+    ".lzma": "xz",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+
+COMPRESSIONS = ("gzip", "bz2", "xz", "zstd")
+
+#: File name endings (without that of a compression) and the format they stand for.
+FORMAT_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+}
+
+FORMATS = ("text", "jsonl", "csv", "parquet")
+
+#: What a link gives that leads nowhere, or to itself.
+DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file to read.
+
+    Attributes
+    ----------
+    file_system : fsspec.AbstractFileSystem
+        Where it is.
+    path : str
+        As `file_system` knows it.
+    name : str
+        The path of a local file, the URL of any other.
+    size : int or None
+        Stored bytes, where known.
+    format : str
+        One of `FORMATS`.
+    compression : str or None
+        One of `COMPRESSIONS`.
+    delimiter : str
+        Of CSV: a tab in .tsv files.
+    local : bool
+        Whether opening it is cheap.
+    """
+
+    file_system: Any
+    path: str
+    name: str
+    size: int | None
+    format: str
+    compression: str | None
+    delimiter: str
+    local: bool
+
+    def open(self) -> IO[bytes]:
+        """Open the stored bytes for reading."""
+        raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
+        return raw
+
+
+def find_files(paths: Paths, format: str, compression: str | None) -> list[StoredFile]:
+    """Return the files that `paths` stand for, in reading order.
+
+    The order is that of `paths`; within a directory or a glob, that of the sorted names. There,
+    what is hidden (unless the glob names it), links that lead nowhere or to directories, and what
+    is no regular file (pipes, sockets) are left out; named themselves they are errors.
+
+    Parameters
+    ----------
+    paths : str, path or iterable of them
+        Files, directories (with everything below), globs, or fsspec URLs of any of these. A name
+        that exists is no glob, whatever characters it has.
+    format : str
+        ``"auto"`` or one of `FORMATS`.
+    compression : str or None
+        ``"infer"``, None or one of `COMPRESSIONS`.
+
+    Raises
+    ------
+    InvalidSettingError
+        For an unknown `format` or `compression`, or a Parquet file compressed as a whole.
+    SourceError
+        For a path without files behind it, or a file that is named twice.
+    """
+    by_name = "leave it out to go by the file names"
+    one_of(("auto", *FORMATS), format=format, remedy=by_name)
+    one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
+    files: dict[str, StoredFile] = {}
+    for given in named_paths(paths):
+        for file in _expand(given, format, compression):
+            if file.name in files:
+                raise failure(
+                    "each file must be named once",
+                    name=file.name,
+                    remedy="leave out one of the paths that lead to it",
+                    error=SourceError,
+                )
+            files[file.name] = file
+    return list(files.values())
+
+
+def named_paths(paths: Paths) -> list[str]:
+    """Return the paths as text, or raise `SourceError` if there is none."""
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    require(
+        listed,
+        "a file source must be given at least 1 path",
+        paths=[],
+        remedy="name a file or directory",
+        error=SourceError,
+    )
+    return [os.fspath(path) for path in listed]
+
+
+def not_a_file(path: str) -> StreamLDAError:
+    """Return the error for a path to a pipe, a socket or a device."""
+    return failure(
+        "a path must be a regular file or a directory",
+        path=path,
+        remedy="read a pipe with the connector stdin",
+        error=SourceError,
+    )
+
+
+def _expand(given: str, format: str, compression: str | None) -> Iterator[StoredFile]:
+    try:
+        file_system, path = fsspec.core.url_to_fs(given)
+    except (ImportError, ValueError) as error:
+        raise failure(
+            "a URL must have a protocol that fsspec can open",
+            path=given,
+            remedy=f"install the package of that file system ({type(error).__name__}: {error})",
+            error=SourceError,
+        ) from error
+    try:
+        found = _list(file_system, path)
+    except FileNotFoundError as error:
+        raise failure(
+            "a path must exist",
+            path=given,
+            remedy="check the spelling, or use the full path",
+            error=SourceError,
+        ) from error
+    except SourceError:
+        raise
+    except OSError as error:
+        raise failure(
+            "a path must be readable",
+            path=error.filename or given,
+            remedy=f"check its permissions ({error.strerror or error})",
+            error=SourceError,
+        ) from error
+    require(
+        found,
+        "a directory or glob must contain files",
+        path=given,
+        remedy="check the spelling; hidden files do not count",
+        error=SourceError,
+    )
+    for info in found:
+        yield _stored(file_system, info, format, compression)
+
+
+def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
+    """Return fsspec's entries of the files at `path`, sorted by name."""
+    shown: set[str] = set()
+    if has_magic(path) and not file_system.exists(path):
+        entries = file_system.glob(path, detail=True).values()
+        parts = path.split("/")
+        first = next(i for i, part in enumerate(parts) if has_magic(part))
+        root, shown = "/".join(parts[:first]), {part for part in parts[first:] if part[:1] == "."}
+    else:
+        info = file_system.info(path)
+        if info["type"] == "file":
+            return [info]
+        if info["type"] != "directory":
+            raise not_a_file(path)
+        root = path
+        # A listing by fsspec leaves out what it may not read.
+        local = _is_local(file_system)
+        entries = (
+            _entries_below(file_system, path)
+            if local
+            else file_system.find(path, detail=True).values()
+        )
+    files = (
+        _followed(file_system, info)
+        for info in entries
+        if _is_shown(info["name"].removeprefix(root.rstrip("/")), shown)
+    )
+    return sorted((i for i in files if i["type"] == "file"), key=lambda info: info["name"])
+
+
+def _entries_below(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a local folder and all visible ones below it, but no folders."""
+    for info in file_system.ls(folder, detail=True):
+        if info["type"] != "directory":
+            yield info
+        elif not posixpath.basename(info["name"]).startswith("."):
+            yield from _entries_below(file_system, info["name"])
+
+
+def _followed(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry that a link leads to, or itself if it is none or leads nowhere."""
+    if not info.get("islink"):
+        return info
+    try:
+        entry: dict[str, Any] = file_system.info(info["name"])
+    except OSError as error:
+        if error.errno not in DANGLING:
+            raise
+        return info
+    return entry
+
+
+def _is_shown(below: str, shown: set[str]) -> bool:
+    """Whether no part of a path is hidden, but for those that match a pattern of `shown`."""
+    hidden = (part for part in below.split("/") if part.startswith("."))
+    return all(any(fnmatchcase(part, pattern) for pattern in shown) for part in hidden)
+
+
+def _is_local(file_system: Any) -> bool:
+    protocol = file_system.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _stored(
+    file_system: Any, info: dict[str, Any], format: str, compression: str | None
+) -> StoredFile:
+    path = str(info["name"])
+    local = _is_local(file_system)
+    name = path if local else str(file_system.unstrip_protocol(path))
+    stem, suffix = posixpath.splitext(path.lower())
+    by_name = COMPRESSION_SUFFIXES.get(suffix)
+    if by_name is not None:
+        suffix = posixpath.splitext(stem)[1]
+    found_format = FORMAT_SUFFIXES.get(suffix, "text") if format == "auto" else format
+    found_compression = by_name if compression == "infer" else compression
+    require(
+        found_format != "parquet" or found_compression is None,
+        "a Parquet file must not be compressed as a whole",
+        name=name,
+        compression=found_compression,
+        remedy="decompress it first",
+    )
+    size = info.get("size")
+    return StoredFile(
+        file_system=file_system,
+        path=path,
+        name=name,
+        size=None if size is None else int(size),
+        format=found_format,
+        compression=found_compression,
+        delimiter="\t" if suffix == ".tsv" else ",",
+        local=local,
+    )

@@ -1,0 +1,194 @@
+"""Which files paths stand for, whoever reads them: one process, or the tasks of a cluster."""
+
+import glob
+import gzip
+import os
+import tempfile
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.scaleout.shards import of_files, rows_of
+from streamlda.stream.listing import find_files
+from streamlda_connectors.files import FileSource
+from tests.connectors.logs import without_rights
+
+FOLDERS = [".", ".", "b", "b/c", "f[1]", ".h", "b/.g", ".h/c"]
+NAMES = ["a.txt", "B.TXT", "[a].txt", ".x.txt", "c.txt.gz", "d.Txt.GZ", "e"]
+KINDS = ["file", "file", "file", "link", "dangling link", "loop", "folder link", "pipe"]
+PATTERNS = [
+    *("", "/", "/*", "/**", "/**/*.txt", "/?.txt", "/[a-f]*", "/*/*", "/**/[!a]*"),
+    *("/.*", "/**/.x*", "/.h/*", "/f[1]", "/[a].txt", "/a.txt"),
+]
+
+trees = st.dictionaries(
+    st.tuples(st.sampled_from(FOLDERS), st.sampled_from(NAMES)).map("/".join),
+    st.sampled_from(KINDS),
+    min_size=1,
+    max_size=12,
+)
+
+
+def content(name: str) -> bytes:
+    text = f"{name}\n".encode()
+    return gzip.compress(text) if name.lower().endswith(".gz") else text
+
+
+def make(path: Path, kind: str, targets: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "file":
+        path.write_bytes(content(str(path)))
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        target = targets / path.name.lstrip(".")
+        target.write_bytes(content(target.name))
+        path.symlink_to(target)
+    else:
+        leads_to = {"dangling link": targets / "none", "loop": path, "folder link": targets}
+        path.symlink_to(leads_to[kind])
+
+
+def visible_files(folder: str) -> list[str]:
+    names = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names += [os.path.join(here, name) for name in files if not name.startswith(".")]  # noqa: PTH118
+    return names
+
+
+def expected(path: str) -> list[str]:
+    """Return what the standard library finds; nothing below links to folders."""
+    top = Path(path)
+    if top.is_dir():
+        names = visible_files(path.rstrip("/"))
+    elif top.exists():
+        names = [path]
+    else:
+        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207
+        names = [str(file) for file in found if not any(up.is_symlink() for up in file.parents)]
+    return sorted(name for name in names if Path(name).is_file())
+
+
+def texts_of_source(paths: list[str]) -> list[str]:
+    source = FileSource(paths)
+    texts = source.poll(1000, 10.0).documents
+    source.close()
+    return texts
+
+
+def texts_of_shards(paths: list[str], n_shards: int) -> list[str]:
+    shards = of_files(paths, shards=n_shards).shards
+    return [text for shard in shards for rows in rows_of(shard, None) for text in rows.texts or []]
+
+
+@given(
+    tree=trees,
+    patterns=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2),
+    n_shards=st.integers(1, 5),
+)
+def test_every_route_reads_the_same_files_in_the_same_order(
+    tree: dict[str, str], patterns: list[str], n_shards: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        targets, top = Path(folder, "targets"), Path(folder, "in")
+        targets.mkdir()
+        for name, kind in tree.items():
+            make(top / name, kind, targets)
+        paths = [f"{top}{pattern}" for pattern in patterns]
+        lists = [expected(path) for path in paths]
+        names = [name for found in lists for name in found]
+        if all(lists) and len(set(names)) == len(names):
+            assert [file.name for file in find_files(paths, "auto", "infer")] == names
+            texts = texts_of_source(paths)
+            assert len(texts) == len(names)
+            assert texts_of_shards(paths, n_shards) == texts
+        else:
+            for route in (texts_of_source, lambda paths: texts_of_shards(paths, n_shards)):
+                with pytest.raises(SourceError, match=r"must (exist|contain|be a reg|be named)"):
+                    route(paths)
+
+
+def test_other_file_systems_are_listed_alike() -> None:
+    memory = fsspec.filesystem("memory")
+    top = "/streamlda-listing"
+    for name in ("b/1.txt", "a.JSONL.gz", ".h/x.txt", "b/.y.txt", "b/.g/z.txt", "[b].txt"):
+        memory.pipe(f"{top}/{name}", content(name))
+    url = f"memory:/{top}"
+    for paths in ([url], [f"{url}/**"], [f"{url}/*.txt", f"{url}/b", f"{url}/a*"]):
+        names = [file.name for file in find_files(paths, "text", "infer")]
+        shards = of_files(paths, shards=2).shards
+        assert [name for shard in shards for name in shard.paths] == names
+        assert sorted(names) == [
+            f"memory://{top}/{n}" for n in ("[b].txt", "a.JSONL.gz", "b/1.txt")
+        ]
+
+
+def test_sizes_and_formats_are_those_of_the_names(tmp_path: Path) -> None:
+    formats = {"a.JSON": "jsonl", "b.tsv.gz": "csv", "c.ndjson": "jsonl", "d": "text"}
+    for name in formats:
+        (tmp_path / name).write_bytes(b"12345")
+    (tmp_path / "e.csv").symlink_to(tmp_path / "a.JSON")
+    files = find_files(tmp_path, "auto", "infer")
+    assert [file.format for file in files] == [*formats.values(), "csv"]
+    assert [file.compression for file in files] == [None, "gzip", None, None, None]
+    assert [file.delimiter for file in files] == [",", "\t", ",", ",", ","]
+    assert [file.size for file in files] == [5] * 5
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing.txt", "must exist, got path="),
+        ("dangling", "must exist, got path=.*dangling"),
+        ("*.none", "must contain files"),
+        ("empty", "must contain files"),
+        ("pipe", "connector stdin"),
+        ("nosuchprotocol://x", "protocol that fsspec can open"),
+        ([], "at least 1 path"),
+        (["a.txt", "*.txt"], r"named once, got name=.*a\.txt"),
+    ],
+)
+def test_paths_without_files_or_with_one_twice_are_refused(
+    path: str | list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("empty/.hidden").touch()
+    Path("empty/dangling").symlink_to("nowhere")
+    Path("dangling").symlink_to("nowhere")
+    Path("a.txt").touch()
+    os.mkfifo("pipe")
+    os.mkfifo("empty/pipe")
+    with pytest.raises(SourceError, match=message):
+        find_files(path, "auto", "infer")
+
+
+def test_a_link_that_may_not_be_followed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("x" * 1000)
+    with pytest.raises(SourceError, match=r"must be readable, got path=.*link"):
+        find_files(tmp_path, "auto", "infer")
+
+
+def test_a_folder_that_may_not_be_read_is_named_wherever_it_is() -> None:
+    # The folders that pytest makes can be entered by their owner only.
+    with tempfile.TemporaryDirectory() as name:
+        deep = Path(name, "a", "b")
+        deep.mkdir(parents=True)
+        Path(name, "c").write_text("one")
+        Path(name).chmod(0o755)
+        deep.chmod(0)
+        with without_rights(), pytest.raises(SourceError, match=f"readable, got path='{deep}'"):
+            find_files(name, "auto", "infer")
+        deep.chmod(0o755)
+
+
+@pytest.mark.parametrize("options", [("xml", "infer"), ("auto", "rar"), ("parquet", "gzip")])
+def test_formats_and_compressions_are_checked(options: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InvalidSettingError, match=r"format|compressi"):
+        find_files(tmp_path, *options)
