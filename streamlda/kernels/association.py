@@ -54,7 +54,8 @@ def project(
         for j in range(n_probes):
             projections[n, j] = 0.0
         for entry in range(row_pointers[n], row_pointers[n + 1]):
-            word = word_ids[entry]
+            # Without a sign, so that it is not looked at in the loop over probes.
+            word = np.uint32(word_ids[entry])
             count = counts[entry]
             for j in range(n_probes):
                 projections[n, j] += count * probes[word, j]
