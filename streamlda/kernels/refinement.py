@@ -265,7 +265,8 @@ def add_responsibilities(
     for task in range(first, last):
         for w in range(task, len(word_pointers) - 1, TASKS):
             for i in range(word_pointers[w], word_pointers[w + 1]):
-                e, weight = entries[i], word_weights[i]
+                # Without a sign, as in `project`.
+                e, weight = np.uint32(entries[i]), word_weights[i]
                 for k in range(totals.shape[1]):
                     totals[w, k] += weight * responsibilities[e, k]
 
