@@ -54,8 +54,8 @@ def engine(n_components: int, seed: int) -> Contender:
     from streamlda.engine.settings import EngineSettings
 
     def fit(documents: Any) -> Topics:
-        n_features = documents.n_features
-        engine = Engine(EngineSettings(n_components=n_components, n_features=n_features, seed=seed))
+        sizes = {"n_components": n_components, "n_features": documents.n_features}
+        engine = Engine(EngineSettings(**sizes, warmup_documents=20_000, seed=seed, refine=False))
         for start in range(0, len(documents), BATCH_DOCUMENTS):
             engine.add(documents.rows(start, start + BATCH_DOCUMENTS))
         model = engine.snapshot()

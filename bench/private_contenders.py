@@ -91,7 +91,8 @@ def engine(**changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.private.releaser import PrivateLearner, ReleaseManager
+        from streamlda.private.learner import PrivateLearner
+        from streamlda.private.release_manager import ReleaseManager
 
         settings = engine_settings(counts, k, alpha_0, epsilon, delta, seed, **changes)
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")

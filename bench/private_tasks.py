@@ -50,13 +50,14 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
     """Return a function that does one pass: a private window, or without epsilon the engine."""
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
-    from streamlda.private.releaser import PrivateLearner, ReleaseManager
+    from streamlda.private.learner import PrivateLearner
+    from streamlda.private.release_manager import ReleaseManager
     from streamlda.private.settings import PrivateSettings
 
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
 
     def not_private() -> Learned:
-        engine = Engine(EngineSettings(**common))
+        engine = Engine(EngineSettings(**common, warmup_documents=20_000, refine=False))
         for batch in batches:
             engine.add(batch)
         model = engine.snapshot()

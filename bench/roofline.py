@@ -91,7 +91,7 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     documents = corpus.documents(parameters["documents"])
     names = ("n_components", "n_features")
     settings = EngineSettings(**{name: parameters[name] for name in names})
-    sweeps = StepwiseEMSettings().sweeps
+    sweeps = StepwiseEMSettings().inner_iterations
     seconds = parameters["seconds"]
     meter.started()
     blas = threadpool_limits(limits=threads, user_api="blas")

@@ -27,15 +27,16 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     """
     from distributed import LocalCluster
 
-    from streamlda.engine.engine import Engine, first_projection
+    from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
+    from streamlda.engine.warmup import first_projection
     from streamlda.scaleout import connect, learn, of_partitions
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
     names = ("n_components", "n_features")
     settings = EngineSettings(**{name: parameters[name] for name in names}, seed=seed)
-    shared = first_projection([documents.rows(0, 2000)], settings)
+    shared = first_projection(documents.rows(0, 2000), settings)
     step = -(-len(documents) // SHARDS)
     parts = [documents.rows(a, a + step) for a in range(0, len(documents), step)]
     workers = parameters["workers"]

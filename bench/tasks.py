@@ -134,7 +134,8 @@ def stream(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
     corpus = planted(parameters, seed)
     names = ("n_components", "n_features", "warmup_documents")
-    settings = EngineSettings(**{name: parameters[name] for name in names}, seed=seed)
+    sizes = {name: parameters[name] for name in names}
+    settings = EngineSettings(**sizes, seed=seed, refine=False)
     engine = Engine(settings)
     meter.started()
     size = parameters["batch"]
@@ -174,6 +175,7 @@ def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
         n_features=parameters["n_features"],
         warmup_documents=RATE_BATCH // 4,
         seed=seed,
+        refine=False,
     )
     engine = Engine(settings)
     meter.started()

@@ -19,7 +19,7 @@ import numpy as np
 from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 
 if TYPE_CHECKING:
-    from streamlda.spectral.tensors import SymmetricTensor
+    from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 
 EIGENVALUES = (1.0, 0.75, 0.5)
 RECOVERED = 0.25
@@ -57,7 +57,7 @@ NOISES = {
 def noise_tensor(kind: str, d: int, rng: np.random.Generator) -> tuple[SymmetricTensor, float]:
     """Return a raw noise tensor of appendix A and its operator norm."""
     from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
-    from streamlda.spectral.tensors import DenseTensor, ImplicitTensor
+    from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor
 
     if kind == "adversarial":
         # E(u, u, u) = 3 (v2'u) ||u||^2, which is largest at v2.
@@ -83,8 +83,8 @@ def failures(d: int, noise: SymmetricTensor, level: Any, settings: Json, seed: i
 
     Returns for each level what `failed` says.
     """
+    from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
     from streamlda.spectral.power import DeflatedPower
-    from streamlda.spectral.tensors import FactoredTensor
 
     k = len(EIGENVALUES)
     signal = FactoredTensor(EIGENVALUES, np.eye(d)[:, :k])

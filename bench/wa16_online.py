@@ -61,7 +61,8 @@ def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
 
 def theorem_3_1(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Run Algorithm 2 on fresh planted streams; errors of eigenvectors, one list a trial."""
-    from streamlda.spectral.online import OnlinePower, VectorAssociation
+    from streamlda.spectral.associations import VectorAssociation
+    from streamlda.spectral.online import OnlinePower
     from streamlda.spectral.power import DeflatedPower
 
     # Rounds that are too short are what is measured.
@@ -102,7 +103,7 @@ def hundred_tokens(n: int, n_features: int, rng: np.random.Generator) -> Documen
 def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Processor seconds a document of the triple association on one thread, regrouping included."""
     from bench.data import zipf_documents
-    from streamlda.spectral.online import DocumentAssociation
+    from streamlda.spectral.associations import DocumentAssociation
     from streamlda.threads import limit_threads
 
     rng = np.random.default_rng(seed)
@@ -132,7 +133,8 @@ def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
 
 def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Peak memory of rounds of the online method over a large vocabulary, map included."""
-    from streamlda.spectral.online import DocumentAssociation, OnlinePower
+    from streamlda.spectral.associations import DocumentAssociation
+    from streamlda.spectral.online import OnlinePower
     from streamlda.spectral.power import DeflatedPower
 
     warnings.filterwarnings("ignore", message="a component should come from enough documents")

@@ -85,9 +85,9 @@ def private_first(d: int, z: float, seed: int) -> bool:
     """Whether Algorithm 3 finds the first component at this noise multiplier a query."""
     from streamlda.papers.wang_anandkumar.neighbours import Neighbours
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
+    from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
     from streamlda.privacy.noise import SeededNoise
     from streamlda.spectral.power import DeflatedPower
-    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     values = LARGEST * np.array(EIGENVALUES)
@@ -134,8 +134,8 @@ def noise_of(d: int, seed: int, source: str) -> tuple[Any, float]:
     """Return noise on a tensor with `apply`, and the noise multiplier that it has."""
     from streamlda.papers.wang_anandkumar.neighbours import Neighbours
     from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+    from streamlda.papers.wang_anandkumar.tensors import DenseTensor
     from streamlda.privacy.noise import SeededNoise
-    from streamlda.spectral.tensors import DenseTensor
 
     if source == SIMULATED:
         return SimulatedNoise(d, np.random.default_rng([seed, d, 1])), 1.0
@@ -149,8 +149,8 @@ def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list
 
     The noise of a release is drawn once and scaled to each z, as it would be but for its grid.
     """
+    from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
     from streamlda.spectral.power import DeflatedPower
-    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     values = LARGEST * np.array(EIGENVALUES)
@@ -172,8 +172,8 @@ def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list
 
 def stays_at_first(d: int, levels: list[float], seed: int) -> list[bool]:
     """Whether power iterations on the perturbed tensor stay near v_1 if they start there."""
+    from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
     from streamlda.spectral.power import unit_columns
-    from streamlda.spectral.tensors import FactoredTensor
 
     vectors = flat_components(d, np.random.default_rng([seed, d]))
     signal = FactoredTensor(LARGEST * np.array(EIGENVALUES), vectors)

@@ -83,7 +83,8 @@ def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
 
 def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     from streamlda.errors import InsufficientDataError
-    from streamlda.private.releaser import PrivateLearner, ReleaseManager
+    from streamlda.private.learner import PrivateLearner
+    from streamlda.private.release_manager import ReleaseManager
 
     settings = settings_of(parameters, seed, solver=parameters["solver"])
     learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
@@ -96,7 +97,7 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
 
 
 def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
-    from streamlda.engine.power import new_engine
+    from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
     from streamlda.private.settings import ITERATIONS, PrivateSettings
 
@@ -113,7 +114,7 @@ def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learne
             "documents_per_round": n * 9 // 10 // rounds,
             "warmup_documents": warmup,
         }
-    engine = new_engine(
+    engine = Engine(
         EngineSettings(
             n_components=K,
             n_features=parameters["n_features"],
@@ -132,8 +133,8 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
+    from streamlda.private.arrays import from_arrays
     from streamlda.private.engine import PrivateEngine
-    from streamlda.private.state import from_arrays
     from streamlda.private.topics import PairView
 
     engine, start, done = PrivateEngine(settings), 0, ""

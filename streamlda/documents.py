@@ -142,6 +142,22 @@ class DocumentBatch:
         frozen: NDArray[np.bool_] = _frozen(self.lengths >= MIN_TOKENS, np.bool_)
         return frozen
 
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The three arrays by name, as the constructor takes them; not copied."""
+        return {
+            "counts": self.counts,
+            "word_ids": self.word_ids,
+            "row_pointers": self.row_pointers,
+        }
+
+    def end_of(self, usable: int, start: int = 0) -> int:
+        """Return where the first so many usable documents from `start` end; else the whole end."""
+        if usable == 0:
+            return start
+        found = np.flatnonzero(self.usable[start:])
+        return start + int(found[usable - 1]) + 1 if usable <= len(found) else self.n_documents
+
     def rows(self, start: int, stop: int) -> DocumentBatch:
         """Return documents `start` to `stop` as a batch that shares this one's arrays."""
         start, stop, _ = slice(start, stop).indices(self.n_documents)

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit_refined
-from streamlda.engine.power import new_engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.estimator_parts import Asked, Learned, Refining, counts_of
@@ -74,7 +73,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
-        rows on and up to 20 of fewer (`streamlda.refinement.refine.passes_for`), and lets every row
+        rows on and up to 20 of fewer (`streamlda.refinement.schedule`), and lets every row
         of a `partial_fit` move the topics; but none where rows follow the model exactly, or are
         fewer than 200, and with another solver. With `epsilon` it refines by rounds of rows of
         their own where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. A
@@ -468,7 +467,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if self._private is None:
             found, todo = "a copy from before it", "fit it"
         else:
-            found = f"places_missing={self._private.places_missing}"
+            found = f"slots_missing={self._private.slots_missing}"
             todo = "pass that many further rows to partial_fit"
         return NoSnapshotError(
             "a private estimator must have read a whole window before its topics are read, got "
@@ -481,12 +480,12 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if settings.refines and asked != (0, 0):
             self._engine, self._model = fit_refined(settings, batch, asked.passes, asked.sweeps)
         else:
-            engine = new_engine(settings)
+            engine = Engine(settings)
             engine.add(batch)
             found = engine.snapshot()
             if any(asked):
                 seed = settings.seed % 2**63
-                much = {"passes": asked.passes or 0, "sweeps": asked.sweeps}
+                much = {"passes": asked.passes or 0, "gibbs_sweeps": asked.sweeps}
                 found = refined(found, batch, **much, seed=seed)
             self._engine, self._model = engine, found
         self.__dict__.pop("_private", None)
@@ -494,7 +493,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _learn(self, batch: DocumentBatch, *, reset: bool) -> Self:
         if reset:
             self._warn_of_few_words(batch.n_features)
-            engine = new_engine(self._settings(batch.n_features, endless=True))
+            engine = Engine(self._settings(batch.n_features, endless=True))
             engine.add(batch)
             self._engine = engine
             self.__dict__.pop("_private", None)

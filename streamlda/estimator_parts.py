@@ -121,7 +121,7 @@ class Asked:
         return found
 
     def _private_settings(self, batch: DocumentBatch, seed: int, ends: bool) -> PrivateSettings:
-        places, snapshots = self.documents_per_snapshot, self.snapshots
+        slots, snapshots = self.documents_per_snapshot, self.snapshots
         if self.epsilon is None or self.delta is None:
             raise InvalidSettingError(
                 "a private fit must have epsilon and delta, got "
@@ -134,10 +134,10 @@ class Asked:
                 f"memory_documents={self.memory_documents} epsilon={self.epsilon}; leave them out"
             )
         if ends:
-            places = batch.n_documents
+            slots = batch.n_documents
             if self.privacy_unit == "user" or self.mode == "prefix":
                 snapshots = 1 if snapshots is None else snapshots
-        if places is None:
+        if slots is None:
             raise InvalidSettingError(
                 "partial_fit must know how many rows a private snapshot is made of, got "
                 "documents_per_snapshot=None; set it, or pass all rows to fit"
@@ -147,7 +147,7 @@ class Asked:
             n_features=batch.n_features,
             epsilon=float(self.epsilon),
             delta=float(self.delta),
-            documents_per_snapshot=places,
+            documents_per_snapshot=slots,
             alpha_0=self._checked_alpha_0(),
             neighboring_relation=self.neighboring_relation,
             privacy_unit=self.privacy_unit,

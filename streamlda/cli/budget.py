@@ -63,8 +63,7 @@ def budget(
                 artifact, digest, reason
       format_version, ledger_id, generation (releases), entries (rows)
     """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
-    from streamlda.privacy.ledger.budget_table import budget_table
-    from streamlda.privacy.ledger.reader import read_report
+    from streamlda.privacy.ledger import budget_table, read_report
 
     everything = as_json or show_all
     report = (

@@ -133,8 +133,8 @@ class DaskRun(PrivateRun):
         MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidSettingError
             As `streamlda.scaleout.fit_privately`. What was released before is paid for.
         """
-        from streamlda.private.releaser import ReleaseManager
-        from streamlda.private.terms import check_first_price
+        from streamlda.private.budget import check_first_price
+        from streamlda.private.release_manager import ReleaseManager
         from streamlda.scaleout import connect, fit_privately, of_files
 
         assert self.words is not None

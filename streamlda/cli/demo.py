@@ -117,7 +117,11 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
             words,
             lambda vocabulary: Engine(
                 EngineSettings(
-                    n_components=n_topics, n_features=vocabulary.n_features, alpha_0=ALPHA_0
+                    n_components=n_topics,
+                    n_features=vocabulary.n_features,
+                    alpha_0=ALPHA_0,
+                    warmup_documents=20_000,
+                    refine=False,
                 )
             ),
             max_documents=documents,
@@ -146,7 +150,10 @@ def _learn_planted() -> None:
 
     n_topics, n_words, n_documents, length = PLANTED
     planted = PlantedLDA(n_topics, n_words, mean_length=length, seed=0)
-    engine = Engine(EngineSettings(n_components=n_topics, n_features=n_words))
+    settings = EngineSettings(
+        n_components=n_topics, n_features=n_words, warmup_documents=20_000, refine=False
+    )
+    engine = Engine(settings)
     seconds = 0.0
     for _ in range(8):
         batch = planted.documents(n_documents // 8)

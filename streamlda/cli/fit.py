@@ -302,7 +302,7 @@ def _learn(
     quiet: bool,
     settings: dict[str, Any],
 ) -> tuple[TopicModel, Ingested]:
-    from streamlda.engine.power import new_engine
+    from streamlda.engine.engine import Engine
     from streamlda.errors import InsufficientDataError
     from streamlda.stream.ingest import Ingestion
 
@@ -315,7 +315,7 @@ def _learn(
     ingestion = Ingestion(
         source,
         words,
-        lambda vocabulary: new_engine(_engine_settings(settings, vocabulary.n_features)),
+        lambda vocabulary: Engine(_engine_settings(settings, vocabulary.n_features)),
         max_documents=max_documents,
         on_progress=progress.show,
         on_reject=on_reject,

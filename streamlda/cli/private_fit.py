@@ -18,11 +18,12 @@ from streamlda.cli.running import Progress, StopSignals
 from streamlda.cli.sources import warn
 
 if TYPE_CHECKING:
-    from streamlda.privacy.ledger.ledger import Ledger
+    from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.selection import WordSelection
-    from streamlda.private.releaser import PrivateLearner, ReleaseManager
+    from streamlda.private.engine import PrivateSnapshot
+    from streamlda.private.learner import PrivateLearner
+    from streamlda.private.release_manager import ReleaseManager
     from streamlda.private.settings import PrivateSettings
-    from streamlda.private.snapshot import PrivateSnapshot
     from streamlda.stream.ingest import Counts, Ingested
     from streamlda.stream.source import Source
     from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
@@ -89,8 +90,9 @@ class PrivateRun:
             If no snapshot could be made; it tells places, not documents.
         """
         from streamlda.errors import InsufficientDataError
-        from streamlda.private.releaser import CLOCKED_ROWS, ReleaseManager
-        from streamlda.private.terms import check_first_price
+        from streamlda.private.budget import check_first_price
+        from streamlda.private.learner import CLOCKED_ROWS
+        from streamlda.private.release_manager import ReleaseManager
         from streamlda.stream.ingest import Ingestion
 
         settings, selection = self._settings()
@@ -151,8 +153,8 @@ class PrivateRun:
     def _settings(self) -> tuple[PrivateSettings, WordSelection | None]:
         """Return the settings, for the most words there can be, and the choice of words."""
         from streamlda.errors import InvalidSettingError
+        from streamlda.private.budget import words_and_delta
         from streamlda.private.settings import PrivateSettings
-        from streamlda.private.terms import words_and_delta
 
         options = self.options
         relation, delta, selection = options["relation"] or "add-remove", options["delta"], None
@@ -192,8 +194,8 @@ class PrivateRun:
         self, opened: ExitStack, settings: PrivateSettings, selection: WordSelection | None
     ) -> Ledger:
         """Open the ledger or make it, and end a release that a crash cut short."""
-        from streamlda.privacy.ledger.ledger import Ledger
-        from streamlda.private.terms import run_terms
+        from streamlda.privacy.ledger import Ledger
+        from streamlda.private.budget import run_terms
 
         terms = run_terms(settings, words=selection is not None)
         path = self.options["ledger"]
@@ -221,7 +223,7 @@ class PrivateRun:
         return PrivateVocabularySelection(
             selection,
             size=self.options["private_vocabulary"],
-            places=self.options["vocabulary_documents"],
+            slots=self.options["vocabulary_documents"],
             analyzer=self.analyzer,
             release=releaser.release,
         )
@@ -234,10 +236,10 @@ class PrivateRun:
         stop: Callable[[], None],
     ) -> PrivateLearner:
         """Return the learner for the words, when they are known."""
-        from streamlda.private.releaser import PrivateLearner
-        from streamlda.private.terms import STATEMENTS, for_fewer_words
+        from streamlda.private.budget import STATEMENTS, for_fewer_words
+        from streamlda.private.learner import PrivateLearner
 
-        first_place = self.options["vocabulary_documents"] if self.words is None else 0
+        first_slot = self.options["vocabulary_documents"] if self.words is None else 0
         settings = for_fewer_words(settings, words.n_features)
 
         def publish(snapshot: PrivateSnapshot) -> None:
@@ -253,14 +255,14 @@ class PrivateRun:
             releaser,
             vocabulary=STATEMENTS[words.kind],
             delta_of_words=self.options["delta"] - settings.delta,
-            first_place=first_place,
+            first_slot=first_slot,
             on_snapshot=publish,
             seconds_per_snapshot=self.options["snapshot_seconds"],
         )
         return learner
 
     def _summarize(self, ingested: Ingested[PrivateLearner], stopped: bool) -> None:
-        from streamlda.private.terms import STATEMENTS
+        from streamlda.private.budget import STATEMENTS
 
         learner, words = ingested.engine, ingested.vocabulary
         newest = learner.engine.snapshot

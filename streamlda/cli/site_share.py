@@ -71,7 +71,7 @@ def share(
     install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
     sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
-    from streamlda.privacy.ledger.ledger import Ledger
+    from streamlda.privacy.ledger import Ledger
     from streamlda.sites.answered import AnsweredRounds
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.federation import FederationConfig
@@ -114,10 +114,10 @@ def share(
         if topic is not None:
             publish_share(topic, stored)
     if not quiet:
-        places = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
+        slots = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
         lines = [
             f"share of site {found.site} of round {found.round} ({found.stage}): "
-            + ", ".join(places),
+            + ", ".join(slots),
             f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
         ]
         click.echo("\n".join(lines), err=True)

@@ -47,7 +47,7 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     words = model.top_words(n_words)
     supported = _supported(model)
-    counted = not _counts_places(model)
+    counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
         "tokens_seen": model.tokens_seen if counted else None,
@@ -94,7 +94,7 @@ def _supported(model: TopicModel) -> list[bool]:
     return stored if isinstance(stored, list) else [True] * model.n_components
 
 
-def _counts_places(model: TopicModel) -> bool:
+def _counts_slots(model: TopicModel) -> bool:
     """Tell whether the model comes from a private run, whose numbers are places."""
     from streamlda.privacy.statement import PRIVATE, SEEDED
 
@@ -108,7 +108,7 @@ def _header(model: TopicModel) -> list[str]:
     if kind == "learned":
         kind += ": the choice of words depends on the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
-    if _counts_places(model):
+    if _counts_slots(model):
         size = f"places      {model.documents_seen:,} (the number of documents is private)"
     return [
         f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",

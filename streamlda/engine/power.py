@@ -1,18 +1,17 @@
-"""The engine with an online power method: each power iteration asks the next documents.
+"""The phase with an online power method: each power iteration takes the next documents.
 
 Wang & Anandkumar (2016), Algorithm 2, on LDA documents (``online-power``), or all components at
 once (``simultaneous``), in whitened coordinates::
 
-    warm-up    The first documents are kept and give a map W as in `streamlda.engine.engine`, and
-    from
-               their own pairs a whitening map V = W R with V' M2 V = I.
+    warm-up    The first documents are kept and give a projection W as in `streamlda.engine.warmup`,
+               and by their own pairs a whitening V = W R with V' M2 V = I.
     rounds     Each associates n fresh documents with the current probes u: M3(V, Vu, Vu). All
                documents also add to M1 and to the pairs G = E P2 V.
     refining   Once k (R + 1) rounds (R for ``simultaneous``) have found all components, each
                further round turns every one of them. With n left open it takes 3 times as many
                documents as were read before it; topics use it once it has as many as the last.
 
-*Whitening anew.* V comes from the warm-up alone, so that later V' M2 V = N is not quite I, and the
+*Whitening again.* V comes from the warm-up alone, so that later V' M2 V = N is not quite I, and the
 components a_i = V' mu_i sqrt(w_i) of M3, sum_i a_i a_i' = N, are not quite orthogonal. A fixed
 point of the iteration is a_i itself up to second order, while a topic is read off along a vector
 that is orthogonal to all other a_j: that is ``N^-1 a_i``, since ``A' (A A')^-1 A = I`` for A
@@ -24,14 +23,14 @@ moments of all documents up to its end.
 *Forgetting.* Means over the whole stream tend to a mixture of all topics that ever were, and
 ``V N^(-1/2)`` spans what V spans: new topics outside of it stay unseen. A power step from G would
 not do either, for G = M2 V is zero on words that the warm-up never met. So with `memory_documents`
-the stream falls into *generations* of half as many documents, each with a warm-up, a map and sums
-of its own (`streamlda.engine.generation`)::
+the stream is cut into *generations* of half as many documents, each with a warm-up, a projection
+and sums of its own (`streamlda.engine.generation`)::
 
     begin      A new V comes from the first documents. Topics of the generation before are seen
                through it, V' mu_i, and refined unless the first round shows that they are no
-               longer there: then they are searched anew. Vectors are there if T(I, v, v) is along
-               v for each of them and they are orthogonal, to 0.5 radians; in k dimensions that
-               leaves nothing but the components.
+               longer there: then a search begins. Vectors are there if T(I, v, v) is along v for
+               each of them and they are orthogonal, to 0.5 radians; in k dimensions that leaves
+               nothing but the components.
     end        The last round, of a third of the documents or more, ends with the generation.
                Its sums and components are kept, those of the generation before are dropped.
     topics     come from the kept generation until the running one is sure of its own by a round
@@ -43,41 +42,36 @@ When all topics change within a generation, the next one is of new documents alo
 
 Memory O(d (k + L)), less than the tensor's when K is large; no K^3. On planted topics (200,000
 documents; d = 50, K = 5 and d = 1000, K = 10) the mean L1 error is 0.003 and 0.019 for
-``simultaneous``, 0.004 and 0.019 for ``online-power``, 0.003 and 0.018 for
-`streamlda.engine.engine`. With a warm-up of 400 of 40,000 documents, N^-1 at the end lowers it from
-0.055 to 0.010 for ``online-power``, and V anew from 0.032 to 0.012 for ``simultaneous``. Until
-``online-power`` has found all, after 60,000 documents at K = 10, it has less to show. When all
-topics (d = 1000, K = 10) change after 110,000 documents, the error after 180,000 more is 0.027 for
-both with a memory of 200,000, that of a new engine on 100,000, and 1.5 without.
+``simultaneous``, 0.004 and 0.019 for ``online-power``, 0.003 and 0.018 for ``whitened-tensor``.
+With a warm-up of 400 of 40,000 documents, N^-1 at the end lowers it from 0.055 to 0.010 for
+``online-power``, and whitening again from 0.032 to 0.012 for ``simultaneous``. ``online-power`` has
+less to show until it has found all, after 60,000 documents at K = 10. When all topics (d = 1000,
+K = 10) change after 110,000 documents, the error after 180,000 more is 0.027 for both with a memory
+of 200,000, that of a new engine on 100,000, and 1.5 without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from streamlda.arrays import Arrays, State
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Arrays, Engine, first_projection
 from streamlda.engine.generation import (
     Generation,
     GenerationSnapshot,
     generation_length,
     rounds_needed,
-    topics_of,
 )
-from streamlda.engine.refining import RefiningEngine
-from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.rounds import moments_state, restored_moments
+from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WarmUpDocuments, first_projection
+from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.power import Components
 from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
-from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import one_blas_thread
 
 #: Documents of a generation for each round that a search needs, where rounds are left open: they
 #: are then of 25 documents or more.
@@ -87,246 +81,170 @@ LEAST_OF_SEARCH = 270
 LEAST_ROUND_SHARE = 0.5
 
 
-class PowerEngine(Engine):
-    """Learns topics by an online power method; what `Engine` says holds but for the rounds.
+class Generations(Phase):
+    """Generations of an online power method: a warm-up, the running one, and the one before.
 
-    Parameters
-    ----------
-    settings : EngineSettings
-        With a solver other than ``"whitened-tensor"``. An unknown alpha_0 is taken as 1: it is
-        needed while documents are read.
+    An unknown alpha_0 is taken as 1: it is needed while documents are read.
 
-    Raises
-    ------
-    InvalidSettingError
-        If the solver is another, or `memory_documents` too few for the rounds of a search.
-
-    Notes
-    -----
     Memory: `EngineSettings.state_bytes`, ``8 d L`` for the probes in word space, and the warm-up
-    documents while they are kept; one that forgets has a warm-up at the beginning of every
-    generation.
-    Time: O(nnz (K + L)) a document, O(d K (K + L)) a round.
+    documents while they are kept. Time: O(nnz (K + L)) a document, O(d K (K + L)) a round.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
-        if settings.solver == WHITENED_TENSOR:
-            raise InvalidSettingError(
-                f"an online solver must be chosen for this engine, got solver={settings.solver!r}"
-            )
+    def __init__(self, settings: EngineSettings, counters: Counters) -> None:
         _check_length(settings)
-        super().__init__(settings)
+        super().__init__(settings, counters)
+        self._warmup = WarmUpDocuments(settings.warmup_documents)
         self._running: Generation | None = None
-        # Components of the kept generation; its sums are `_finished`.
-        self._kept: GenerationSnapshot | None = None
+        self._ended: GenerationSnapshot | None = None
 
-    @property
-    def components_finished(self) -> int:
-        """Topics whose iterations have come to their end."""
-        speaking = self._speaking()
-        return int(speaking[0][1].found.finished.sum()) if speaking else 0
-
-    @property
-    def documents_missing(self) -> int:
-        """Documents that rounds still need to find all components; known after the warm-up."""
-        if self._running is None or self._kept is not None:
-            return 0
-        return self._running.documents_missing
-
-    def _add_part(self, batch: DocumentBatch, start: int) -> int:
+    def add(self, batch: DocumentBatch, start: int) -> int:
+        """Take documents up to the end of the warm-up or of a round."""
         running = self._running
         if running is None:
-            return self._keep(batch, start)
+            return self._warmup.add(batch, start)
         part = batch.rows(start, running.end_of_round(batch, start))
-        self.rounds_finished += running.add(part)
-        if running.ended:
-            self._finished, self._kept = running.moments, running.read()
-            self._running = self._current = None
+        self.counters.rounds_finished += running.add(part)
         return part.n_documents
 
-    def _begin_rounds(self, *, ending: bool = False) -> None:
+    def next(self) -> Phase:
+        """Return this phase; begin a generation where the warm-up is full, or end the one there."""
+        if self._running is not None and self._running.ended:
+            self._ended, self._running = self._running.snapshot(), None
+        elif self._running is None and self._warmup.full:
+            self._begin()
+        return self
+
+    def _begin(self, *, ending: bool = False) -> None:
         """Leave a warm-up; a stream that ends in it is divided into the rounds it needs."""
-        kept = self._warmup
-        self._warmup = []
-        self._warmup_documents = self._warmup_entries = 0
-        if any(part.usable.any() for part in kept):
-            self._running = self._new_generation(kept, ending)
-            self._current = self._running.moments
-            self.rounds_finished += self._running.take_kept(kept)
+        warmup, settings = self._warmup.batch(), self.settings
+        if warmup.usable.any():
+            alpha_0 = settings.working_alpha_0
+            sketch = Moments(first_projection(warmup, settings), triple_columns=0)
+            sketch.add(warmup)
+            V = whitened_projection(sketch, settings.n_components, alpha_0)
+            moments = Moments(V, triple_columns=0)
+            moments.add(warmup)
+            before = None if self._ended is None else self._ended.topics(settings)
+            self._running = Generation(settings, moments, before, ending=ending)
+            self.counters.rounds_finished += self._running.take_warmup(warmup)
+        self._warmup.clear()
 
-    def _new_generation(self, kept: list[DocumentBatch], ending: bool) -> Generation:
-        """Whiten by the pairs of a warm-up, and begin to ask."""
-        settings = self.settings
-        sketch = Moments(first_projection(kept, settings), triple_columns=0)
-        for part in kept:
-            sketch.add(part)
-        alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
-        moments = Moments(
-            whitened_projection(sketch, settings.n_components, alpha_0), triple_columns=0
-        )
-        for part in kept:
-            moments.add(part)
-        before = None
-        if self._finished is not None and self._kept is not None:
-            before = topics_of(self._finished, self._kept, settings)
-        return Generation(settings, moments, before, ending=ending)
-
-    def _speaking(self) -> list[tuple[Moments, GenerationSnapshot]]:
+    def _snapshots(self) -> list[GenerationSnapshot]:
         """Return the generations that topics are read from, the one that decides first."""
-        running = None
-        if self._running is not None:
-            running = self._running.moments, self._running.read()
-        if self._finished is None or self._kept is None:
+        running = None if self._running is None else self._running.snapshot()
+        if self._ended is None:
             return [] if running is None else [running]
-        kept = self._finished, self._kept
-        least = LEAST_ROUND_SHARE * self._kept.documents
-        if running is None or not running[1].sound or running[1].documents < least:
-            return [kept]
-        return [running, kept]
+        least = LEAST_ROUND_SHARE * self._ended.documents
+        if running is None or not running.sound or running.documents < least:
+            return [self._ended]
+        return [running, self._ended]
 
-    def _rounds(self) -> list[Moments]:
-        speaking = self._speaking()
-        if self.documents_seen < 2 or not speaking:
-            return super()._rounds()
-        return [moments for moments, _ in speaking]
+    def _readable(self) -> Generations:
+        """Return the phase, or a copy that has left the first warm-up where this has not."""
+        self._require_documents()
+        if self._running is not None or self._ended is not None:
+            return self
+        other = Generations(self.settings, replace(self.counters))
+        other._warmup.add(self._warmup.batch(), 0)
+        other._begin(ending=True)
+        return other
+
+    def rounds(self) -> list[Moments]:
+        """Return the sums of the generations that topics are read from."""
+        return [found.moments for found in self._readable()._snapshots()]
 
     def topics(self) -> SpectralTopics:
         """Return the topics found so far; those still in work are marked as not supported.
 
         There may be fewer than `n_components`: those not yet begun, or beyond the rank of the
         warm-up, are left out.
-
-        Raises
-        ------
-        InsufficientDataError
-            If fewer than 2 documents had 3 tokens, or no round has come to its end.
         """
-        if self.documents_seen < 2:
-            self._rounds()  # raises
-        with one_blas_thread():
-            return self._reader()._topics()
+        reader = self._readable()
+        return reader._topics(reader._snapshots())
 
-    def snapshot(
-        self,
-        vocabulary: Vocabulary | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> TopicModel:
-        """Return a topic model of what has been learned so far; as `Engine.snapshot`."""
-        if self.documents_seen < 2:
-            self._rounds()  # raises
-        with one_blas_thread():
-            reader = self._reader()
-            model = super(PowerEngine, reader).snapshot(vocabulary, settings)
-            (_, read), *_ = reader._speaking()
-        missing, finished = reader.documents_missing, int(read.found.finished.sum())
-        messages = list(read.messages[-1:])
+    def _topics(self, snapshots: list[GenerationSnapshot]) -> SpectralTopics:
+        first, *others = snapshots
+        if first.found.eigenvalues.size == 0:
+            running = self._running
+            raise failure(
+                "an online solver needs at least one round of documents",
+                documents_seen=self.counters.documents_seen,
+                documents_per_round=running and running.power.documents_per_round,
+                remedy="take shorter rounds or more documents",
+                error=InsufficientDataError,
+            )
+        found = first.topics(self.settings)
+        for other in others:
+            found = average_rounds(found, other.topics(self.settings))
+        return found
+
+    def snapshot(self) -> TopicModel:
+        """Return a model of the topics found so far, which says what is missing."""
+        reader = self._readable()
+        snapshots = reader._snapshots()
+        rounds = [found.moments for found in snapshots]
+        found = reader._topics(snapshots)
+        model = reader._model(found, rounds)
+        diagnostics = dict(model.diagnostics)
+        # While a generation is kept, its topics stand in for those that are missing.
+        running = reader._running if reader._ended is None else None
+        missing = 0 if running is None else running.documents_missing
+        finished = int(snapshots[0].found.finished.sum())
+        messages = self._messages(snapshots[0], model.n_components, missing, finished)
+        diagnostics["warnings"] = [*diagnostics["warnings"], *messages]
+        diagnostics["components_finished"] = finished
+        diagnostics["documents_missing"] = missing
+        return replace(model, diagnostics=diagnostics)
+
+    def _messages(
+        self, read: GenerationSnapshot, n_topics: int, missing: int, finished: int
+    ) -> list[str]:
+        wanted, messages = self.settings.n_components, list(read.messages[-1:])
         if len(read.messages) > 1:
             messages[0] += f" (and {len(read.messages) - 1} components likewise)"
         if missing:
             messages.append(
                 f"the rounds of {self.settings.solver} must all end before every topic is found, "
                 f"got documents_missing={missing} components_finished={finished} "
-                f"n_components={self.settings.n_components}; "
-                "read that many more documents, or take fewer per round"
+                f"n_components={wanted}; read that many more documents, or take fewer per round"
             )
-        elif model.n_components < self.settings.n_components:
+        elif n_topics < wanted:
             messages.append(
-                f"word pairs of the warm-up tell {model.n_components} of "
-                f"{self.settings.n_components} topics apart; read more documents in the warm-up "
-                "or ask for fewer topics"
+                f"word pairs of the warm-up tell {n_topics} of {wanted} topics apart; read more "
+                "documents in the warm-up or ask for fewer topics"
             )
-        diagnostics: dict[str, Any] = dict(model.diagnostics)
-        diagnostics["warnings"] = [*diagnostics["warnings"], *messages]
-        diagnostics["components_finished"] = finished
-        diagnostics["documents_missing"] = missing
-        return replace(model, diagnostics=diagnostics)
+        return messages
 
-    def _reader(self) -> PowerEngine:
-        """Return the engine, or one that has left the first warm-up where this one has not."""
-        if self._running is not None or self._kept is not None:
-            return self
-        other = type(self).from_state(*self.state())
-        other._begin_rounds(ending=True)
-        return other
-
-    def _topics_of(self, rounds: list[Moments]) -> SpectralTopics:
-        return self._topics()
-
-    def _topics(self) -> SpectralTopics:
-        (moments, read), *others = self._speaking()
-        if read.found.eigenvalues.size == 0:
-            raise InsufficientDataError(
-                "an online solver needs at least one round of documents, got "
-                f"documents_seen={self.documents_seen} "
-                f"documents_per_round={self._documents_per_round}; "
-                "take shorter rounds or more documents"
-            )
-        found = topics_of(moments, read, self.settings)
-        for other in others:
-            found = average_rounds(found, topics_of(*other, self.settings))
-        return found
-
-    @property
-    def _documents_per_round(self) -> int | None:
-        return None if self._running is None else self._running.power.documents_per_round
-
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return all that is needed to go on: arrays, and plain JSON values."""
-        arrays, values = super().state()
-        values["refining"] = values["kept"] = None
+    def state(self) -> State:
+        """Return both generations and the warm-up."""
+        arrays: Arrays = {}
+        values: dict[str, Any] = {"refining": None, "kept": None}
+        if self._running is not None:
+            arrays |= moments_state("current.", self._running.moments)
+        if self._ended is not None:
+            arrays |= moments_state("finished.", self._ended.moments)
+        arrays |= self._warmup.state()
         if self._running is not None:
             more, values["refining"] = self._running.state()
             arrays |= more
-        if self._kept is not None:
-            found = self._kept.found
-            arrays["kept.eigenvalues"] = found.eigenvalues.copy()
-            arrays["kept.eigenvectors"] = found.eigenvectors.copy()
-            arrays["kept.finished"] = found.finished.astype(np.uint8)
-            arrays["kept.noise"] = self._kept.noise.copy()
-            values["kept"] = {
-                "documents": self._kept.documents,
-                "sound": self._kept.sound,
-                "messages": list(self._kept.messages),
-            }
+        if self._ended is not None:
+            more, values["kept"] = self._ended.state()
+            arrays |= more
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
-        engine = super().from_state(arrays, values)
-        if engine._current is not None:
-            engine._running = Generation.from_state(
-                engine.settings, engine._current, arrays, values["refining"]
-            )
+        arrays, values = saved
+        phase = cls(settings, counters)
+        phase._warmup.restore(arrays, settings.n_features)
+        if values["refining"] is not None:
+            moments = restored_moments("current.", arrays)
+            phase._running = Generation.from_state(settings, moments, (arrays, values["refining"]))
         if values["kept"] is not None:
-            found = Components(
-                arrays["kept.eigenvalues"].copy(),
-                arrays["kept.eigenvectors"].copy(),
-                arrays["kept.finished"].astype(np.bool_),
-            )
-            engine._kept = GenerationSnapshot(
-                found,
-                arrays["kept.noise"].copy(),
-                int(values["kept"]["documents"]),
-                bool(values["kept"]["sound"]),
-                tuple(values["kept"]["messages"]),
-            )
-        return engine
-
-
-def new_engine(settings: EngineSettings) -> Engine:
-    """Return the engine that the settings ask for: one that refines, sums, or asks the stream."""
-    if settings.refines:
-        return RefiningEngine(settings)
-    return Engine(settings) if settings.solver == WHITENED_TENSOR else PowerEngine(settings)
-
-
-def restored_engine(arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Engine:
-    """Return the engine whose state this is, whatever its kind."""
-    if "refinement" in values:
-        return RefiningEngine.from_state(arrays, values)
-    tensor = values["settings"].get("solver", WHITENED_TENSOR) == WHITENED_TENSOR
-    return (Engine if tensor else PowerEngine).from_state(arrays, values)
+            moments = restored_moments("finished.", arrays)
+            phase._ended = GenerationSnapshot.from_state(moments, (arrays, values["kept"]))
+        return phase
 
 
 def _check_length(settings: EngineSettings) -> None:
@@ -334,10 +252,11 @@ def _check_length(settings: EngineSettings) -> None:
     length = generation_length(settings)
     rounds = rounds_needed(settings, settings.n_components) + 1
     least = 2 * rounds * (settings.documents_per_round or LEAST_OF_SEARCH)
-    if length is not None and 2 * length < least:
-        raise InvalidSettingError(
-            "half of memory_documents must hold all rounds that find topics, got "
-            f"memory_documents={settings.memory_documents} rounds={rounds} "
-            f"documents_per_round={settings.documents_per_round}; "
-            f"take memory_documents={least} or more, or shorter rounds"
-        )
+    require(
+        length is None or 2 * length >= least,
+        "half of memory_documents must hold all rounds that find topics",
+        memory_documents=settings.memory_documents,
+        rounds=rounds,
+        documents_per_round=settings.documents_per_round,
+        remedy=f"take memory_documents={least} or more, or shorter rounds",
+    )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import WARMUP_MAX_ENTRIES
+from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 
-#: Documents are kept in parts of at most so many, and of this share of the most counts, so that no
-#: part outlives its use for long.
+#: Documents are kept in parts of at most 1000, and of a sixteenth of the most counts: parts are
+#: dropped as a whole, so this bounds what is kept beyond the limit.
 PART_DOCUMENTS, PARTS = 1000, 16
 
 
 class RecentDocuments:
-    """The latest documents of a stream: at most so many, and `WARMUP_MAX_ENTRIES` counts.
+    """The latest usable documents of a stream: at most `most`, and `WARMUP_MAX_ENTRIES` counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
     Memory: those, and one part at most of older ones.
@@ -48,9 +54,8 @@ class RecentDocuments:
             self.parts.pop(0)
 
     def latest(self) -> DocumentBatch:
-        """Return them as one batch; some document must be kept. Memory as much again."""
-        # Too much is in the oldest part alone; without its beginning nothing but what is asked for
-        # is joined.
+        """Return them as one batch, of one document at least. Memory as much again."""
+        # Only the oldest part can exceed the limits: its beginning is left out.
         oldest, *others = self.parts
         documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
         n, pointers = oldest.n_documents, oldest.row_pointers
@@ -63,6 +68,18 @@ class RecentDocuments:
         """Keep none."""
         self.parts.clear()
         self._sizes[:] = 0
+
+    def state(self) -> Arrays:
+        """Return them as named arrays; nothing if there are none."""
+        return with_prefix(self.latest().arrays, "kept.") if self.parts else {}
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], settings: EngineSettings) -> Self:
+        """Go on from what `state` returned."""
+        recent = cls(settings.warmup_documents)
+        if kept := named(arrays, "kept."):
+            recent.add(DocumentBatch(**kept, n_features=settings.n_features, integral=False))
+        return recent
 
 
 def _size(part: DocumentBatch) -> tuple[int, int]:

@@ -1,17 +1,18 @@
-"""What an engine is asked for, and the memory that follows from it."""
+"""Settings of an engine, and the memory that follows from them."""
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from streamlda.checks import above, at_least, between, one_of
 from streamlda.errors import InvalidSettingError
 
-#: The default way from documents to topics: sum a small tensor, decompose it when asked.
+#: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
 
-#: Ways from documents to topics; the last two ask the stream anew at each power iteration
+#: Ways from documents to topics; the last two use fresh documents for each power iteration
 #: (`streamlda.engine.power`).
 SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
 
@@ -27,8 +28,45 @@ _LEFT_OPEN: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """What an engine is asked to do; fixed for its life.
+class TopicSettings:
+    """What every engine must know, and the rules for it; `EngineSettings` describes the fields."""
+
+    n_components: int
+    n_features: int
+    alpha_0: float | None = 1.0
+    oversampling: int = 50
+    seed: int = 0
+    solver: str = WHITENED_TENSOR
+    n_restarts: int
+    n_iterations: int | None
+
+    solvers: ClassVar[tuple[str, ...]] = SOLVERS
+
+    def __post_init__(self) -> None:
+        one_of(self.solvers, solver=self.solver)
+        at_least(
+            1,
+            n_components=self.n_components,
+            n_features=self.n_features,
+            n_restarts=self.n_restarts,
+        )
+        if self.n_iterations is not None:
+            at_least(1, n_iterations=self.n_iterations)
+        at_least(0, oversampling=self.oversampling)
+        if self.alpha_0 is not None:
+            above(0, alpha_0=self.alpha_0, remedy="1.0 suits most text, None estimates it")
+        at_least(0, seed=self.seed)
+        between(0, 2**64 - 1, seed=self.seed)
+
+    @property
+    def working_alpha_0(self) -> float:
+        """alpha_0 while documents are read: 1 if it is to be estimated afterwards."""
+        return 1.0 if self.alpha_0 is None else self.alpha_0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings(TopicSettings):
+    """Settings of an engine; fixed for its life.
 
     Parameters
     ----------
@@ -39,20 +77,20 @@ class EngineSettings:
     alpha_0 : float or None, default 1.0
         Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
     warmup_documents : int, optional
-        Documents kept to find the first map; with a refinement, those that the spectral topics
-        are made of. 20000 with a refinement, else 10000, by default.
+        Documents kept to find the first projection; with a refinement, those that the spectral
+        topics are made of. 20000 with a refinement, else 10000, by default.
     oversampling : int, default 50
-        Columns of W beyond K for the pair moment. More of them give better maps and cost memory
-        and time in proportion.
+        Columns of W beyond K for the pair moment. More of them give better projections and cost
+        memory and time in proportion.
     round_growth : float, default 5.0
-        Documents of a round over those behind its map; above 1.
+        Documents of a round over those that its projection was made of; above 1.
     seed : int, default 0
-        Of the random map and the restarts; 0 <= seed < 2^64.
+        Of the random projection and the restarts; 0 <= seed < 2^64.
     solver : str, default "whitened-tensor"
-        How topics come from documents: one of `SOLVERS`; see `new_engine`.
+        How topics come from documents: one of `SOLVERS`.
     documents_per_round : int or None, default None
         n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
-        lets rounds of refining grow with the stream, so that topics sharpen for ever.
+        lets rounds of refining grow with the stream, so that topics keep sharpening.
     n_restarts : int, default 10
         L, random starts of each component; for ``online-power``.
     n_iterations : int, default 5
@@ -62,18 +100,12 @@ class EngineSettings:
         stream that drifts: at least 4 warm-ups. None remembers all.
     refine : bool or None, default None
         Whether likelihood refines the topics once there are spectral ones
-        (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared map. None refines
-        where that can be.
+        (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared projection. None
+        refines where that can be.
     """
 
-    n_components: int
-    n_features: int
-    alpha_0: float | None = 1.0
     warmup_documents: int = _LEFT_OPEN
-    oversampling: int = 50
     round_growth: float = 5.0
-    seed: int = 0
-    solver: str = WHITENED_TENSOR
     documents_per_round: int | None = None
     n_restarts: int = 10
     n_iterations: int = 5
@@ -84,18 +116,10 @@ class EngineSettings:
         if self.warmup_documents is None:
             least = REFINING_WARMUP if self.refines else SUMMING_WARMUP
             object.__setattr__(self, "warmup_documents", least)
-        if self.solver not in SOLVERS:
-            raise InvalidSettingError(
-                f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
-            )
+        TopicSettings.__post_init__(self)
         if self.documents_per_round is not None:
-            _at_least("documents_per_round", self.documents_per_round, 1)
-        _at_least("n_restarts", self.n_restarts, 1)
-        _at_least("n_iterations", self.n_iterations, 1)
-        _at_least("n_components", self.n_components, 1)
-        _at_least("n_features", self.n_features, 1)
-        _at_least("warmup_documents", self.warmup_documents, 1)
-        _at_least("oversampling", self.oversampling, 0)
+            at_least(1, documents_per_round=self.documents_per_round)
+        at_least(1, warmup_documents=self.warmup_documents, n_iterations=self.n_iterations)
         if self.memory_documents is not None:
             self._check_memory(operator.index(self.memory_documents))
         if self.refine and self.solver != WHITENED_TENSOR:
@@ -103,17 +127,7 @@ class EngineSettings:
                 f"a refinement must begin with the topics of solver={WHITENED_TENSOR!r}, got "
                 f"refine=True solver={self.solver!r}; choose that solver, or leave refine out"
             )
-        if self.alpha_0 is not None and not 0 < self.alpha_0 < float("inf"):
-            raise InvalidSettingError(
-                f"alpha_0 must be > 0 and finite, got alpha_0={self.alpha_0}; "
-                "1.0 suits most text, None estimates it"
-            )
-        if not 1 < self.round_growth < float("inf"):
-            raise InvalidSettingError(
-                f"round_growth must be > 1 and finite, got round_growth={self.round_growth}"
-            )
-        if not 0 <= operator.index(self.seed) < 2**64:
-            raise InvalidSettingError(f"a seed must lie in 0..2^64-1, got seed={self.seed}")
+        above(1, round_growth=self.round_growth)
 
     def _check_memory(self, memory: int) -> None:
         if self.solver == WHITENED_TENSOR:
@@ -130,22 +144,22 @@ class EngineSettings:
 
     @property
     def refines(self) -> bool:
-        """Whether `new_engine` makes an engine that refines."""
+        """Whether an engine refines, unless its documents follow the model."""
         return self.solver == WHITENED_TENSOR if self.refine is None else self.refine
 
     @property
     def n_columns(self) -> int:
-        """Columns m of the maps."""
+        """Columns m of the projections."""
         return min(self.n_features, self.n_components + self.oversampling)
 
     @property
     def n_triple_columns(self) -> int:
-        """Leading columns t of the maps that the triple moment is taken through."""
+        """Leading columns t of the projections that the triple moment is taken through."""
         return min(self.n_columns, self.n_components + TRIPLE_OVERSAMPLING)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the two kept rounds with maps: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
+        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
 
         Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
         with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets
@@ -169,8 +183,3 @@ class EngineSettings:
         """
         d, K = self.n_features, self.n_components
         return 8 * (d * K + 2 * d + K)
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if operator.index(value) < least:
-        raise InvalidSettingError(f"{name} must be >= {least}, got {name}={value}")

@@ -36,27 +36,27 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, between, require
 from streamlda.privacy.events import (
     Composed,
     Event,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
-    number,
+    unknown,
 )
 
 #: How far above the exact delta the one given may lie, relative; computed to about 1e-12.
 DELTA_MARGIN = 1e-10
 
-#: The smallest delta that is told apart from zero.
-MIN_DELTA = 1e-300
+#: The smallest delta that is distinguished from zero, and the largest.
+MIN_DELTA, MAX_DELTA = 1e-300, math.nextafter(1.0, 0.0)
 
 #: The ranges in which the margin holds. The largest epsilon covers every mu and delta in range.
 MAX_MU, MAX_EPSILON = 1e3, 1e6
@@ -70,32 +70,17 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Cost(NamedTuple):
-    """What an event costs the documents in it, each figure rounded up.
+    """What an event costs the documents in it, each figure rounded up."""
 
-    Attributes
-    ----------
-    mu_squared : float
-        Of everything, pure releases included: the figure that a ledger adds up.
-    gaussian_mu_squared : float
-        Of the Gaussian releases alone.
-    pure_epsilon : float
-        Sum of epsilon of the pure releases, in nats.
-    """
-
-    mu_squared: float
-    gaussian_mu_squared: float
-    pure_epsilon: float
+    mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
+    gaussian_mu_squared: float  # Of the Gaussian releases alone.
+    pure_epsilon: float  # Sum of epsilon of the pure releases, in nats.
 
 
 def cost(event: Event) -> Cost:
     """Return what an event costs: `Composed` adds up, `Parallel` takes the largest of each figure.
 
     Time O(number of events inside).
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is no event.
     """
     match event:
         case GaussianRelease(noise_multiplier):
@@ -104,41 +89,20 @@ def cost(event: Event) -> Cost:
         case LaplaceRelease(epsilon):
             mu = _mu_of_pure(epsilon)
             return Cost(mu * mu * _ULPS_UP, 0.0, epsilon)
-        case Composed(events):
+        case Composed(events) | Parallel(events):
             columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
+            if isinstance(event, Parallel):
+                return Cost(*(max(column, default=0.0) for column in columns))
             return Cost(*(math.fsum(column) * _ULPS_UP for column in columns))
-        case Parallel(events):
-            columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
-            return Cost(*(max(column, default=0.0) for column in columns))
-    raise InvalidSettingError(
-        f"only a privacy event has a cost, got type={type(event).__name__}; describe the release "
-        "by the classes of streamlda.privacy.events"
-    )
+    raise unknown(event)
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Return the smallest delta for which mu-GDP is (epsilon, delta)-DP, rounded up.
+    """Return the smallest delta for which mu-GDP is (epsilon, delta)-DP, rounded up; 50 us.
 
-    Time about 50 microseconds.
-
-    Parameters
-    ----------
-    mu : float
-        From 0 (nothing released: delta 0) to `MAX_MU`.
-    epsilon : float
-        In nats, from 0 to `MAX_EPSILON`.
-
-    Returns
-    -------
-    float
-        0, or from `MIN_DELTA` to 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
+    It is 0 for mu = 0 (nothing released), else from `MIN_DELTA` to 1; epsilon is in nats.
     """
-    mu, epsilon = _mu(mu), _epsilon(epsilon)
+    _check(mu=mu, epsilon=epsilon)
     if mu == 0:
         return 0.0
     log_delta = min(_log_delta(mu, epsilon), 0.0)
@@ -146,28 +110,11 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the smallest epsilon for which mu-GDP is (epsilon, delta)-DP, rounded up.
+    """Return the smallest epsilon for which mu-GDP is (epsilon, delta)-DP, rounded up; 3 ms.
 
-    Time about 3 milliseconds.
-
-    Parameters
-    ----------
-    mu : float
-        From 0 to `MAX_MU`.
-    delta : float
-        From `MIN_DELTA` to below 1. No Gaussian release is private with delta 0.
-
-    Returns
-    -------
-    float
-        In nats, from 0; `delta_of` at it is at most `delta`.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
+    In nats. No Gaussian release is private with delta 0.
     """
-    mu, delta = _mu(mu), _delta(delta)
+    _check(mu=mu, delta=delta)
     if delta_of(mu, 0.0) <= delta:
         return 0.0
     # At the upper end a = 40, where delta is far below the smallest one.
@@ -175,28 +122,8 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """Return the largest mu for which mu-GDP is (epsilon, delta)-DP, rounded down.
-
-    Time about 3 milliseconds.
-
-    Parameters
-    ----------
-    epsilon : float
-        In nats, from 0 to `MAX_EPSILON`.
-    delta : float
-        From `MIN_DELTA` to below 1.
-
-    Returns
-    -------
-    float
-        At most `MAX_MU`; `delta_of` at it is at most `delta`.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-    """
-    epsilon, delta = _epsilon(epsilon), _delta(delta)
+    """Return the largest mu for which mu-GDP is (epsilon, delta)-DP, rounded down; 3 ms."""
+    _check(epsilon=epsilon, delta=delta)
     if delta_of(MAX_MU, epsilon) <= delta:
         return MAX_MU
     # Two values that are surely private: delta < mu / 2 at any epsilon, and the mu with a = 40.
@@ -205,31 +132,13 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
-    """Return the smallest noise multiplier that makes so many releases (epsilon, delta)-DP.
+    """Return the smallest noise multiplier at which all releases together are (epsilon, delta)-DP.
 
     It is sqrt(releases) / `mu_of`, rounded up (by `MULTIPLIER_MARGIN` more than the margin of
-    delta asks for, so that adding up mu^2 release by release stays within the budget).
-
-    Parameters
-    ----------
-    epsilon : float
-        In nats, from 0 to `MAX_EPSILON`, for all releases together.
-    delta : float
-        From `MIN_DELTA` to below 1, for all releases together.
-    releases : int, default 1
-        Gaussian releases of the same documents, from 1.
-
-    Returns
-    -------
-    float
-        Standard deviation / l2_sensitivity of each release.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
+    delta needs, so that adding up mu^2 release by release stays within the budget).
     """
-    return math.sqrt(whole("releases", releases)) / mu_of(epsilon, delta) * (1 + MULTIPLIER_MARGIN)
+    at_least(1, releases=releases)
+    return math.sqrt(releases) / mu_of(epsilon, delta) * (1 + MULTIPLIER_MARGIN)
 
 
 def epsilon_spent(event: Event, delta: float) -> float:
@@ -237,18 +146,6 @@ def epsilon_spent(event: Event, delta: float) -> float:
 
     With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
     the Gaussian ones, or everything as GDP.
-
-    Parameters
-    ----------
-    event : event
-        What was released.
-    delta : float
-        From `MIN_DELTA` to below 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `delta` is out of range, or the event costs more than `MAX_MU`.
     """
     spent = cost(event)
     everything = epsilon_of(_root_up(spent.mu_squared), delta)
@@ -262,18 +159,6 @@ def delta_spent(event: Event, epsilon: float) -> float:
     """Return a delta for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
 
     With pure releases inside, the lesser of the two bounds of `epsilon_spent`.
-
-    Parameters
-    ----------
-    event : event
-        What was released.
-    epsilon : float
-        In nats, from 0 to `MAX_EPSILON`.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `epsilon` is out of range, or the event costs more than `MAX_MU`.
     """
     spent = cost(event)
     everything = delta_of(_root_up(spent.mu_squared), epsilon)
@@ -285,30 +170,19 @@ def delta_spent(event: Event, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the documents of one cohort may cost in all.
+    """What the documents of one cohort may cost in all; epsilon in nats.
 
     A cap on mu^2 is kept even if each release, its noise included, is chosen after seeing those
     before it; so check `fits` before every release, and record it before noise is drawn.
-
-    Parameters
-    ----------
-    epsilon : float
-        In nats, from 0 to `MAX_EPSILON`.
-    delta : float
-        From `MIN_DELTA` to below 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
     """
 
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _epsilon(self.epsilon))
-        object.__setattr__(self, "delta", _delta(self.delta))
+        _check(epsilon=self.epsilon, delta=self.delta)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
 
     @cached_property
     def mu(self) -> float:
@@ -330,49 +204,26 @@ class Budget:
         return cost(Composed([*spent, event])).mu_squared <= self.mu_squared
 
     def noise_multiplier(self, releases: int = 1, spent: Iterable[Event] = ()) -> float:
-        """Return the smallest noise multiplier at which so many more Gaussian releases fit.
-
-        Raises
-        ------
-        InvalidSettingError
-            If `releases` is below 1, or nothing is left.
-        """
-        releases, left = whole("releases", releases), self.remaining(spent)
-        if left == 0:
-            raise InvalidSettingError(
-                "a release must fit the privacy budget, got remaining mu_squared=0 of "
-                f"epsilon={self.epsilon:g} delta={self.delta:g}; wait for fresh documents"
-            )
+        """Return the smallest noise multiplier at which `releases` more Gaussian ones fit."""
+        at_least(1, releases=releases)
+        left = self.remaining(spent)
+        require(
+            left > 0,
+            "a release must fit the privacy budget",
+            remaining=f"mu_squared={left}",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            remedy="wait for fresh documents",
+        )
         # What is left may be the small difference of two large sums, each rounded.
         rounding = MULTIPLIER_MARGIN * max(1.0, self.mu_squared / left)
         return math.sqrt(releases / left) * (1 + rounding)
 
 
-def whole(name: str, value: int) -> int:
-    """Return `value` if it is a whole number from 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        Naming the rule and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InvalidSettingError(
-            f"{name} must be a whole number >= 1, got {name}={value!r}; ask for at least one"
-        )
-    return int(value)
-
-
-def _mu(mu: float) -> float:
-    return number("mu", mu, 0.0, MAX_MU)
-
-
-def _epsilon(epsilon: float) -> float:
-    return number("epsilon", epsilon, 0.0, MAX_EPSILON)
-
-
-def _delta(delta: float) -> float:
-    return number("delta", delta, MIN_DELTA, math.nextafter(1.0, 0.0))
+def _check(**values: Any) -> None:
+    ranges = {"mu": (0.0, MAX_MU), "epsilon": (0.0, MAX_EPSILON), "delta": (MIN_DELTA, MAX_DELTA)}
+    for name, value in values.items():
+        between(*ranges[name], **{name: value})
 
 
 def _root_up(mu_squared: float) -> float:

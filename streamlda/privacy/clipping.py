@@ -17,16 +17,14 @@ different bins; g times that for g documents. Public: largest, ratio and number 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import whole
-from streamlda.privacy.events import number
+from streamlda.checks import at_least, between, one_of, require
+from streamlda.privacy.events import CLIP_SOURCES
 from streamlda.privacy.mechanism import Block
 
 Array = NDArray[np.float64]
@@ -44,12 +42,10 @@ _LEAST, _MOST = 1e-100, 1e100
 #: Pays for the roundings of the factor and of the product that it makes.
 _SLACK = 2.0**-40
 
-#: Excess over the noise, in standard deviations, by which documents are told from empty bins.
+#: Excess over the noise, in standard deviations, above which a bin is not taken for empty.
 _EVIDENCE = 5.0
 
-#: Where a bound came from.
 Source = Literal["fixed", "private-quantile", "worst-case"]
-_SOURCES = ("fixed", "private-quantile", "worst-case")
 
 
 def clip_factors(norms: ArrayLike, bound: float) -> Array:
@@ -61,28 +57,11 @@ def clip_factors(norms: ArrayLike, bound: float) -> Array:
 
     A norm that is not a number of at least 0, or is infinite, gets factor 0: that document
     contributes nothing. To raise would tell of one document and hold up all others. As 0 times
-    NaN is NaN, **leave out** contributions of factor 0 instead of multiplying them.
-
-    Time and memory O(n).
-
-    Parameters
-    ----------
-    norms : array_like of shape (n,), float64
-        As computed. Not private.
-    bound : float
-        1e-100 to 1e100; public, or from an earlier release.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-        From 0 to 1; 1 where the norm is 0.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the bound is out of range. Never because of a norm.
+    NaN is NaN, **leave out** contributions of factor 0 instead of multiplying them. The bound must
+    be public, or come from an earlier release.
     """
-    target = number("bound", bound, _LEAST, _MOST) * (1 - NORM_ERROR - _SLACK)
+    between(_LEAST, _MOST, bound=bound)
+    target = float(bound) * (1 - NORM_ERROR - _SLACK)
     found = np.asarray(norms, dtype=np.float64)
     factors = np.zeros(found.shape)
     # False for NaN; an infinite norm gives 0 by itself.
@@ -99,45 +78,25 @@ def clip_factors(norms: ArrayLike, bound: float) -> Array:
 class NormHistogram:
     """Counts of norms in public bins that grow geometrically, ready to be a block of a release.
 
-    Bin i holds the norms in (edges[i-1], edges[i]]. Norms below the lowest edge are counted in the
-    lowest bin, so that every document counts once; those above `largest`, by rounding, and those
-    that are not finite, in the top bin. Memory O(n_bins); see the module for the sensitivity.
-
-    Parameters
-    ----------
-    largest : float
-        Top edge, 1e-50 to 1e50: the worst-case norm, a public number.
-    n_bins : int, default 49
-        From 2 to 4096. Empty bins cost nothing: see `private_quantile`.
-    ratio : float, default sqrt(2)
-        Upper over lower edge of a bin, 1.01 to 16.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or the lowest edge is below 1e-100.
-
-    Attributes
-    ----------
-    edges : ndarray of shape (n_bins,), float64
-        Upper edges, increasing; read-only.
-    counts : ndarray of shape (n_bins,), float64
-        Whole numbers. Not private until released with noise.
+    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `ratio` times the one below, the
+    top edge is `largest`, the worst-case norm, a public number. Norms below the lowest edge are
+    counted in the lowest bin, so that every document counts once; those above `largest`, by
+    rounding, and those that are not finite, in the top bin. Empty bins cost nothing: see
+    `private_quantile`. Memory O(n_bins); see the module for the sensitivity.
     """
 
     def __init__(self, largest: float, n_bins: int = N_BINS, ratio: float = RATIO) -> None:
-        self.largest = number("largest", largest, 1e-50, 1e50)
-        self.n_bins = int(number("n_bins", whole("n_bins", n_bins), 2, 4096))
-        self.ratio = number("ratio", ratio, 1.01, 16.0)
+        between(1e-50, 1e50, largest=largest)
+        at_least(2, n_bins=n_bins)
+        between(2, 4096, n_bins=n_bins)
+        between(1.01, 16.0, ratio=ratio)
+        self.largest, self.n_bins, self.ratio = float(largest), int(n_bins), float(ratio)
         lowest = math.log10(self.largest) - (self.n_bins - 1) * math.log10(self.ratio)
-        if lowest < -100:
-            raise InvalidSettingError(
-                f"the lowest edge must be at least 1e-100, got largest={largest} n_bins={n_bins} "
-                f"ratio={ratio}; take fewer bins or a smaller ratio"
-            )
+        rule, remedy = "the lowest edge must be at least 1e-100", "take fewer bins or a lower ratio"
+        require(lowest >= -100, rule, largest=largest, n_bins=n_bins, ratio=ratio, remedy=remedy)
         self.edges = self.largest * self.ratio ** -np.arange(self.n_bins - 1.0, -1.0, -1.0)
         self.edges.flags.writeable = False
-        self.counts = np.zeros(self.n_bins)
+        self.counts = np.zeros(self.n_bins)  # Whole numbers; not private until released with noise.
 
     def add(self, norms: ArrayLike) -> None:
         """Count documents by their norms, array_like of shape (n,); time O(n log n_bins)."""
@@ -146,70 +105,23 @@ class NormHistogram:
         np.minimum(bins, self.n_bins - 1, out=bins)
         self.counts += np.bincount(bins, minlength=self.n_bins)
 
-    def merge(self, other: NormHistogram) -> None:
-        """Add the counts of another histogram of other documents.
-
-        Raises
-        ------
-        InvalidSettingError
-            If its edges are not the same.
-        """
-        if not np.array_equal(self.edges, other.edges):
-            raise InvalidSettingError(
-                "histograms must have the same edges to be merged, got "
-                f"largest={self.largest}, {other.largest} n_bins={self.n_bins}, {other.n_bins} "
-                f"ratio={self.ratio}, {other.ratio}; make all with the same settings"
-            )
-        self.counts += other.counts
-
     def block(self, name: str, weight: float = 1.0, contributions: int = 1) -> Block:
         """Return the block of a joint release whose sum is `counts`.
 
-        Parameters
-        ----------
-        name : str
-        weight : float, default 1
-            See `Block`.
-        contributions : int, default 1
-            Most documents that one privacy unit adds: the g of a `UserBound`, or 1.
+        `contributions` are the most documents that one privacy unit adds: 1, or the g of a
+        `UserBound`.
         """
-        norm = float(whole("contributions", contributions))
-        return Block(name, (self.n_bins,), norm, weight, nonnegative=True)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all that `from_state` needs: raw data, to be kept secret."""
-        return {
-            "scale": np.array([self.largest, self.ratio]),
-            "counts": self.counts.copy(),
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> NormHistogram:
-        """Go on exactly where `state` was taken.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing or unknown, of another shape, or not of whole counts.
-        """
-        arrays = {name: np.asarray(array) for name, array in state.items()}
-        shapes = {name: array.shape for name, array in arrays.items()}
-        if set(shapes) != {"scale", "counts"} or shapes["scale"] != (2,):
-            raise _bad_state(f"arrays={shapes}")
-        counts = arrays["counts"].astype(np.float64)
-        if counts.ndim != 1 or not np.array_equal(counts, np.abs(np.rint(counts))):
-            raise _bad_state(f"arrays={shapes}")
-        largest, ratio = arrays["scale"].tolist()
-        restored = cls(largest, len(counts), ratio)
-        restored.counts += counts
-        return restored
+        at_least(1, contributions=contributions)
+        return Block(name, (self.n_bins,), float(contributions), weight, nonnegative=True)
 
 
 def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:
-    """Return about the q-quantile of the norms behind the noisy counts of a `NormHistogram`.
+    """Return about the q-quantile of the norms whose noisy counts a `NormHistogram` gave.
 
-    Post-processing: it costs no privacy. Documents are first told from empty bins, then the
-    quantile is taken of the positive counts in between, interpolated on the scale of logarithms.
+    Post-processing: it costs no privacy. `stddev` is that of the noise in each count; the result
+    lies above 0 and is at most ``edges[-1]``. Bins with documents are first distinguished from
+    empty ones, then the quantile is taken of the positive counts in between, interpolated on the
+    scale of logarithms.
 
     *Which bins hold documents* is found from either end by a cumulative sum that each bin moves by
     its noisy count less one `stddev` and that never falls below 0 (CUSUM, Page 1954). In empty
@@ -235,41 +147,17 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
     without interpolation, is 20 % and 33 % too large; the positive counts of all bins, empty ones
     too, give 28 % and 32-fold. An empty stage is taken for an occupied one once in 2,000 draws.
     Time and memory O(n_bins).
-
-    Parameters
-    ----------
-    noisy_counts : array_like of shape (n_bins,), float64
-        As released; never the exact counts, unless the result is kept secret too.
-    edges : array_like of shape (n_bins,), float64
-        `NormHistogram.edges`.
-    q : float
-        1e-6 to 1 - 1e-6.
-    stddev : float
-        Of the noise in each count, at least 0; `JointGaussian.stddevs` of the block.
-
-    Returns
-    -------
-    float
-        Above 0, at most ``edges[-1]``.
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes differ, or a value is out of range.
     """
     counts, upper = np.asarray(noisy_counts, np.float64), np.asarray(edges, np.float64)
-    if counts.ndim != 1 or counts.shape != upper.shape or len(counts) < 2:
-        raise InvalidSettingError(
-            "counts and edges must be two vectors of the same length of at least 2, got "
-            f"counts={counts.shape} edges={upper.shape}; take both from one NormHistogram"
-        )
-    if not (np.isfinite(counts).all() and upper[0] > 0 and (np.diff(upper) > 0).all()):
-        raise InvalidSettingError(
-            "noisy counts must be finite and edges increase from above 0, got others: "
-            f"n_bins={len(counts)}; take both from one NormHistogram"
-        )
-    q = number("q", q, 1e-6, 1 - 1e-6)
-    stddev = number("stddev", stddev, 0.0, 1e100)
+    remedy = "take both from one NormHistogram"
+    alike = counts.ndim == 1 and counts.shape == upper.shape and len(counts) >= 2
+    rule = "counts and edges must be two vectors of the same length of at least 2"
+    require(alike, rule, counts=counts.shape, edges=upper.shape, remedy=remedy)
+    ordered = np.isfinite(counts).all() and upper[0] > 0 and (np.diff(upper) > 0).all()
+    rule = "noisy counts must be finite and edges increase from above 0"
+    require(ordered, rule, n_bins=len(counts), remedy=remedy)
+    between(1e-6, 1 - 1e-6, q=q)
+    between(0.0, 1e100, stddev=stddev)
     first = _first_occupied(counts, stddev)
     last = _first_occupied(counts[::-1], stddev)
     if first is None or last is None:
@@ -296,12 +184,7 @@ class ClipBounds:
         Largest norm of a document's p1 (Euclidean), P2 W and P3(W, W, W) (Frobenius) after
         clipping, 1e-100 to 1e100.
     source : {"fixed", "private-quantile", "worst-case"}
-        Where they came from.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a bound is out of range or the source unknown.
+        Where they came from: public numbers, earlier documents, or all documents there can be.
     """
 
     first: float
@@ -311,30 +194,23 @@ class ClipBounds:
 
     def __post_init__(self) -> None:
         for name in ("first", "pair", "triple"):
-            number(name, getattr(self, name), _LEAST, _MOST)
-        if self.source not in _SOURCES:
-            raise InvalidSettingError(
-                f"the source of clip bounds must be one of {', '.join(_SOURCES)}, got "
-                f"source={self.source!r}; say fixed for numbers that are public"
-            )
+            between(_LEAST, _MOST, **{name: getattr(self, name)})
+        one_of(CLIP_SOURCES, source=self.source, remedy="say fixed for numbers that are public")
 
     @classmethod
     def worst_case(cls, largest_row_norm: float) -> ClipBounds:
         """Return the bounds that hold for every document: 1, w and w^3, w = max_i ||W_i||_2.
 
+        W must be public, or come from an earlier private release.
         p1, P2 W and P3(W, W, W) are means, over ordered choices of one, two, three different
         tokens of a document, of e_i, of e_i W_j' and of the outer product of W_i, W_j and W_k,
         where i, j, k are their words. Each of these has norm at most 1, w, w^3, and so has their
         mean. A document of one word, that of the longest row, attains all three. This is the
         infinity-norm scaling of Wang and Anandkumar (2016), with documents in place of entries of
         a tensor. Computed norms may be above by rounding: clip all the same.
-
-        Parameters
-        ----------
-        largest_row_norm : float
-            w; W must be public, or come from an earlier private release.
         """
-        w = number("largest_row_norm", largest_row_norm, 1e-33, 1e33)
+        between(1e-33, 1e33, largest_row_norm=largest_row_norm)
+        w = float(largest_row_norm)
         return cls(1.0, w, w**3, "worst-case")
 
 
@@ -348,10 +224,3 @@ def _first_occupied(counts: Array, stddev: float) -> int | None:
         if excess > _EVIDENCE * stddev:
             return begin
     return None
-
-
-def _bad_state(found: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        "a saved histogram must hold what state() returned, two numbers and whole counts, got "
-        f"{found}; restore the checkpoint whole"
-    )

@@ -20,16 +20,11 @@ if TYPE_CHECKING:
 
 
 def to_dp_event(event: Event) -> dp_accounting.DpEvent:
-    """Return the event as a ``DpEvent`` of Google's dp-accounting, for a second opinion.
+    """Return the event as a ``DpEvent`` of Google's dp-accounting.
 
-    That library knows no parallel composition. Of cohorts the dearest is exported; should none
-    be the dearest in both mu^2 and pure epsilon, all are, as if they were of the same documents:
-    a valid, looser bound.
-
-    Raises
-    ------
-    MissingExtraError
-        If dp-accounting is not installed.
+    That library knows no parallel composition. Of cohorts the most expensive is exported; if none
+    is that in both mu^2 and pure epsilon, all are, as if they were of the same documents: a
+    valid, looser bound.
     """
     try:
         import dp_accounting

@@ -9,7 +9,7 @@ meaning gets a new kind, and whatever is not known is refused, never skipped.
 class               JSON                       meaning
 =================== ========================== =====================================
 `GaussianRelease`   kind, noise_multiplier     Gaussian noise, stddev / l2_sensitivity
-`LaplaceRelease`    kind, epsilon              Laplace noise, l1_sensitivity / scale
+`LaplaceRelease`    kind, epsilon (nats)       Laplace noise, l1_sensitivity / scale
 `Composed`          kind, events               all of them, of the same documents
 `Parallel`          kind, events               each of its own documents
 =================== ========================== =====================================
@@ -17,16 +17,19 @@ class               JSON                       meaning
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import between, failure, one_of, require
+from streamlda.errors import StreamLDAError
 
 #: How datasets that must be indistinguishable differ: by a document more or less, or by another
 #: document in place of one. Under the first, the number of documents is private too.
 NEIGHBORING_RELATIONS = ("add-remove", "replace-one")
+
+#: Where a clip bound came from: public numbers, earlier documents, all documents there can be.
+CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
 
 #: Within these bounds no square and no sum of a cost overflows, or vanishes to zero unnoticed.
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e150
@@ -35,115 +38,78 @@ MIN_PURE_EPSILON, MAX_PURE_EPSILON = 1e-150, 1e3
 #: Events inside events inside events: more than any release needs, less than Python's stack.
 MAX_DEPTH = 32
 
+_WRITER = "read it with the version of streamlda that wrote it"
+
 
 @dataclass(frozen=True, slots=True)
 class GaussianRelease:
     """One release of a vector with Gaussian noise of one standard deviation in each coordinate.
 
     It is exactly mu-GDP with mu = 1 / noise_multiplier, whatever the dimension, and also when
-    the query was chosen after seeing earlier releases.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation / l2_sensitivity, without unit, from 0.001 to 1e150. A matrix mechanism
-        over a whole horizon is *one* such release (see `streamlda.privacy.matrix_mechanism`).
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is out of range.
+    the query was chosen after seeing earlier releases. A matrix mechanism over a whole horizon is
+    *one* such release (see `streamlda.privacy.matrix_mechanism`).
     """
 
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        value = self.noise_multiplier
-        low, high = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
-        object.__setattr__(self, "noise_multiplier", number("noise_multiplier", value, low, high))
+        z = self.noise_multiplier
+        between(MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER, noise_multiplier=z)
+        object.__setattr__(self, "noise_multiplier", float(z))
 
 
 @dataclass(frozen=True, slots=True)
 class LaplaceRelease:
-    """One release of a vector with Laplace noise: pure epsilon, delta 0.
-
-    Parameters
-    ----------
-    epsilon : float
-        l1_sensitivity / scale of the noise, in nats, from 1e-150 to 1000.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is out of range.
-    """
+    """One release of a vector with Laplace noise: pure epsilon, delta 0."""
 
     epsilon: float
 
     def __post_init__(self) -> None:
-        epsilon = number("epsilon", self.epsilon, MIN_PURE_EPSILON, MAX_PURE_EPSILON)
-        object.__setattr__(self, "epsilon", epsilon)
+        between(MIN_PURE_EPSILON, MAX_PURE_EPSILON, epsilon=self.epsilon)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """Several releases of the same documents: mu^2 of Gaussian, epsilon of pure ones add up.
-
-    Each query may depend on the answers before it; the noise multipliers may too as long as a
-    cap on the sum of mu^2 is checked before each release.
-
-    Parameters
-    ----------
-    events : iterable of events
-        In any order. None at all means that nothing was released.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a member is no event, or events are nested more than `MAX_DEPTH` deep.
-    """
+@dataclass(frozen=True, slots=True, init=False)
+class _Several:
+    """Events in any order; none at all means that nothing was released."""
 
     events: tuple[Event, ...]
 
     def __init__(self, events: Iterable[Event]) -> None:
-        object.__setattr__(self, "events", _events(events))
+        members = tuple(events)
+        for member in members:
+            if not isinstance(member, GaussianRelease | LaplaceRelease | _Several):
+                raise unknown(member)
+        _check_depth(_depth(members))
+        object.__setattr__(self, "events", members)
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
+@dataclass(frozen=True, slots=True, init=False)
+class Composed(_Several):
+    """Several releases of the same documents: mu^2 of Gaussian, epsilon of pure ones add up.
+
+    Each query may depend on the answers before it; the noise multipliers may too as long as a
+    cap on the sum of mu^2 is checked before each release.
+    """
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Parallel(_Several):
     """Releases of disjoint cohorts of documents: the largest counts, they do not add up.
 
     That holds only if adding, removing or replacing one document changes what is in *one*
     cohort. So a document's cohort must be fixed by itself (its hour of arrival, its site). Cohorts
     of "the next n documents" are disjoint, yet removing a document moves the first of every later
     cohort into the one before. They compose in parallel when one document is replaced, or when
-    its place stays there, empty; not under plain add-or-remove.
-
-    Parameters
-    ----------
-    events : iterable of events
-        One for each cohort, in any order.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a member is no event, or events are nested more than `MAX_DEPTH` deep.
+    its slot stays there, empty; not under plain add-or-remove.
     """
-
-    events: tuple[Event, ...]
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        object.__setattr__(self, "events", _events(events))
 
 
 Event: TypeAlias = GaussianRelease | LaplaceRelease | Composed | Parallel
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Return the event as plain JSON values; `from_json` gives an equal event again.
-
-    Time and memory O(number of events inside).
-    """
+    """Return the event as plain JSON values; `from_json` gives an equal event again."""
     match event:
         case GaussianRelease(noise_multiplier):
             return {"kind": "gaussian", "noise_multiplier": noise_multiplier}
@@ -157,101 +123,43 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(value: Any) -> Event:
-    """Return the event that `to_json` made these plain JSON values of.
-
-    Parameters
-    ----------
-    value : mapping
-        The JSON object, parsed.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the kind is unknown, a member is missing, unknown or out of range.
-    """
+    """Return the event that `to_json` made these plain JSON values from."""
     return _from_json(value, 1)
 
 
-def number(name: str, value: Any, low: float, high: float) -> float:
-    """Return `value` as a float if it is a number from `low` to `high`.
-
-    Raises
-    ------
-    InvalidSettingError
-        Naming the rule and the value; NaN lies in no range.
-    """
-    try:
-        real = math.nan if isinstance(value, str | bytes | bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        real = math.nan
-    if not low <= real <= high:
-        raise InvalidSettingError(
-            f"{name} must be a number from {low:g} to {high:g}, got {name}={value!r}; "
-            "choose a value in that range"
-        )
-    return real
-
-
-def _events(events: Iterable[Event]) -> tuple[Event, ...]:
-    members = tuple(events)
-    for member in members:
-        if not isinstance(member, GaussianRelease | LaplaceRelease | Composed | Parallel):
-            raise unknown(member)
-    if _depth(members) > MAX_DEPTH:
-        raise _too_deep()
-    return members
-
-
 def _depth(events: tuple[Event, ...]) -> int:
-    nested = (event.events for event in events if isinstance(event, Composed | Parallel))
+    nested = (event.events for event in events if isinstance(event, _Several))
     return 1 + max(map(_depth, nested), default=0)
 
 
 def _from_json(value: Any, depth: int) -> Event:
-    if depth > MAX_DEPTH:
-        raise _too_deep()
+    _check_depth(depth)
     kind = value.get("kind") if isinstance(value, Mapping) else None
+    one_of(("gaussian", "laplace", "composed", "parallel"), kind=kind, remedy=_WRITER)
     match kind:
         case "gaussian":
             return GaussianRelease(_only_member(value, "noise_multiplier"))
         case "laplace":
             return LaplaceRelease(_only_member(value, "epsilon"))
-        case "composed" | "parallel":
-            inner = _only_member(value, "events")
-            if not isinstance(inner, list | tuple):
-                raise _malformed(kind, "events")
-            events = [_from_json(item, depth + 1) for item in inner]
-            return Composed(events) if kind == "composed" else Parallel(events)
-    raise InvalidSettingError(
-        "a stored privacy event must be of a known kind (gaussian, laplace, composed, parallel), "
-        f"got kind={kind!r}; read it with the version of streamlda that wrote it"
-    )
+    inner = _only_member(value, "events")
+    require(isinstance(inner, list | tuple), "events must be a list", kind=kind, remedy=_WRITER)
+    events = [_from_json(item, depth + 1) for item in inner]
+    return Composed(events) if kind == "composed" else Parallel(events)
 
 
 def _only_member(value: Mapping[str, Any], name: str) -> Any:
-    if set(value) != {"kind", name}:
-        raise _malformed(value["kind"], name)
+    rule = f"a stored privacy event of this kind must hold {name} and nothing else"
+    require(set(value) == {"kind", name}, rule, kind=value["kind"], remedy=_WRITER)
     return value[name]
 
 
-def _malformed(kind: str, name: str) -> InvalidSettingError:
-    wanted = "a list of events" if name == "events" else "a number"
-    return InvalidSettingError(
-        f"a stored privacy event of this kind must hold {name} ({wanted}) and nothing else, got "
-        f"kind={kind!r}; read it with the version of streamlda that wrote it"
-    )
+def _check_depth(depth: int) -> None:
+    rule = f"privacy events must be nested at most {MAX_DEPTH} deep"
+    remedy = "compose releases of the same documents in one Composed"
+    require(depth <= MAX_DEPTH, rule, depth=f"{depth} or more", remedy=remedy)
 
 
-def _too_deep() -> InvalidSettingError:
-    return InvalidSettingError(
-        f"privacy events must be nested at most {MAX_DEPTH} deep, got depth={MAX_DEPTH + 1} or "
-        "more; compose releases of the same documents in one Composed"
-    )
-
-
-def unknown(event: object) -> InvalidSettingError:
+def unknown(event: object) -> StreamLDAError:
     """Return the error for what is no event."""
-    return InvalidSettingError(
-        "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel, got "
-        f"type={type(event).__name__}; describe the release by these"
-    )
+    rule = "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel"
+    return failure(rule, type=type(event).__name__, remedy="describe the release by these")

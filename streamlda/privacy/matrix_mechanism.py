@@ -9,7 +9,7 @@ effect on C x is its contribution times one column of C. So with z of standard d
 
 *all* prefix sums together cost one ``GaussianRelease(noise_multiplier)``, and the noise of the
 t-th is sensitivity(C) * ||row t of B|| times that of a single release: 1.8, 2.5, 3.3 at most for
-10, 100, 1000 rounds (a release afresh each round, sharing the budget: 3.2, 10, 32).
+10, 100, 1000 rounds (a release of its own each round, sharing the budget: 3.2, 10, 32).
 
 C is a buffered linear Toeplitz matrix [2]_: ones on the diagonal and, i below it,
 c_i = sum_j omega_j theta_j^(i-1). Then C and B run as recurrences on d buffers of the size of a
@@ -31,14 +31,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import whole
+from streamlda.checks import at_least, between, require
+from streamlda.privacy.saved_state import require_state
 
 MAX_HORIZON = 1_000_000
 MAX_BUFFERS = 8
@@ -49,41 +49,29 @@ EXCESS_ERROR = 0.01
 
 @dataclass(frozen=True)
 class BufferedToeplitz:
-    """A factorisation A = B C of the prefix sums of `horizon` rounds, C given by two vectors.
+    """A factorisation A = B C of the prefix sums of `horizon` rounds, C given by two vectors."""
 
-    Parameters
-    ----------
-    theta : tuple of d floats
-        Decay of each buffer a round, from 0 to below 1.
-    omega : tuple of d floats
-        Weight of each buffer, above 0; their sum is at most 1.
-    horizon : int
-        Rounds n, from 1 to `MAX_HORIZON`.
-
-    Raises
-    ------
-    InvalidSettingError
-        If these do not make coefficients that fall from 1 and stay above 0.
-    """
-
-    theta: tuple[float, ...]
-    omega: tuple[float, ...]
-    horizon: int
+    theta: tuple[float, ...]  # Decay of each of d buffers a round, from 0 to below 1.
+    omega: tuple[float, ...]  # Weight of each buffer, above 0; their sum is at most 1.
+    horizon: int  # Rounds n, from 1 to `MAX_HORIZON`.
 
     def __post_init__(self) -> None:
         theta = tuple(float(value) for value in self.theta)
         omega = tuple(float(value) for value in self.omega)
         falls = all(0 <= value < 1 for value in theta) and all(value > 0 for value in omega)
         fits = len(theta) == len(omega) <= MAX_BUFFERS and math.fsum(omega) <= 1
-        if not (falls and fits):
-            raise InvalidSettingError(
-                "coefficients must fall from 1: as many theta (0 <= theta < 1) as omega (> 0, "
-                f"sum <= 1), at most {MAX_BUFFERS}, got theta={theta} omega={omega}; take them "
-                "from buffered_toeplitz"
-            )
+        require(
+            falls and fits,
+            "coefficients must fall from 1: as many theta (0 <= theta < 1) as omega (> 0, sum <= "
+            f"1), at most {MAX_BUFFERS}",
+            theta=theta,
+            omega=omega,
+            remedy="take them from buffered_toeplitz",
+        )
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
-        object.__setattr__(self, "horizon", _horizon(self.horizon))
+        _check_horizon(self.horizon)
+        object.__setattr__(self, "horizon", int(self.horizon))
 
     @property
     def n_buffers(self) -> int:
@@ -129,31 +117,16 @@ class BufferedToeplitz:
 def buffered_toeplitz(horizon: int, n_buffers: int | None = None) -> BufferedToeplitz:
     """Return the factorisation with the least noise on its last, and noisiest, prefix sum.
 
-    Time 10 milliseconds for 100 rounds, some 3 seconds for a million; memory O(horizon). The last
-    digits may differ between machines, which costs no privacy; store it with the state it
-    belongs to.
-
-    Parameters
-    ----------
-    horizon : int
-        Rounds n, from 1 to `MAX_HORIZON`. Choose it once: starting afresh is a new spend.
-    n_buffers : int, optional
-        Buffers d, from 0 to `MAX_BUFFERS`. Without it the fewest with an error within
-        `EXCESS_ERROR` of `best_toeplitz_error`: 1 for 10 rounds, 2 for 100, 3 for 1000, 4 for
-        100,000, 5 for a million.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
+    Choose the horizon once: another one is a new spend. Without `n_buffers` it takes the fewest
+    buffers with an error within `EXCESS_ERROR` of `best_toeplitz_error`: 1 for 10 rounds, 2 for
+    100, 3 for 1000, 4 for 100,000, 5 for a million. Time 10 milliseconds for 100 rounds, some 3
+    seconds for a million; memory O(horizon). The last digits may differ between machines, which
+    costs no privacy; store it with the state it belongs to.
     """
-    horizon = _horizon(horizon)
+    _check_horizon(horizon)
     if n_buffers is not None:
-        if isinstance(n_buffers, bool) or n_buffers not in range(MAX_BUFFERS + 1):
-            raise InvalidSettingError(
-                f"n_buffers must be a whole number from 0 to {MAX_BUFFERS}, got "
-                f"n_buffers={n_buffers!r}; leave it out for the fewest that are enough"
-            )
+        at_least(0, n_buffers=n_buffers)
+        between(0, MAX_BUFFERS, n_buffers=n_buffers)
         return _optimise(horizon, n_buffers)
     target = best_toeplitz_error(horizon) * (1 + EXCESS_ERROR)
     for fewest in range(MAX_BUFFERS):
@@ -169,11 +142,79 @@ def best_toeplitz_error(horizon: int) -> float:
     In units of a single release's; c_i = binom(2i, i) / 4^i, the square root of A. It grows like
     1 + ln(horizon) / pi. Time and memory O(horizon).
     """
-    i = np.arange(1, _horizon(horizon))
+    _check_horizon(horizon)
+    i = np.arange(1, horizon)
     return 1.0 + float(np.sum(np.cumprod((2 * i - 1) / (2 * i)) ** 2))
 
 
-class PrefixSums:
+class _Recurrence:
+    """d buffers of the size of a release, `shape`, that go on with each of `rounds`.
+
+    Memory d arrays of `shape`, time O(d size) a step. Never go on from an older state after a
+    later step was published: that would release the same rounds again. Nothing here can notice;
+    the ledger must.
+    """
+
+    def __init__(self, strategy: BufferedToeplitz, shape: tuple[int, ...]) -> None:
+        self.strategy = strategy
+        self.shape = shape
+        self.rounds = 0
+        self._buffers = np.zeros((strategy.n_buffers, *shape))
+
+    def _next(self, row: Any) -> NDArray[np.float64]:
+        """Count the next row, or refuse it and leave the state as it was."""
+        require(
+            self.rounds < self.strategy.horizon,
+            "a factorisation must not be used past its horizon, where its sensitivity no longer "
+            "holds",
+            horizon=self.strategy.horizon,
+            rounds=self.rounds + 1,
+            remedy="start a new one as a new spend",
+        )
+        checked: NDArray[np.float64] = np.asarray(row, dtype=np.float64)
+        fits = checked.shape == self.shape and np.isfinite(checked).all()
+        rule, remedy = "a row must be finite and of the shape of the release", "check its sums"
+        require(fits, rule, shape=checked.shape, release=self.shape, remedy=remedy)
+        self.rounds += 1
+        return checked
+
+    def _weighted(self) -> Any:
+        return np.tensordot(np.array(self.strategy.omega), self._buffers, axes=1)
+
+    def _decay(self, fresh: NDArray[np.float64]) -> None:
+        self._buffers *= np.reshape(self.strategy.theta, (-1, *[1] * (self._buffers.ndim - 1)))
+        self._buffers += fresh
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all arrays that `from_state` needs, the strategy included."""
+        return {
+            "theta": np.array(self.strategy.theta, dtype=np.float64),
+            "omega": np.array(self.strategy.omega, dtype=np.float64),
+            "horizon": np.array(self.strategy.horizon, dtype=np.int64),
+            "rounds": np.array(self.rounds, dtype=np.int64),
+            "buffers": self._buffers.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Go on exactly where `state` was taken."""
+        names = {"theta", "omega", "horizon", "rounds", "buffers"}
+        require_state(set(state) == names, arrays=sorted(state))
+        theta, omega = np.array(state["theta"]), np.array(state["omega"])
+        rounds, horizon = np.array(state["rounds"]), np.array(state["horizon"])
+        buffers = np.array(state["buffers"], dtype=np.float64)
+        ones = theta.ndim == omega.ndim == 1 and rounds.ndim == horizon.ndim == 0
+        whole = rounds.dtype.kind == horizon.dtype.kind == "i" and np.isfinite(buffers).all()
+        require_state(ones and whole, theta=theta.shape, omega=omega.shape, horizon=horizon.shape)
+        strategy = BufferedToeplitz(tuple(theta), tuple(omega), int(horizon))
+        fits = buffers.ndim >= 1 and len(buffers) == len(theta) and 0 <= rounds <= horizon
+        require_state(fits, rounds=rounds, horizon=horizon, buffers=buffers.shape)
+        restored = cls(strategy, buffers.shape[1:])
+        restored.rounds, restored._buffers = int(rounds), buffers
+        return restored
+
+
+class PrefixSums(_Recurrence):
     """B as a recurrence: from the rounds of C x + z, one at a time, the prefix sums A x + B z.
 
     It is linear. Fed with fresh noise z alone it gives the noise to add to the t-th prefix sum:
@@ -185,78 +226,36 @@ class PrefixSums:
     1. y = z_t - sum_j omega_j s_j. As z_t = sum_i c_i y_(t-i), this divides by C.
     2. s_j = theta_j s_j + y, for the next step.
     3. r = r + y, which is (A C^-1 z)_t = (B z)_t.
-
-    Memory (d + 1) arrays of `shape`, time O((d + 1) size) a step.
-
-    Parameters
-    ----------
-    strategy : BufferedToeplitz
-        The factorisation.
-    shape : tuple of int
-        Of the release.
     """
 
     def __init__(self, strategy: BufferedToeplitz, shape: tuple[int, ...]) -> None:
-        self.strategy = strategy
-        self.rounds = 0
-        self._buffers = np.zeros((strategy.n_buffers, *shape))
+        super().__init__(strategy, shape)
         self._total = np.zeros(shape)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the release."""
-        return self._total.shape
-
     def step(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take the next row and return the next prefix sum, a new array of the same shape.
-
-        Parameters
-        ----------
-        row : ndarray of shape `shape`, float64
-            Fresh independent noise, or the next row of C x + z; finite.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the horizon is reached, or the row has another shape or is not finite; then the
-            state is as before.
-        """
-        row = _next_row(row, self.shape, self.rounds, self.strategy.horizon)
-        fresh = row - np.tensordot(np.array(self.strategy.omega), self._buffers, axes=1)
-        _decay(self._buffers, self.strategy.theta, fresh)
+        """Take fresh noise, or the next row of C x + z, and return the next prefix sum."""
+        fresh = self._next(row) - self._weighted()
+        self._decay(fresh)
         self._total += fresh
-        self.rounds += 1
         return self._total.copy()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all arrays that `from_state` needs, the strategy included."""
-        return {
-            **_strategy_state(self.strategy, self.rounds, self._buffers),
-            "total": self._total.copy(),
-        }
+        """Return that of the recurrence, and the total."""
+        return {**super().state(), "total": self._total.copy()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> PrefixSums:
-        """Go on exactly where `state` was taken.
-
-        An older state must not be gone on with after a later step was published: that would
-        release the same rounds again. Nothing here can notice; the ledger must.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing, unknown, or does not fit the others.
-        """
-        strategy, rounds, buffers = _read_state(state, {"total"})
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Go on exactly where `state` was taken."""
+        require_state("total" in state, arrays=sorted(state))
+        restored = super().from_state({k: v for k, v in state.items() if k != "total"})
         total = np.array(state["total"], dtype=np.float64)
-        restored = cls(strategy, total.shape)
-        if buffers.shape != restored._buffers.shape or not np.isfinite(total).all():
-            raise _bad_state(f"buffers={buffers.shape} total={total.shape}")
-        restored.rounds, restored._buffers, restored._total = rounds, buffers, total
+        fits = total.shape == restored.shape and np.isfinite(total).all()
+        require_state(fits, buffers=restored._buffers.shape, total=total.shape)
+        restored._total = total
         return restored
 
 
-class StrategyRows:
+class StrategyRows(_Recurrence):
     """C as a recurrence: from the rounds x_t the rows of C x, to be noised one at a time.
 
     Rounding a row to a grid and adding discrete noise to it gives a private row exactly, which
@@ -265,123 +264,19 @@ class StrategyRows:
 
     One step, for input x_t and buffers s_j (zero at first): the row is x_t + sum_j omega_j s_j,
     and s_j = theta_j s_j + x_t for the next step. The buffers are sums of raw data: secret.
-
-    Memory d arrays of `shape`, time O(d size) a step.
-
-    Parameters
-    ----------
-    strategy : BufferedToeplitz
-        The factorisation.
-    shape : tuple of int
-        Of the release.
     """
 
-    def __init__(self, strategy: BufferedToeplitz, shape: tuple[int, ...]) -> None:
-        self.strategy = strategy
-        self.shape = shape
-        self.rounds = 0
-        self._buffers = np.zeros((strategy.n_buffers, *shape))
-
     def step(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take the sums of the next round and return the next row of C x, not private.
-
-        Raises
-        ------
-        InvalidSettingError
-            As `PrefixSums.step`.
-        """
-        x = _next_row(x, self.shape, self.rounds, self.strategy.horizon)
-        row: NDArray[np.float64] = x + np.tensordot(
-            np.array(self.strategy.omega), self._buffers, axes=1
-        )
-        _decay(self._buffers, self.strategy.theta, x)
-        self.rounds += 1
+        """Take the sums of the next round and return the next row of C x, not private."""
+        x = self._next(x)
+        row: NDArray[np.float64] = x + self._weighted()
+        self._decay(x)
         return row
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all arrays that `from_state` needs: raw data, to be kept secret."""
-        return _strategy_state(self.strategy, self.rounds, self._buffers)
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> StrategyRows:
-        """Go on exactly where `state` was taken; the warning of `PrefixSums.from_state` holds.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing, unknown, or does not fit the others.
-        """
-        strategy, rounds, buffers = _read_state(state, set())
-        restored = cls(strategy, buffers.shape[1:])
-        if buffers.shape != restored._buffers.shape:
-            raise _bad_state(f"buffers={buffers.shape}")
-        restored.rounds, restored._buffers = rounds, buffers
-        return restored
-
-
-def _decay(buffers: NDArray[np.float64], theta: tuple[float, ...], fresh: Any) -> None:
-    buffers *= np.reshape(theta, (-1, *[1] * (buffers.ndim - 1)))
-    buffers += fresh
-
-
-def _horizon(horizon: int) -> int:
-    if whole("horizon", horizon) > MAX_HORIZON:
-        raise InvalidSettingError(
-            f"horizon must be at most {MAX_HORIZON} rounds, got horizon={horizon}; "
-            "put more documents into a round"
-        )
-    return int(horizon)
-
-
-def _next_row(row: Any, shape: tuple[int, ...], rounds: int, horizon: int) -> NDArray[np.float64]:
-    if rounds >= horizon:
-        raise InvalidSettingError(
-            "a factorisation must not be used past its horizon, where its sensitivity no longer "
-            f"holds, got horizon={horizon} rounds={rounds + 1}; start a new one as a new spend"
-        )
-    checked: NDArray[np.float64] = np.asarray(row, dtype=np.float64)
-    if checked.shape != shape or not np.isfinite(checked).all():
-        raise InvalidSettingError(
-            f"a row must be finite and of the shape of the release, got shape={checked.shape} "
-            f"release={shape}; check the sums it was made of"
-        )
-    return checked
-
-
-def _strategy_state(
-    strategy: BufferedToeplitz, rounds: int, buffers: NDArray[np.float64]
-) -> dict[str, NDArray[Any]]:
-    return {
-        "theta": np.array(strategy.theta, dtype=np.float64),
-        "omega": np.array(strategy.omega, dtype=np.float64),
-        "horizon": np.array(strategy.horizon, dtype=np.int64),
-        "rounds": np.array(rounds, dtype=np.int64),
-        "buffers": buffers.copy(),
-    }
-
-
-def _read_state(
-    state: Mapping[str, NDArray[Any]], more: set[str]
-) -> tuple[BufferedToeplitz, int, NDArray[np.float64]]:
-    if set(state) != {"theta", "omega", "horizon", "rounds", "buffers", *more}:
-        raise _bad_state(f"arrays={sorted(state)}")
-    theta, omega = np.array(state["theta"]), np.array(state["omega"])
-    rounds, horizon = np.array(state["rounds"]), np.array(state["horizon"])
-    buffers = np.array(state["buffers"], dtype=np.float64)
-    ones = theta.ndim == omega.ndim == 1 and rounds.ndim == horizon.ndim == 0
-    if not (ones and rounds.dtype.kind == horizon.dtype.kind == "i" and np.isfinite(buffers).all()):
-        raise _bad_state(f"theta={theta.shape} omega={omega.shape} horizon={horizon.shape}")
-    strategy = BufferedToeplitz(tuple(theta), tuple(omega), int(horizon))
-    if buffers.ndim < 1 or not 0 <= rounds <= horizon:
-        raise _bad_state(f"rounds={rounds} horizon={horizon} buffers={buffers.shape}")
-    return strategy, int(rounds), buffers
-
-
-def _bad_state(found: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        "a saved state must hold the arrays that state() returned, finite and of fitting shapes, "
-        f"got {found}; restore the checkpoint whole"
-    )
+def _check_horizon(horizon: int) -> None:
+    at_least(1, horizon=horizon)
+    between(1, MAX_HORIZON, horizon=horizon, remedy="put more documents into a round")
 
 
 def _invert(
@@ -401,11 +296,11 @@ def _last_error(theta: Any, omega: Any, horizon: int) -> float:
     """Return ||column of C|| ||last row of B|| in time O(d^2), by sums of geometric series."""
     weights, decays = _invert(theta, omega)
     column = 1.0 + omega @ _geometric(np.outer(theta, theta), horizon - 1) @ omega
-    # Row entries are limit + sum_j shares_j decays_j^i.
-    shares = weights / (1 - decays)
-    limit = 1.0 - shares.sum()
-    row = limit * limit * horizon + 2 * limit * (shares @ _geometric(decays, horizon))
-    row += shares @ _geometric(np.outer(decays, decays), horizon) @ shares
+    # Row entries are limit + sum_j parts_j decays_j^i.
+    parts = weights / (1 - decays)
+    limit = 1.0 - parts.sum()
+    row = limit * limit * horizon + 2 * limit * (parts @ _geometric(decays, horizon))
+    row += parts @ _geometric(np.outer(decays, decays), horizon) @ parts
     return math.sqrt(max(float(column), 1.0) * max(float(row), 1.0))
 
 

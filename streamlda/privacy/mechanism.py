@@ -1,7 +1,7 @@
 """One Gaussian mechanism for several sums at once: clipped blocks, one grid, integer noise.
 
 A document adds to each block b a vector x_b, scaled down to norm at most C_b (its clip norm). In
-the weighted coordinates ``y_b = x_b sqrt(share_b) / C_b``, with shares that sum to 1, the whole
+the weighted coordinates ``y_b = x_b sqrt(part_b) / C_b``, with parts that sum to 1, the whole
 contribution y has norm at most 1, so that all blocks can be released by one mechanism. What is
 released is ``sum + noise``, never a function of the unrounded sum: adding a double to a double
 shows the sum in the last bits.
@@ -13,15 +13,15 @@ difference of *what is really added to the noise*: sums in floating point, round
 It is the sum of three parts, in weighted coordinates:
 
 1. Of the true sums. ``add-remove``: one contribution, norm at most 1. ``replace-one``:
-   ``||y_b - y'_b||^2 <= (2 sqrt(share_b))^2 = 4 share_b``; where a block is nonnegative in every
-   entry, ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 share_b``. So
-   ``sqrt(sum_b f_b share_b)`` with f_b = 1, 4 or 2.
+   ``||y_b - y'_b||^2 <= (2 sqrt(part_b))^2 = 4 part_b``; where a block is nonnegative in every
+   entry, ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 part_b``. So
+   ``sqrt(sum_b f_b part_b)`` with f_b = 1, 4 or 2.
 2. Of floating-point sums. Two kinds of roundings, u = 2^-53 each, gamma_k = k u / (1 - k u):
 
    - *In a term*, before it is added to a sum over documents. With v the exact statistic of a
-     document and f the factor by which it really was scaled, the caller vouches for
-     ``f ||v_b|| <= C_b`` (f has a margin for the rounding of the norm that it comes from), for at
-     most T roundings behind each absolute term of f v, and for m_b (`Block.magnitude`): the norm
+     document and f the factor by which it really was scaled, the caller guarantees
+     ``f ||v_b|| <= C_b`` (f has a margin for the rounding of the norm that it comes from), at
+     most T roundings behind each absolute term of f v, and m_b (`Block.magnitude`): the norm
      of the sum of *absolute* terms is at most m_b C_b. What is added is then f v + e with
      ``||e_b|| <= gamma_T m_b C_b`` (Higham, Accuracy and Stability, section 3.1).
    - *On the way to the sum*, at most R additions for each computed term. In whatever order they
@@ -31,7 +31,7 @@ It is the sum of three parts, in weighted coordinates:
      If s_b bounds the exact absolute terms instead, the computed ones are at most
      ``(1 + gamma_T) s_b C_b``.
 
-   So the error is at most ``E = n sqrt(sum_b share_b e_b^2)`` with
+   So the error is at most ``E = n sqrt(sum_b part_b e_b^2)`` with
    ``e_b = gamma_T m_b + gamma_R (1 + gamma_T) s_b``. Each of two neighbours may err: 2 E. Terms of
    documents that both hold count as well, since another batch may round them otherwise.
 3. Of the grid. Rounding moves a cell by at most half a step, in both neighbours: a step together,
@@ -43,14 +43,14 @@ the mechanism cannot be made. Underflow is below 2^-600 of C_b; a last factor 1 
 Groups
 ------
 A sum of very many doubles errs by more than 1 %. So documents may be summed in groups of at most
-n_g (``group_max``) contributions, cut by public places. `JointGaussian.to_grid` rounds each group
-to the grid, and groups are added as integers, without error. Where two neighbours hold the same
-documents in a group, summed in the same order and blocks, its integers are the same; they differ
-in at most k groups (``groups_touched``). In each of these both may err by E, with n_g in place of
-n, and both are rounded: the sensitivity is exact + k (2 E + G).
+n_g (``group_max``) contributions, cut at public record slots. `JointGaussian.to_grid` rounds each
+group to the grid, and groups are added as integers, without error. Where two neighbours hold the
+same documents in a group, summed in the same order and blocks, its integers are the same; they
+differ in at most k groups (``groups_touched``). In each of these both may err by E, with n_g in
+place of n, and both are rounded: the sensitivity is exact + k (2 E + G).
 
 Where a group is summed in another way, because a program was restarted in it say, it counts as
-touched. With the rows of below, sums of rounds are integers brought back to doubles (one
+touched. With the rows below, sums of rounds are integers brought back to doubles (one
 rounding), so what the rows' own roundings move is relative to *sums*, of norm at most 1.01 n C_b:
 ``S (exact + k (2 E + G) + 2 * 1.01 n gamma_(2 H + 17)) + sqrt(H) G``.
 
@@ -90,11 +90,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.checks import between, one_of, require
+from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.noise import MAX_SIGMA, Noise
 
@@ -124,54 +126,34 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One of the arrays that are summed over documents and released together.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int
-        Of the sum; ``()`` for a single number.
-    l2_clip_norm : float
-        C: no document's contribution has a larger Euclidean norm. The caller clips.
-    weight : float, default 1
-        Importance relative to the other blocks: noise in this block is proportional to
-        ``l2_clip_norm / sqrt(weight)``.
-    nonnegative : bool, default False
-        That no entry of a contribution is ever negative; ``replace-one`` then costs sqrt(2), not 2.
-    magnitude : float, default 1
-        Bound on the norm of the sum of the *absolute* terms by which a document enters, in units
-        of C. 1 where terms do not cancel each other; for the pair statistic through a map W,
-        (c c' - diag c) W / (l (l - 1)), whose terms do, twice the largest row norm of W over C.
-    sum_magnitude : float, optional
-        Bound on the norm of a document's absolute *computed* terms as they are added to the sums,
-        in units of C; without it, `magnitude`. The caller may clip by that norm too; where a
-        document adds one term to a cell, it is the norm of the contribution as computed.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
-    """
+    """One of the arrays that are summed over documents and released together."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # Of the sum; ``()`` for a single number.
+    #: C: no document's contribution has a larger Euclidean norm. The caller clips.
     l2_clip_norm: float
+    #: Importance relative to the other blocks: noise in this block is proportional to
+    #: ``l2_clip_norm / sqrt(weight)``.
     weight: float = 1.0
+    #: That no entry of a contribution is ever negative; ``replace-one`` then costs sqrt(2), not 2.
     nonnegative: bool = False
+    #: Bound on the norm of the sum of the *absolute* terms by which a document enters, in units of
+    #: C. 1 where terms do not cancel each other; for the pair statistic through a projection W,
+    #: (c c' - diag c) W / (l (l - 1)), whose terms do, twice the largest row norm of W over C.
     magnitude: float = 1.0
+    #: Bound on the norm of a document's absolute *computed* terms as they are added to the sums,
+    #: in units of C; without it, `magnitude`. The caller may clip by that norm too; where a
+    #: document adds one term to a cell, it is the norm of the contribution as computed.
     sum_magnitude: float | None = None
 
     def __post_init__(self) -> None:
-        _in_range("l2_clip_norm", self.l2_clip_norm, 1e-100, 1e100)
-        _in_range("weight", self.weight, 1e-100, 1e100)
-        _in_range("magnitude", self.magnitude, 1.0, 1e8)
+        between(1e-100, 1e100, l2_clip_norm=self.l2_clip_norm, weight=self.weight)
+        between(1.0, 1e8, magnitude=self.magnitude)
         if self.sum_magnitude is not None:
-            _in_range("sum_magnitude", self.sum_magnitude, 1.0, 1e6)
-        if not all(n >= 1 for n in self.shape):
-            raise InvalidSettingError(
-                f"a block must have at least one cell, got block={self.name} shape={self.shape}; "
-                "leave empty blocks out"
-            )
+            between(1.0, 1e6, sum_magnitude=self.sum_magnitude)
+        rule, remedy = "a block must have at least one cell", "leave empty blocks out"
+        filled = all(n >= 1 for n in self.shape)
+        require(filled, rule, block=self.name, shape=self.shape, remedy=remedy)
 
     @property
     def cells(self) -> int:
@@ -183,63 +165,28 @@ class JointGaussian:
     """The Gaussian mechanism for the weighted, clipped blocks of one round, or of a horizon.
 
     The privacy unit is what contributes once: a document, or all that a user adds to a round when
-    *that* is clipped. The caller vouches that contributions are clipped, that they are at most
-    n_max, for T and for R; the derivation is in the module's documentation.
+    *that* is clipped. The caller guarantees that contributions are clipped, that they are at most
+    n_max, T and R; the derivation is in the module's documentation.
 
     Parameters
     ----------
-    blocks : sequence of Block
-        With different names.
     noise_multiplier : float
         z: standard deviation of the noise over the sensitivity. The release is 1/z-GDP.
-    neighboring_relation : {"add-remove", "replace-one"}
     n_max : int
         Most contributions that a sum may hold, or all `releases` together; a public number, not
         the true count.
-    term_roundings : int, default TERM_ROUNDINGS
+    term_roundings : int
         T, most roundings behind one term of a document. With d distinct words, and sums of
         dense rows below 64 long, d + 64 holds.
     roundings : int, optional
-        R, most additions that one computed term goes through. By default
-        ``n_max + MERGE_ROUNDINGS``, which holds when a document adds one term to a cell, in any
-        order and grouping.
-    releases : int, default 1
-        Rows H of a matrix mechanism that are released, one call of `release` each. The caller
-        vouches for no more, and that they are made from rounds of different documents.
-    strategy_sensitivity : float, default 1
-        S, the largest norm of a column of the strategy: `BufferedToeplitz.sensitivity`.
-    group_max : int, optional
-        Most contributions in one floating-point sum, when sums go through `to_grid` in groups.
-    groups_touched : int, default 1
-        Most groups that hold contributions of one unit: 1 for documents, the bound on documents
-        of a user for users.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or rounding would cost more than 1 % of the sensitivity.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
-    noise_multiplier : float
-    neighboring_relation : str
-    n_max : int
-    shares : dict of str to float
-        Part of each block in the squared norm of a contribution; sums to 1.
-    l2_sensitivity : float
-        Of all aggregates on the grid, in weighted coordinates, where one contribution has norm
-        at most 1: S times 1 (add-remove) or sqrt(2) to 2 (replace-one), and up to 1 % more for
-        rounding.
-    releases : int
-    strategy_sensitivity : float
-    stddevs : dict of str to float
-        Standard deviation of the noise in each value of a block, in the block's own units.
-    steps : dict of str to float
-        Grid step of each block, a power of two in its own units.
-    tv_distance_bound : float
-        Bound on the total variation distance between all releases and those with exact,
-        continuous noise rounded to the grid: 2^-59 a cell and release.
+        R, most additions that one computed term goes through. The default ``n_max +
+        MERGE_ROUNDINGS`` holds when a document adds one term to a cell, in any order and grouping.
+    releases, strategy_sensitivity : int, float
+        H rows of a matrix mechanism, one call of `release` each and no more, made from rounds of
+        different documents; and S, `BufferedToeplitz.sensitivity`.
+    group_max, groups_touched : int
+        Most contributions in one floating-point sum, when sums go through `to_grid` in groups; and
+        most groups that hold contributions of one unit: 1 for documents, g for users.
     """
 
     def __init__(
@@ -262,70 +209,49 @@ class JointGaussian:
         self.n_max = int(n_max)
         self.releases = int(releases)
         self.strategy_sensitivity = float(strategy_sensitivity)
-        _check_blocks(self.blocks)
-        _in_range("noise_multiplier", self.noise_multiplier, 1e-3, 1e9)
-        _in_range("n_max", self.n_max, 1, 2**53)
+        names = [block.name for block in self.blocks]
+        rule = "a release must have blocks of different names"
+        require(len(set(names)) == len(names) > 0, rule, names=names, remedy="rename or join them")
+        between(1e-3, 1e9, noise_multiplier=self.noise_multiplier)
+        between(1, 2**53, n_max=self.n_max)
         self.group_max = None if group_max is None else int(group_max)
         self._touched = int(groups_touched)
         summed = self.n_max if self.group_max is None else self.group_max
-        _in_range("group_max", summed, 1, self.n_max)
-        _in_range("groups_touched", self._touched, 1, 1 if self.group_max is None else 2**20)
-        _in_range("term_roundings", term_roundings, 1, 2**50)
+        between(1, self.n_max, group_max=summed)
+        between(1, 1 if self.group_max is None else 2**20, groups_touched=self._touched)
+        between(1, 2**50, term_roundings=term_roundings)
         roundings = summed + MERGE_ROUNDINGS if roundings is None else roundings
-        _in_range("roundings", roundings, 1, 2**53 + MERGE_ROUNDINGS)
-        _in_range("releases", releases, 1, 2**30)
+        between(1, 2**53 + MERGE_ROUNDINGS, roundings=roundings)
+        between(1, 2**30, releases=releases)
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
         longest = math.sqrt(releases) * (1 + 1e-9)
-        _in_range("strategy_sensitivity", strategy_sensitivity, 1, longest)
-        if neighboring_relation not in NEIGHBORING_RELATIONS:
-            raise InvalidSettingError(
-                f"the relation must be one of {', '.join(NEIGHBORING_RELATIONS)}, got "
-                f"neighboring_relation={neighboring_relation!r}; "
-                "take add-remove unless the number of documents is public"
-            )
+        between(1, longest, strategy_sensitivity=strategy_sensitivity)
+        one_of(
+            NEIGHBORING_RELATIONS,
+            neighboring_relation=neighboring_relation,
+            remedy="take add-remove unless the number of documents is public",
+        )
         total = math.fsum(block.weight for block in self.blocks)
-        self.shares = {block.name: block.weight / total for block in self.blocks}
+        #: Part of each block in the squared norm of a contribution; sums to 1.
+        self.fractions = {block.name: block.weight / total for block in self.blocks}
         self._set_grid(self._exact_sensitivity(), summed * self._error(term_roundings, roundings))
         values = self.releases * sum(block.cells for block in self.blocks)
+        #: Between all releases and those with exact, continuous noise rounded to the grid: 2^-59 a
+        #: cell and release.
         self.tv_distance_bound = 2 * Noise.tv_distance_bound * values
 
     def release(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
         """Return the sums with noise: each is a whole number of steps, rounded to a double.
 
         Private if `noise` is (see `Noise.secure`), for one call: every further call on the same
-        documents is a release of its own. Time about 0.15 us and memory 40 bytes a value.
-
-        Parameters
-        ----------
-        sums : mapping of str to ndarray of the block's shape, float64
-            One sum of clipped contributions for each block, or one row of sums. Not private; not
-            changed.
-        noise : Noise
-            `SecureNoise`, or `SeededNoise` in tests.
-
-        Returns
-        -------
-        dict of str to ndarray of float64
-
-        Raises
-        ------
-        InvalidSettingError
-            If the names or shapes are not those of the blocks.
-        InvalidDocumentsError
-            If a sum cannot be one of n_max clipped contributions: not finite, too large, or
-            negative where it was said not to be. No noise has been drawn then. That it was raised
-            depends on the documents, so it must not happen in a correct program.
+        documents is a release of its own. A sum that cannot be one of n_max clipped contributions
+        is refused before noise is drawn. That depends on the documents, so it must not happen in
+        a correct program. Time about 0.15 us and memory 40 bytes a value.
         """
         return self.release_grid(self._aggregates(sums, self.n_max), noise)
 
     def to_grid(self, sums: Mapping[str, Array]) -> dict[str, Counts]:
-        """Return the sums of one group in whole steps of the grid, to be added as integers.
-
-        Raises
-        ------
-        InvalidSettingError, InvalidDocumentsError
-            As `release`, with group_max in place of n_max.
-        """
+        """Return the sums of one group in whole steps of the grid, to be added as integers."""
         return self._aggregates(sums, self.group_max or self.n_max)
 
     def noise_on_grid(self, noise: Noise) -> dict[str, Counts]:
@@ -359,11 +285,8 @@ class JointGaussian:
         """Return the sums of at most n contributions in whole steps of the grid."""
         found = {name: np.shape(array) for name, array in sums.items()}
         expected = {block.name: block.shape for block in self.blocks}
-        if found != expected:
-            raise InvalidSettingError(
-                f"sums must be those of the blocks, got shapes={found} expected={expected}; "
-                "release each round with the mechanism that was made for it"
-            )
+        rule, remedy = "sums must be those of the blocks", "use the mechanism made for them"
+        require(found == expected, rule, shapes=found, expected=expected, remedy=remedy)
         return {block.name: self._aggregate(block, sums[block.name], n) for block in self.blocks}
 
     def _aggregate(self, block: Block, values: Array, n: int) -> Counts:
@@ -372,17 +295,22 @@ class JointGaussian:
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.linalg.norm(values.reshape(-1) / block.l2_clip_norm))
         # Written so that NaN fails too. The message must not tell the sum.
-        if not norm <= n * (1 + MAX_INCREASE):
-            raise InvalidDocumentsError(
-                "a sum must be finite and of norm at most n_max * l2_clip_norm, got another: "
-                f"block={block.name} n_max={n} l2_clip_norm={block.l2_clip_norm}; "
-                "clip every contribution and drop those that are not finite"
-            )
-        if block.nonnegative and values.min() < 0:
-            raise InvalidDocumentsError(
-                "a sum of nonnegative contributions must not be negative, got a negative one: "
-                f"block={block.name}; declare the block with nonnegative=False"
-            )
+        require(
+            norm <= n * (1 + MAX_INCREASE),
+            "a sum must be finite and of norm at most n_max * l2_clip_norm",
+            block=block.name,
+            n_max=n,
+            l2_clip_norm=block.l2_clip_norm,
+            remedy="clip every contribution and drop those that are not finite",
+            error=InvalidDocumentsError,
+        )
+        require(
+            not block.nonnegative or values.min() >= 0,
+            "a sum of nonnegative contributions must not be negative",
+            block=block.name,
+            remedy="declare the block with nonnegative=False",
+            error=InvalidDocumentsError,
+        )
         # Exact: the step is a power of two, and the quotient stays below 2^62.
         return np.rint(values / self.steps[block.name]).astype(np.int64)
 
@@ -390,7 +318,7 @@ class JointGaussian:
         if self.neighboring_relation == "add-remove":
             return 1.0
         return math.sqrt(
-            sum((2 if b.nonnegative else 4) * self.shares[b.name] for b in self.blocks)
+            sum((2 if b.nonnegative else 4) * self.fractions[b.name] for b in self.blocks)
         )
 
     def _error(self, term_roundings: int, roundings: int) -> float:
@@ -402,7 +330,7 @@ class JointGaussian:
         for block in self.blocks:
             added = block.magnitude if block.sum_magnitude is None else block.sum_magnitude
             error = term * block.magnitude + chain * (1 + term) * added
-            square += self.shares[block.name] * error**2
+            square += self.fractions[block.name] * error**2
         return math.sqrt(square)
 
     def _set_grid(self, exact: float, summation_error: float) -> None:
@@ -411,8 +339,9 @@ class JointGaussian:
         true = exact * self.strategy_sensitivity
         finest = _GRID_INCREASE / (self._touched * math.sqrt(cells))
         widest = true * min(finest, self.noise_multiplier / _MIN_SIGMA)
-        scales = {b.name: b.l2_clip_norm / math.sqrt(self.shares[b.name]) for b in self.blocks}
+        scales = {b.name: b.l2_clip_norm / math.sqrt(self.fractions[b.name]) for b in self.blocks}
         # frexp: the largest power of two that is not above.
+        #: Grid step of each block, a power of two in its own units.
         self.steps = {
             name: math.ldexp(0.5, math.frexp(widest * scale)[1]) for name, scale in scales.items()
         }
@@ -426,49 +355,36 @@ class JointGaussian:
             else:
                 moved += 2 * self.n_max * 1.01 * _gamma(_STEP_ROUNDINGS * self.releases + 17)
             moved = self.strategy_sensitivity * moved + math.sqrt(self.releases) * grid
+        #: Of all aggregates on the grid, in weighted coordinates, where a contribution has norm at
+        #: most 1: S times 1 (add-remove) or sqrt(2) to 2 (replace-one), and up to 1 % for rounding.
         # The last factor pays for the roundings made here.
         self.l2_sensitivity = moved * (1 + 2.0**-40)
-        if not self.l2_sensitivity <= true * (1 + MAX_INCREASE):
-            raise InvalidSettingError(
-                "rounding must cost at most 1 % of the sensitivity, got "
-                f"n_max={self.n_max} cost={self.l2_sensitivity / true - 1:.2g}; sum fewer "
-                "documents, or sum in groups and state the longest chain of roundings"
-            )
+        require(
+            self.l2_sensitivity <= true * (1 + MAX_INCREASE),
+            "rounding must cost at most 1 % of the sensitivity",
+            n_max=self.n_max,
+            cost=f"{self.l2_sensitivity / true - 1:.2g}",
+            remedy="sum fewer documents, or sum in groups and state the longest chain of roundings",
+        )
         sigma = self.noise_multiplier * self.l2_sensitivity
+        #: Standard deviation of the noise in each value of a block, in the block's own units.
         self.stddevs = {name: sigma * scale for name, scale in scales.items()}
+        found: Any = {
+            "noise_multiplier": self.noise_multiplier,
+            "n_max": self.n_max,
+            "cells": cells,
+        }
         for block in self.blocks:
             step = self.steps[block.name]
-            if self.stddevs[block.name] > MAX_SIGMA * step:
-                raise InvalidSettingError(
-                    "noise must have at most 2^40 steps of the grid, got "
-                    f"noise_multiplier={self.noise_multiplier} cells={cells}; take a smaller "
-                    "noise multiplier"
-                )
-            if self.n_max * block.l2_clip_norm > 2.0**61 * step:
-                raise InvalidSettingError(
-                    "sums must have fewer than 2^61 steps of the grid, got "
-                    f"n_max={self.n_max} noise_multiplier={self.noise_multiplier} "
-                    f"block={block.name}; sum fewer documents or take a larger noise multiplier"
-                )
-
-
-def _check_blocks(blocks: tuple[Block, ...]) -> None:
-    names = [block.name for block in blocks]
-    if not names or len(set(names)) < len(names):
-        raise InvalidSettingError(
-            f"a release must have blocks of different names, got names={names}; rename or join them"
-        )
+            fits = self.stddevs[block.name] <= MAX_SIGMA * step
+            rule, remedy = "noise must have at most 2^40 steps of the grid", "take less noise"
+            require(fits, rule, block=block.name, **found, remedy=remedy)
+            fits = self.n_max * block.l2_clip_norm <= 2.0**61 * step
+            rule, remedy = "sums must have fewer than 2^61 steps of the grid", "sum fewer documents"
+            require(fits, rule, block=block.name, **found, remedy=f"{remedy}, or take more noise")
 
 
 def _gamma(roundings: int) -> float:
     """Return the largest relative error of as many roundings; infinite where it is unbounded."""
     error = roundings * _UNIT_ROUNDOFF
     return error / (1 - error) if error < 0.5 else math.inf
-
-
-def _in_range(name: str, value: float, low: float, high: float) -> None:
-    # Written so that NaN fails too.
-    if not low <= value <= high:
-        raise InvalidSettingError(
-            f"{name} must lie in [{low:g}, {high:g}], got {name}={value}; choose another"
-        )

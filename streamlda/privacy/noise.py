@@ -22,14 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from randomgen import ChaCha
 
-from streamlda.errors import InvalidSettingError
-from streamlda.kernels.discrete_gaussian import (
-    MARGIN,
-    MAX_BLOCKS,
-    PLACE_BITS,
-    UNDECIDED,
-    propose,
-)
+from streamlda.checks import at_least, require
+from streamlda.kernels.discrete_gaussian import MARGIN, MAX_BLOCKS, PLACE_BITS, UNDECIDED, propose
 
 #: Bound on the total variation distance between one value and the discrete Gaussian.
 TV_DISTANCE_BOUND = 2.0**-60
@@ -58,14 +52,8 @@ if hasattr(os, "register_at_fork"):
 class Noise:
     """Discrete Gaussian noise from a stream of random bits; see `SecureNoise`, `SeededNoise`.
 
-    Attributes
-    ----------
-    secure : bool
-        Whether what is released with this noise may be called private.
-    tv_distance_bound : float
-        Bound on the total variation distance between one drawn value and N_Z(0, sigma^2). A
-        release of n values that is (epsilon, delta)-private with exact noise is
-        (epsilon, delta + (1 + e^epsilon) n tv_distance_bound)-private with this one.
+    A release of n values that is (epsilon, delta)-private with exact noise is
+    (epsilon, delta + (1 + e^epsilon) n tv_distance_bound)-private with this one.
 
     Notes
     -----
@@ -92,7 +80,9 @@ class Noise:
 
     __slots__ = ("__bits",)
 
+    #: Whether what is released with this noise may be called private.
     secure: ClassVar[bool] = False
+    #: Bound on the total variation distance between one drawn value and N_Z(0, sigma^2).
     tv_distance_bound: ClassVar[float] = TV_DISTANCE_BOUND
 
     def __init__(self, bits: ChaCha) -> None:
@@ -103,31 +93,14 @@ class Noise:
     ) -> NDArray[np.int64]:
         """Draw from N_Z(0, sigma^2): integers y with mass proportional to exp(-y^2/(2 sigma^2)).
 
-        Time O(n), about 0.1 us a value; memory 8 bytes a value and 4 MiB.
-
-        Parameters
-        ----------
-        sigma : float
-            In steps of the grid, 1/4 to 2^40. The standard deviation of the draws, but for
-            sigma below 1, where it is a little less.
-        shape : int or tuple of int, default ()
-
-        Returns
-        -------
-        ndarray of the given shape, int64
-            Independent values, all within 12 (sigma + 1) of zero.
-
-        Raises
-        ------
-        InvalidSettingError
-            If sigma is out of range; nothing has been drawn then.
+        Independent int64 values, all within 12 (sigma + 1) of zero. `sigma` counts steps of the
+        grid, 1/4 to 2^40; it is the standard deviation of the draws, but below 1 that is a little
+        less. Time O(n), about 0.1 us a value; memory 8 bytes a value and 4 MiB.
         """
         sigma = float(sigma)
-        if not MIN_SIGMA <= sigma <= MAX_SIGMA:
-            raise InvalidSettingError(
-                f"sigma must lie in [{MIN_SIGMA}, 2^40] steps of the grid, got sigma={sigma}; "
-                "choose another grid step"
-            )
+        rule = f"sigma must lie in [{MIN_SIGMA}, 2^40] steps of the grid"
+        fits = MIN_SIGMA <= sigma <= MAX_SIGMA
+        require(fits, rule, sigma=sigma, remedy="choose another grid step")
         out = np.empty(shape, dtype=np.int64)
         flat = out.reshape(-1)
         block = math.ceil(sigma)
@@ -183,27 +156,12 @@ class SecureNoise(Noise):
 
 
 class SeededNoise(Noise):
-    """Noise that can be drawn again, for tests only: whoever knows the seed can subtract it.
-
-    Parameters
-    ----------
-    seed : int
-        At least 0.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is not.
-    """
+    """Noise that can be drawn again, for tests only: whoever knows the seed can subtract it."""
 
     __slots__ = ()
 
     def __init__(self, seed: int) -> None:
-        if not isinstance(seed, int | np.integer) or seed < 0:
-            raise InvalidSettingError(
-                f"a seed must be a whole number of at least 0, got seed={seed!r}; "
-                "for a private release use SecureNoise()"
-            )
+        at_least(0, seed=seed, remedy="for a private release use SecureNoise()")
         words = np.random.SeedSequence(int(seed)).generate_state(4, np.uint64)
         super().__init__(ChaCha(key=int.from_bytes(words.tobytes(), "little"), rounds=20))
 

@@ -9,7 +9,7 @@ a basis that stays fixed over the horizon. `PrefixRelease` publishes x_1 + ... +
 The last arrow is post-processing, so that nothing but the noisy rows costs budget.
 
 Unit: what contributes once, in one round, as for `JointGaussian`. Relation: `add-remove` (with the
-same places: the document or a blank) or `replace-one` (another document in the same place, hence
+same slots: the document or a blank) or `replace-one` (another document in the same slot, hence
 in the same round). Sensitivity of all noisy rows together: a document of round t moves row s >= t
 by c_(s-t) times its contribution, hence all of them by the norm of a column of C times the norm of
 the contribution, at most ``strategy.sensitivity * (1, or sqrt(2) to 2)``; with rounding up to 1 %
@@ -18,7 +18,7 @@ settings and the number of rounds.
 
 What follows from one round per document: each document pays ``GaussianRelease(noise_multiplier)``
 once for the whole horizon, be it read in the first round or in the last; documents of different
-rounds do not add up (parallel composition by place). A document that enters two rounds voids it.
+rounds do not add up (parallel composition by slot). A document that enters two rounds voids it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import whole
+from streamlda.checks import at_least, between, require
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.matrix_mechanism import (
     BufferedToeplitz,
@@ -39,8 +38,9 @@ from streamlda.privacy.matrix_mechanism import (
     StrategyRows,
     buffered_toeplitz,
 )
-from streamlda.privacy.mechanism import TERM_ROUNDINGS, Array, Block, JointGaussian
+from streamlda.privacy.mechanism import Array, Block, JointGaussian
 from streamlda.privacy.noise import Noise
+from streamlda.privacy.saved_state import require_state
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.
@@ -49,19 +49,12 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PrefixState:
-    """What `PrefixRelease.from_state` needs; names are ``block/array``.
+    """What `PrefixRelease.from_state` needs; names are ``block/array``."""
 
-    Parameters
-    ----------
-    secret : dict of str to ndarray
-        Sums of raw contributions. Whoever reads them has the data without noise: never beside a
-        published model.
-    private : dict of str to ndarray
-        Made of noisy rows and public settings only.
-    """
-
+    #: Sums of raw contributions. Whoever reads them has the data without noise: never beside a
+    #: published model.
     secret: dict[str, NDArray[Any]]
-    private: dict[str, NDArray[Any]]
+    private: dict[str, NDArray[Any]]  # Made of noisy rows and public settings only.
 
 
 class PrefixRelease:
@@ -70,32 +63,10 @@ class PrefixRelease:
     Memory 2 d + 1 arrays of the size of the blocks for d buffers (1 for 10 rounds, 2 for 100, 3
     for 1000), and up to 5 more during a step; whatever the number of documents.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        As for `JointGaussian`.
-    noise_multiplier : float
-        z of the whole horizon: all prefix sums together are 1/z-GDP.
-    horizon : int or BufferedToeplitz
-        Rounds H, from 1 to a million, or a factorisation made for them.
-    n_max : int
-        Most contributions in the whole horizon; a public number, not the true count.
-    neighboring_relation : {"add-remove", "replace-one"}
-    n_buffers : int, optional
-        As for `buffered_toeplitz`; not beside a factorisation.
-    term_roundings, roundings, group_max : int, optional
-        As for `JointGaussian`; what the rows add is added here.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-
-    Attributes
-    ----------
-    mechanism : JointGaussian
-        What releases a row. Its standard deviations are those of a row.
-    strategy : BufferedToeplitz
+    The noise multiplier z is that of the whole horizon: all prefix sums together are 1/z-GDP.
+    `horizon` is a number of rounds, or a factorisation made for them; `n_max` counts the most
+    contributions in the whole horizon, a public number; `options` are those of `JointGaussian`
+    (what the rows add to `roundings` is added there).
     """
 
     def __init__(
@@ -105,31 +76,24 @@ class PrefixRelease:
         *,
         horizon: int | BufferedToeplitz,
         n_max: int,
-        neighboring_relation: str = "add-remove",
         n_buffers: int | None = None,
-        term_roundings: int = TERM_ROUNDINGS,
-        roundings: int | None = None,
-        group_max: int | None = None,
+        **options: Any,
     ) -> None:
         if isinstance(horizon, BufferedToeplitz):
-            if n_buffers is not None:
-                raise InvalidSettingError(
-                    "n_buffers must be left out beside a factorisation, which has its own, got "
-                    f"n_buffers={n_buffers}; give the number of rounds as horizon, or leave it out"
-                )
+            rule = "n_buffers must be left out beside a factorisation, which has its own"
+            remedy = "give the number of rounds as horizon, or leave it out"
+            require(n_buffers is None, rule, n_buffers=n_buffers, remedy=remedy)
             self.strategy = horizon
         else:
             self.strategy = buffered_toeplitz(horizon, n_buffers)
+        #: What releases a row; its standard deviations are those of a row.
         self.mechanism = JointGaussian(
             blocks,
             noise_multiplier,
-            neighboring_relation=neighboring_relation,
             n_max=n_max,
-            term_roundings=term_roundings,
-            roundings=roundings,
-            group_max=group_max,
             releases=self.strategy.horizon,
             strategy_sensitivity=self.strategy.sensitivity,
+            **options,
         )
         self._event = GaussianRelease(self.mechanism.noise_multiplier)
         shapes = {block.name: block.shape for block in self.mechanism.blocks}
@@ -157,35 +121,17 @@ class PrefixRelease:
         """Take the next round and return the noisy sums of all rounds so far.
 
         Private if `noise` is (see `Noise.secure`) and no document has been in an earlier round.
-        Time about 0.2 us a value.
-
-        Parameters
-        ----------
-        sums : mapping of str to ndarray of the block's shape, float64
-            Sums of clipped contributions of the *new* documents. Not private; not changed.
-        noise : Noise
-            `SecureNoise`, or `SeededNoise` in tests.
-
-        Returns
-        -------
-        dict of str to ndarray of float64
-
-        Raises
-        ------
-        InvalidSettingError
-            If the horizon is reached, the names or shapes are not those of the blocks, or an
-            earlier step broke off.
-        InvalidDocumentsError
-            If a sum cannot be one of n_max clipped contributions, or those of all rounds together
-            cannot. See `JointGaussian.release`.
+        `sums` are those of clipped contributions of the *new* documents. Time about 0.2 us a value.
         """
-        self._check_whole()
-        if self._rounds >= self.horizon:
-            raise InvalidSettingError(
-                "a release of prefix sums must not go past its horizon, where its sensitivity no "
-                f"longer holds, got horizon={self.horizon} rounds={self._rounds + 1}; start a new "
-                "one as a new spend"
-            )
+        self._check_finished()
+        require(
+            self._rounds < self.horizon,
+            "a release of prefix sums must not go past its horizon, where its sensitivity no "
+            "longer holds",
+            horizon=self.horizon,
+            rounds=self._rounds + 1,
+            remedy="start a new one as a new spend",
+        )
         self.mechanism.check(sums)
         self._broken = True
         rows = {name: running.step(sums[name]) for name, running in self._rows.items()}
@@ -200,29 +146,15 @@ class PrefixRelease:
 
         In the block's own units, for t from 1 to the horizon; the last is the largest. The noise
         of different prefix sums is correlated. Time and memory O(d horizon).
-
-        Raises
-        ------
-        InvalidSettingError
-            If t is out of range.
         """
-        if whole("t", t) > self.horizon:
-            raise InvalidSettingError(
-                f"t must be at most the horizon, got t={t} horizon={self.horizon}; "
-                "ask for a round that can be released"
-            )
+        at_least(1, t=t)
+        between(1, self.horizon, t=t, remedy="choose a round that can be released")
         factor = float(self.strategy.errors()[t - 1]) / self.strategy.sensitivity
         return {name: sigma * factor for name, sigma in self.mechanism.stddevs.items()}
 
     def state(self) -> PrefixState:
-        """Return copies of all arrays that `from_state` needs, raw data apart from private ones.
-
-        Raises
-        ------
-        InvalidSettingError
-            If a step broke off: its round is half in.
-        """
-        self._check_whole()
+        """Return copies of all arrays that `from_state` needs, raw data apart from private ones."""
+        self._check_finished()
         secret, private = {}, {}
         for name in self._rows:
             for key, array in self._rows[name].state().items():
@@ -240,74 +172,49 @@ class PrefixRelease:
         noise_multiplier: float,
         *,
         n_max: int,
-        neighboring_relation: str = "add-remove",
-        term_roundings: int = TERM_ROUNDINGS,
-        roundings: int | None = None,
-        group_max: int | None = None,
+        **options: Any,
     ) -> PrefixRelease:
         """Go on, to the last bit, where `state` was taken, with the settings of then.
 
-        An older state must not be gone on with after a later prefix sum was published: another
-        noisy row of the same round would be a second release of its documents. Nothing here can
-        notice; the ledger must refuse it.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing, unknown or does not fit the others, or the settings give other
-            noise.
+        Never from an older state after a later prefix sum was published: another noisy row of the
+        same round would be a second release of its documents. Nothing here can notice; the ledger
+        must refuse it.
         """
         names = [block.name for block in blocks]
         secret, private = _by_block(state.secret, names), _by_block(state.private, names)
         found = {name: private[name].pop("stddev", np.array(np.nan)) for name in names}
         rows = {name: StrategyRows.from_state(secret[name]) for name in names}
         sums = {name: PrefixSums.from_state(private[name]) for name in names}
-        parts: list[StrategyRows | PrefixSums] = [*rows.values(), *sums.values()]
-        if len({(part.strategy, part.rounds) for part in parts}) != 1:
-            raise _bad_state("arrays of different rounds or factorisations")
-        restored = cls(
-            blocks,
-            noise_multiplier,
-            horizon=parts[0].strategy,
-            n_max=n_max,
-            neighboring_relation=neighboring_relation,
-            term_roundings=term_roundings,
-            roundings=roundings,
-            group_max=group_max,
-        )
+        running: list[StrategyRows | PrefixSums] = [*rows.values(), *sums.values()]
+        alike = {(each.strategy, each.rounds) for each in running}
+        require_state(len(alike) == 1, rounds_and_factorisations=len(alike))
+        ((strategy, done),) = alike
+        restored = cls(blocks, noise_multiplier, horizon=strategy, n_max=n_max, **options)
         for name, sigma in restored.mechanism.stddevs.items():
-            shape = restored._sums[name].shape
-            if not (rows[name].shape == sums[name].shape == shape):
-                raise _bad_state(f"block={name} shape={sums[name].shape} expected={shape}")
-            if found[name].shape != () or not abs(found[name] / sigma - 1) <= _SAME:
-                raise _bad_state(f"other noise for block={name}")
+            shape, own = restored._sums[name].shape, sums[name].shape
+            require_state(rows[name].shape == own == shape, block=name, shape=own, expected=shape)
+            same = found[name].shape == () and abs(found[name] / sigma - 1) <= _SAME
+            require_state(same, block=name, stddev="of other noise")
         restored._rows, restored._sums = rows, sums
-        restored._rounds = parts[0].rounds
+        restored._rounds = done
         return restored
 
-    def _check_whole(self) -> None:
-        if self._broken:
-            raise InvalidSettingError(
-                "a step must be finished before the next, got one that broke off in "
-                f"rounds={self._rounds + 1}; go on from the last saved state if the ledger allows"
-            )
+    def _check_finished(self) -> None:
+        require(
+            not self._broken,
+            "a step must be finished before the next",
+            broken_round=self._rounds + 1,
+            remedy="go on from the last saved state if the ledger allows",
+        )
 
 
 def _by_block(
     arrays: Mapping[str, NDArray[Any]], names: Sequence[str]
 ) -> dict[str, dict[str, NDArray[Any]]]:
     """Return the arrays of each block under their own names."""
-    parts: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in names}
+    by_name: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in names}
     for label, array in arrays.items():
         name, _, key = label.rpartition("/")
-        if name not in parts:
-            raise _bad_state(f"array={label}")
-        parts[name][key] = np.asarray(array)
-    return parts
-
-
-def _bad_state(found: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        "a saved state must fit the settings and hold the arrays that state() returned, got "
-        f"{found}; restore the checkpoint whole, with the settings it was made with"
-    )
+        require_state(name in by_name, array=label)
+        by_name[name][key] = np.asarray(array)
+    return by_name

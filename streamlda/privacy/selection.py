@@ -7,7 +7,7 @@ Gaussian mechanism of Gopi et al. [1]_, here on an exact grid).
 
 Contributions
 -------------
-The unit is one document of a stage: a run of places, disjoint from the documents of every other
+The unit is one document of a stage: a range of record slots, disjoint from those of every other
 release. A document keeps t = min(distinct words, D0) of its words and adds to each the weight w_t,
 ``1 / sqrt(t)`` rounded down to a grid whose step is a power of two, so its contribution has norm
 ``sqrt(t) w_t <= 1``, counted in whole steps: sums are exact, in whatever order they are taken.
@@ -83,12 +83,13 @@ from typing import Any
 import numpy as np
 import scipy
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.checks import at_least, between, failure, one_of, require
+from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy import accounting
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease, number
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
 from streamlda.privacy.noise import Noise
 
-#: Most distinct words of a document that vote, unless told otherwise.
+#: Most distinct words of a document that vote, by default.
 MAX_WORDS_PER_DOCUMENT = 100
 
 #: Range of the noise multiplier and of D0: every weight is then at least 2^11 steps of the grid.
@@ -100,8 +101,8 @@ MAX_DELTA = 0.5
 #: Fewest steps in a standard deviation: discrete and rounded Gaussian are then within 2^-67.
 _MIN_SIGMA = 2.0**32
 
-#: Parts of delta that calibration tries to give to the threshold, in sixteenths.
-_SHARES = range(1, 16)
+#: Fractions of delta that calibration tries to give to the threshold, in sixteenths.
+_SIXTEENTHS = range(1, 16)
 
 
 class WordSelection:
@@ -112,39 +113,9 @@ class WordSelection:
     word seen, of which one document adds at most `max_words_per_document`. Not for use by several
     threads at once. What it holds before the release is not private.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        z: standard deviation of the noise over the sensitivity, from 0.001 to 1000.
-    delta : float
-        Probability, at most, that any word that only one document has is kept, from 1e-300
-        to 1/2.
-    max_words_per_document : int, default 100
-        D0: most distinct words of a document that get a vote, up to 2^20. Fewer make each vote
-        weigh more, and lose those of longer documents: about their typical number is best.
-    neighboring_relation : {"add-remove", "replace-one"}
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range.
-
-    Attributes
-    ----------
-    noise_multiplier, delta, max_words_per_document, neighboring_relation
-        As given.
-    l2_sensitivity : float
-        1 (add-remove) or sqrt(2) (replace-one), in units of weight.
-    stddev : float
-        Standard deviation of the noise on each word, in units of weight.
-    threshold : float
-        rho: a word is kept if its noisy weight is greater, in units of weight. A word needs about
-        ``threshold * sqrt(D0)`` documents that keep D0 words each.
-    step : float
-        Of the grid, a power of two, in units of weight.
-    tv_distance_bound : float
-        Bound on the total variation distance between a release and one with exact noise, as far
-        as neighbours can tell: see *Sampler* in the module's documentation.
+    `delta` bounds the probability that any word that only one document has is kept. D0,
+    `max_words_per_document`, is the most distinct words of a document that get a vote. Fewer make
+    each vote weigh more, and lose those of longer documents: about their typical number is best.
     """
 
     def __init__(
@@ -155,33 +126,30 @@ class WordSelection:
         max_words_per_document: int = MAX_WORDS_PER_DOCUMENT,
         neighboring_relation: str = "add-remove",
     ) -> None:
-        self.noise_multiplier = number(
-            "noise_multiplier", noise_multiplier, MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+        between(MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER, noise_multiplier=noise_multiplier)
+        between(accounting.MIN_DELTA, MAX_DELTA, delta=delta)
+        at_least(1, max_words_per_document=max_words_per_document)
+        between(1, LARGEST_D0, max_words_per_document=max_words_per_document)
+        one_of(
+            NEIGHBORING_RELATIONS,
+            neighboring_relation=neighboring_relation,
+            remedy="take add-remove unless the number of documents is public",
         )
-        self.delta = number("delta", delta, accounting.MIN_DELTA, MAX_DELTA)
-        self.max_words_per_document = accounting.whole(
-            "max_words_per_document", max_words_per_document
-        )
-        if self.max_words_per_document > LARGEST_D0:
-            raise InvalidSettingError(
-                f"max_words_per_document must be at most {LARGEST_D0}, got "
-                f"max_words_per_document={max_words_per_document}; most documents use some hundreds"
-            )
-        if neighboring_relation not in NEIGHBORING_RELATIONS:
-            raise InvalidSettingError(
-                f"the relation must be one of {', '.join(NEIGHBORING_RELATIONS)}, got "
-                f"neighboring_relation={neighboring_relation!r}; "
-                "take add-remove unless the number of documents is public"
-            )
+        self.noise_multiplier, self.delta = float(noise_multiplier), float(delta)
+        self.max_words_per_document = int(max_words_per_document)
         self.neighboring_relation = neighboring_relation
         replaced = neighboring_relation == "replace-one"
+        #: In units of weight, as is all that follows.
         self.l2_sensitivity = math.nextafter(math.sqrt(2), 2) if replaced else 1.0
         self.stddev = self.noise_multiplier * self.l2_sensitivity * (1 + 2.0**-50)
         # frexp: the largest power of two that is not above.
         self.step = math.ldexp(0.5, math.frexp(self.stddev / _MIN_SIGMA)[1])
         self._threshold_steps = self._smallest_threshold()
+        #: rho: a word is kept if its noisy weight is greater. A word needs about
+        #: ``threshold * sqrt(D0)`` documents that keep D0 words each.
         self.threshold = self._threshold_steps * self.step
         differing = self.max_words_per_document * (2 if replaced else 1)
+        #: Between a release and one with exact noise, as far as neighbours can tell: see *Sampler*.
         self.tv_distance_bound = 2 * Noise.tv_distance_bound * differing
         self._steps_of_1_squared = round(1 / self.step) ** 2
         self._votes: dict[str, int] = {}
@@ -193,22 +161,9 @@ class WordSelection:
         return GaussianRelease(self.noise_multiplier)
 
     def add(self, tokens: Iterable[str]) -> None:
-        """Let one document vote for its words.
+        """Let one document vote for its words: its tokens, in any order; "" is no word.
 
         Time O(tokens), and about 1 us a distinct word more if there are more than D0.
-
-        Parameters
-        ----------
-        tokens : iterable of str
-            The tokens of one document, repeats included, in any order. The empty string is no
-            word and is passed over.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If it is one string, or a token is not a string; nothing has been counted then.
-        InvalidSettingError
-            If the selection was released already.
         """
         self._check_open()
         words = _distinct(tokens)
@@ -224,24 +179,9 @@ class WordSelection:
     def release(self, noise: Noise) -> list[tuple[str, float]]:
         """Return the words above the threshold and forget all others; to be called once.
 
-        Private if `noise` is (see `Noise.secure`). Take only the first of them to have fewer: the
-        list may be cut freely. Time about 1 us a word seen, and for sorting them.
-
-        Parameters
-        ----------
-        noise : Noise
-            `SecureNoise`, or `SeededNoise` in tests.
-
-        Returns
-        -------
-        list of (str, float)
-            Words and their noisy weight, largest weight first, equal ones by word. The same
-            noise gives the same list in whatever order the documents came.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the selection was released already.
+        Words with their noisy weight, largest weight first, equal ones by word: the same noise
+        gives the same list in whatever order the documents came. Private if `noise` is (see
+        `Noise.secure`); the list may be cut freely. Time about 1 us a word seen, and for sorting.
         """
         self._check_open()
         self._released = True
@@ -288,11 +228,13 @@ class WordSelection:
         return math.ceil(exact) + 1
 
     def _check_open(self) -> None:
-        if self._released:
-            raise InvalidSettingError(
-                "a selection must be released once, got released=True; choose again from documents "
-                "of a new stage, with a new WordSelection and a spend of its own"
-            )
+        require(
+            not self._released,
+            "a selection must be released once",
+            released=True,
+            remedy="choose again from documents of a new stage, with a new WordSelection and a "
+            "spend of its own",
+        )
 
 
 def calibrate_selection(
@@ -304,32 +246,16 @@ def calibrate_selection(
 ) -> WordSelection:
     """Return the selection with the lowest threshold that costs a document (epsilon, delta).
 
-    Delta is split: a part of so many sixteenths goes to the threshold, the rest to the Gaussian
-    part, whose noise multiplier is exact for (epsilon, rest). By the composition in the module's
-    documentation the two add up to delta, and in floating point they do so without rounding: a
-    ledger with ``Budget(epsilon, delta - selection.delta)`` covers ``selection.event``.
-
-    Time about 0.1 s.
-
-    Parameters
-    ----------
-    epsilon : float
-        In nats, from 0: what the selection may cost one document in all.
-    delta : float
-        Likewise, from 1e-298 to 1/2.
-    max_words_per_document : int, default 100
-        See `WordSelection`.
-    neighboring_relation : {"add-remove", "replace-one"}
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or epsilon asks for a noise multiplier that is.
+    Delta is split: some sixteenths go to the threshold, the rest to the Gaussian part, whose noise
+    multiplier is exact for (epsilon, rest). By the composition in the module's documentation the
+    two add up to delta, and in floating point they do so without rounding: a ledger with
+    ``Budget(epsilon, delta - selection.delta)`` covers ``selection.event``. Time about 0.1 s.
     """
-    delta = number("delta", delta, 100 * accounting.MIN_DELTA, MAX_DELTA)
+    between(100 * accounting.MIN_DELTA, MAX_DELTA, delta=delta)
+    delta = float(delta)
 
-    def selection(share: int) -> WordSelection:
-        gaussian = delta - delta * (share / 16)
+    def selection(sixteenths: int) -> WordSelection:
+        gaussian = delta - delta * (sixteenths / 16)
         # Taken twice, by Sterbenz' lemma, the difference is exact: no rounding is spent unseen.
         threshold = delta - gaussian
         return WordSelection(
@@ -339,20 +265,26 @@ def calibrate_selection(
             neighboring_relation=neighboring_relation,
         )
 
-    return min(map(selection, _SHARES), key=lambda made: made.threshold)
+    return min(map(selection, _SIXTEENTHS), key=lambda made: made.threshold)
 
 
 def _distinct(tokens: Iterable[str]) -> set[str]:
-    if isinstance(tokens, str | bytes):
-        raise InvalidDocumentsError(
-            f"a document must be its tokens, got type={type(tokens).__name__}; split it first"
-        )
+    require(
+        not isinstance(tokens, str | bytes),
+        "a document must be its tokens",
+        type=type(tokens).__name__,
+        remedy="split it first",
+        error=InvalidDocumentsError,
+    )
     words = set()
     for position, token in enumerate(tokens):
         if not isinstance(token, str):
-            raise InvalidDocumentsError(
-                f"each token must be a str, got type={type(token).__name__} position={position}; "
-                "decode the document first"
+            raise failure(
+                "each token must be a str",
+                type=type(token).__name__,
+                position=position,
+                remedy="decode the document first",
+                error=InvalidDocumentsError,
             )
         words.add(token)
     words.discard("")

@@ -24,9 +24,9 @@ alone. One that says ``"private"`` has all of these, and may have more:
 ``vocabulary``
     Where the columns come from: one of `VOCABULARIES`.
 ``cohort``
-    ``first`` and ``last`` place of the documents, blanks between them included.
+    ``first`` and ``last`` record slot of the documents, blanks between them included.
 ``stages``
-    A list: ``name``, ``first`` and ``last`` place, and ``noise_multiplier`` of each release.
+    A list: ``name``, ``first`` and ``last`` slot, and ``noise_multiplier`` of each release.
 ``ledger``
     Random name of the ledger, or ``"in memory"``. Never a path.
 ``excluded``
@@ -39,15 +39,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streamlda.checks import between, require
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.events import GaussianRelease, number
+from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Losses
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
-
-CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
 
 #: The first four may be private: they are public, or were paid for.
 VOCABULARIES = (
@@ -82,23 +81,13 @@ _KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A run of places whose documents entered one joint Gaussian release.
-
-    Parameters
-    ----------
-    name : str
-        What was released, such as ``"moments"``.
-    first, last : int
-        Places, `last` included.
-    noise_multiplier : float
-        Standard deviation / l2_sensitivity, for one privacy unit.
-    """
+class ReleasedStage:
+    """Record slots, `last` included, whose documents entered one joint Gaussian release."""
 
     name: str
     first: int
     last: int
-    noise_multiplier: float
+    noise_multiplier: float  # Standard deviation / l2_sensitivity, for one privacy unit.
 
 
 def not_private() -> dict[str, Any]:
@@ -115,7 +104,7 @@ def private_statement(
     *,
     epsilon: float,
     delta: float,
-    stages: Sequence[Stage],
+    stages: Sequence[ReleasedStage],
     clip_bounds: Mapping[str, tuple[float, str]],
     vocabulary: str,
     secure: bool,
@@ -128,34 +117,10 @@ def private_statement(
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
-    Time O(stages log stages) and a few milliseconds; memory O(stages).
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        All that is promised to one unit; `delta` with what a private selection of words took.
-    stages : sequence of Stage
-        All releases behind the artefact, in the order of their places.
-    clip_bounds : mapping of block to (l2_clip_norm, source)
-        Source: one of `CLIP_SOURCES`.
-    vocabulary : str
-        One of `VOCABULARIES`.
-    secure : bool
-        `Noise.secure` of the noise that was drawn.
-    ledger : str or None
-        The ledger's id; None for a budget that was kept in memory only.
-    privacy_unit, documents_per_user, neighboring_relation, mode, horizon
-        See the module's documentation.
-
-    Returns
-    -------
-    dict
-        Plain JSON values; `check_statement` accepts it.
-
-    Raises
-    ------
-    InvalidSettingError
-        As `check_statement`.
+    `delta` is that with what a private selection of words took; `stages` are all releases that
+    the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
+    l2_clip_norm and source; `ledger` is its id, None for a budget kept in memory only. Time
+    O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -187,42 +152,28 @@ def private_statement(
 
 
 def check_statement(statement: Mapping[str, Any]) -> None:
-    """Refuse a statement that claims privacy and does not bear it out.
-
-    Parameters
-    ----------
-    statement : mapping
-        As read from an artefact. Other keys than the documented ones are allowed, and so is any
-        statement that does not claim to be private.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it says ``"private"`` and a key is missing or out of range, the noise was seeded, the
-        words were learned from the documents, or epsilon and delta are less than what the noise
-        of the stages gives (stages of the same documents add up; for users, all do).
-    """
+    """Refuse a statement that claims privacy and does not bear it out."""
     if statement.get("statement") != PRIVATE:
         return
     for key in _KEYS:
-        _require(key in statement, "a private statement must have every key", key, "missing")
+        _require(key in statement, "a private statement must have every key", **{key: "missing"})
     for key, allowed in _CHOICES.items():
         value = statement[key]
         known = isinstance(value, str) and value in allowed
-        _require(known, f"a private statement must have one of {allowed}", key, value)
+        _require(known, f"a private statement must have one of {allowed}", **{key: value})
     terms = _terms(statement)
     users, unit = statement["documents_per_user"], statement["privacy_unit"]
     fits = users is None if unit == "document" else _whole(users, 1)
-    _require(fits, "only a user has documents_per_user, at least 1", "documents_per_user", users)
+    _require(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
     for key in ("mechanism", "ledger"):
         text = statement[key]
-        _require(isinstance(text, str) and text != "", "a text must not be empty", key, text)
+        _require(isinstance(text, str) and text != "", "a text must not be empty", **{key: text})
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
-    _require(not is_path, "a ledger must be named by its id", "ledger", "a path")
+    _require(not is_path, "a ledger must be named by its id", ledger="a path")
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
-    _require(named and len(excluded) > 0, "what is not covered must be said", "excluded", excluded)
+    _require(named and len(excluded) > 0, "what is not covered must be said", excluded=excluded)
     _check_stages(statement, terms)
 
 
@@ -230,16 +181,6 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
     """Return a statement as a few short lines, labels in the first 12 columns.
 
     Never raises: what does not bear out its claim is shown as not private, with the reason.
-
-    Parameters
-    ----------
-    statement : mapping
-        Of any version. Keys that are not known are passed over.
-
-    Returns
-    -------
-    list of str
-        Ten lines for a private artefact, one or two for others; printable only.
     """
     claim = statement.get("statement")
     if claim != PRIVATE:
@@ -253,59 +194,53 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
         check_statement(statement)
     except InvalidSettingError as error:
         return [_line("privacy", NOT_PRIVATE), _line("", f"the statement is refused: {error}")]
-    return [_line(label, text) for label, text in _told(statement)]
+    return [_line(label, text) for label, text in _labelled(statement)]
 
 
 def _terms(statement: Mapping[str, Any]) -> LedgerTerms:
     """Return the terms, which the rules of a ledger check."""
-    names = ("privacy_unit", "neighboring_relation", "mode", "horizon")
-    return LedgerTerms(
-        number("epsilon", statement["epsilon"], 0.0, 1e6),
-        number("delta", statement["delta"], 0.0, 1.0),
-        **{name: statement[name] for name in names},
-    )
+    names = ("epsilon", "delta", "privacy_unit", "neighboring_relation", "mode", "horizon")
+    between(0.0, 1e6, epsilon=statement["epsilon"])
+    between(0.0, 1.0, delta=statement["delta"])
+    return LedgerTerms(**{name: statement[name] for name in names})
 
 
 def _check_bounds(bounds: Any) -> None:
     rule = f"each block must have an l2_clip_norm and a source in {CLIP_SOURCES}"
-    _require(isinstance(bounds, Mapping) and len(bounds) > 0, rule, "clip_bounds", bounds)
+    _require(isinstance(bounds, Mapping) and len(bounds) > 0, rule, clip_bounds=bounds)
     for name, bound in bounds.items():
         whole = isinstance(name, str) and isinstance(bound, Mapping)
-        _require(whole and bound.get("source") in CLIP_SOURCES, rule, "clip_bounds", bounds)
-        number("l2_clip_norm", bound.get("l2_clip_norm"), 1e-100, 1e100)
+        _require(whole and bound.get("source") in CLIP_SOURCES, rule, clip_bounds=bounds)
+        between(1e-100, 1e100, l2_clip_norm=bound.get("l2_clip_norm"))
 
 
 def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     """Add up what the stages cost, and compare it with what is promised."""
     stages = statement["stages"]
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
-    _require(isinstance(stages, list | tuple) and len(stages) > 0, rule, "stages", stages)
+    _require(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
     losses = Losses(parallel=terms.privacy_unit == "document")
     for stage in stages:
         whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
         whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
-        _require(whole and stage["first"] <= stage["last"], rule, "stages", stages)
+        _require(whole and stage["first"] <= stage["last"], rule, stages=stages)
         event = GaussianRelease(stage.get("noise_multiplier"))
-        places = DocumentRange("", stage["first"], stage["last"] + 1)
-        losses.add(Cohort(stage["name"], (places,), 0), cost(event).mu_squared)
-    _require(
-        losses.spent <= terms.mu_squared(),
-        f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}",
-        "mu_squared",
-        float(losses.spent),
-    )
+        slots = DocumentRange("", stage["first"], stage["last"] + 1)
+        losses.add(Cohort(stage["name"], (slots,), 0), cost(event).mu_squared)
+    rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
+    _require(losses.spent <= terms.mu_squared(), rule, mu_squared=float(losses.spent))
     least = min(stage["noise_multiplier"] for stage in stages)
     found = statement["noise_multiplier"]
-    _require(found == least, f"the noise of the stages is {least}", "noise_multiplier", found)
+    _require(found == least, f"the noise of the stages is {least}", noise_multiplier=found)
     ends = {
         "first": min(stage["first"] for stage in stages),
         "last": max(stage["last"] for stage in stages),
     }
     cohort = statement["cohort"]
-    _require(cohort == ends, f"the cohort of the stages is {ends}", "cohort", cohort)
+    _require(cohort == ends, f"the cohort of the stages is {ends}", cohort=cohort)
 
 
-def _told(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return label and text of each line of a checked statement."""
     epsilon, delta = plain(statement["epsilon"]), plain(statement["delta"])
     unit, users = statement["privacy_unit"], statement["documents_per_user"]
@@ -348,8 +283,10 @@ def _whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def _require(holds: bool, rule: str, name: str, value: object) -> None:
-    if not holds:
-        # A mapping from a damaged file may be of any length.
-        shown = repr(value)[:80]
-        raise InvalidSettingError(f"{rule}, got {name}={shown}; correct it, or say {NOT_PRIVATE!r}")
+def _require(holds: bool, rule: str, **values: Any) -> None:
+    # A value from a damaged file may be of any length.
+    shown: dict[str, Any] = {
+        name: value if len(repr(value)) <= 80 else repr(value)[:80]
+        for name, value in values.items()
+    }
+    require(holds, rule, **shown, remedy=f"correct it, or say {NOT_PRIVATE!r}")

@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.accounting import whole
+from streamlda.checks import at_least, between, failure, require
+from streamlda.errors import InvalidDocumentsError
+from streamlda.privacy.saved_state import require_state
 
 #: Bytes of a key, and of a digest: n users of a stage share one with probability below n^2 / 2^129.
 _KEY_BYTES, _DIGEST_BYTES = 32, 16
@@ -50,29 +51,17 @@ class UserBound:
     would share one allowance; the keys are random, so that this adds to the delta of a guarantee
     less than 2^-89 for a stage of a million users, whatever their names.
 
-    Memory about 100 bytes for each user of the stage, at most one for each place of it, whatever
+    Memory about 100 bytes for each user of the stage, at most one for each slot of it, whatever
     went before in the stream. Not safe for use by several threads at once.
-
-    Parameters
-    ----------
-    documents_per_user : int
-        g, 1 to 2^31. A public number.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is out of range.
     """
 
     __slots__ = ("_accepted", "_key", "documents_per_user")
 
     def __init__(self, documents_per_user: int) -> None:
-        self.documents_per_user = whole("documents_per_user", documents_per_user)
-        if self.documents_per_user > _MAX_DOCUMENTS:
-            raise InvalidSettingError(
-                f"documents_per_user must be at most 2^31, got "
-                f"documents_per_user={documents_per_user}; bound documents alone instead"
-            )
+        at_least(1, documents_per_user=documents_per_user)
+        remedy = "bound documents alone instead"
+        between(1, _MAX_DOCUMENTS, documents_per_user=documents_per_user, remedy=remedy)
+        self.documents_per_user = int(documents_per_user)
         self.restart()
 
     def restart(self) -> None:
@@ -88,39 +77,28 @@ class UserBound:
     def accept(self, users: Sequence[str | bytes | None]) -> NDArray[np.bool_]:
         """Return which of the next documents of the stage may enter its sums, in their order.
 
-        The same, however a stage is cut into calls. Time O(n), about 1 us a document.
-
-        Parameters
-        ----------
-        users : sequence of n names: str, bytes or None
-            The user of each place. Text is the same user as its UTF-8 bytes; nothing else is made
-            equal, neither case nor blanks. None and empty names are refused.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-            True for the first g documents of each user in this stage.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If something is neither str, bytes nor None; nothing has been counted then. It must not
-            depend on documents: convert names where the stream is read.
+        True for the first g documents of each user of the stage, however it is cut into calls.
+        Text is the same user as its UTF-8 bytes; nothing else is made equal, neither case nor
+        blanks. None and empty names are refused; anything else raises, before it is counted, which
+        must not depend on documents: convert names where the stream is read. Time O(n), about 1 us
+        a document.
         """
-        if isinstance(users, str | bytes):
-            raise InvalidDocumentsError(
-                f"users must be a sequence of names, got users={type(users).__name__}; "
-                "put a single name into a list"
-            )
+        require(
+            not isinstance(users, str | bytes),
+            "users must be a sequence of names",
+            users=type(users).__name__,
+            remedy="put a single name into a list",
+            error=InvalidDocumentsError,
+        )
         digests = [self._digest(user) for user in users]
         accepted = np.zeros(len(digests), dtype=np.bool_)
-        for place, digest in enumerate(digests):
+        for slot, digest in enumerate(digests):
             if digest is None:
                 continue
             count = self._accepted.get(digest, 0)
             if count < self.documents_per_user:
                 self._accepted[digest] = count + 1
-                accepted[place] = True
+                accepted[slot] = True
         return accepted
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -140,30 +118,24 @@ class UserBound:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
-        """Go on exactly where `state` was taken.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing or unknown, of another type or shape, or out of range.
-        """
+        """Go on exactly where `state` was taken."""
         arrays = {name: np.asarray(array) for name, array in state.items()}
         found = {name: f"{array.dtype}{array.shape}" for name, array in arrays.items()}
         users = len(arrays["digests"]) if np.ndim(arrays.get("digests", 0)) else 0
-        if found != {
+        expected = {
             "documents_per_user": "int64()",
             "key": f"uint8({_KEY_BYTES},)",
             "digests": f"uint8({users}, {_DIGEST_BYTES})",
             "accepted": f"int64({users},)",
-        }:
-            raise _bad_state(found)
+        }
+        require_state(found == expected, arrays=found)
         restored = cls(int(arrays["documents_per_user"]))
         restored._key = arrays["key"].tobytes()
         counts = arrays["accepted"].tolist()
         digests = [row.tobytes() for row in arrays["digests"]]
         in_order = digests == sorted(set(digests))
-        if not (in_order and all(1 <= n <= restored.documents_per_user for n in counts)):
-            raise _bad_state(found)
+        fits = in_order and all(1 <= n <= restored.documents_per_user for n in counts)
+        require_state(fits, arrays=found)
         restored._accepted = dict(zip(digests, counts, strict=True))
         return restored
 
@@ -174,15 +146,10 @@ class UserBound:
             # Half a surrogate pair is no text, but it is still one name and no other.
             user = user.encode("utf-8", "surrogatepass")
         elif not isinstance(user, bytes):
-            raise InvalidDocumentsError(
-                f"a user must be str, bytes or None, got type={type(user).__name__}; "
-                "convert names where the stream is read"
+            raise failure(
+                "a user must be str, bytes or None",
+                type=type(user).__name__,
+                remedy="convert names where the stream is read",
+                error=InvalidDocumentsError,
             )
         return hashlib.blake2b(user, digest_size=_DIGEST_BYTES, key=self._key).digest()
-
-
-def _bad_state(found: dict[str, str]) -> InvalidSettingError:
-    return InvalidSettingError(
-        "a saved state must hold the arrays that state() returned, sorted and within its limit, "
-        f"got arrays={found}; restore the checkpoint whole"
-    )

@@ -1,9 +1,9 @@
 """What one document adds to a private release: its statistics, scaled down to a bounded norm.
 
-A *part* sums one statistic over documents, each scaled by its own factor f so that its norm is at
-most the clip bound C of that part, and knows the `Block` of the mechanism that this makes true.
-The norms are of P1, of P2 W (or of P2 itself, without a map) and a bound on that of P3(W, W, W),
-with y = W'c, s_p = sum_w c_w^p and r = sum_w c_w ||W_w||^2::
+A *statistic* is summed over documents, each scaled by its own factor f so that its norm is at most
+the clip bound C of that statistic, and knows the `Block` of the mechanism that this makes true. The
+norms are of P1, of P2 W (or of P2 itself, without a projection W) and a bound on that of
+P3(W, W, W), with y = W'c, s_p = sum_w c_w^p and r = sum_w c_w ||W_w||^2::
 
     ||p1||          = sqrt(s_2) / l
     ||P2||_F        = sqrt(s_2^2 - 2 s_3 + s_2) / (l (l - 1))
@@ -15,10 +15,10 @@ The third line is row by row: row w of P2 W is ``c_w (y - W_w)``. The fourth is 
 inequality over the terms of P3, the last that over triples of different tokens, with Maclaurin's
 inequality for the mean of products. The smaller of the two is taken. Factors are found from
 computed norms with a margin (`streamlda.privacy.clipping.clip_factors`). Where terms cancel, a norm
-may come out too small; so the pair parts clip by the larger of the norm and a quarter of the norm
-of the *absolute* terms, and the margin covers what is left.
+may come out too small; so pairs are clipped by the larger of the norm and a quarter of the norm of
+the *absolute* terms, and the margin covers what is left.
 
-Unit of all parts: a document. Nothing here is private: the sums go to
+Unit of all statistics: a document. Nothing here is private: the sums go to
 `streamlda.privacy.mechanism.JointGaussian`, which adds the noise.
 """
 
@@ -30,11 +30,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import association
 from streamlda.privacy.clipping import NormHistogram, clip_factors
 from streamlda.privacy.mechanism import Block
+from streamlda.private.packing import pack_pairs, pack_triples
 from streamlda.spectral.moments import Moments, document_weights, grouped_by_word
 
 Array = NDArray[np.float64]
@@ -42,42 +44,36 @@ Array = NDArray[np.float64]
 #: Absolute terms of a document's pair statistic over the clip bound, at most.
 CANCELLATION = 4.0
 
-#: Part of the privacy budget of a block that goes to the number of documents behind it.
-KEPT_SHARE = 0.005
+#: Fraction of the privacy budget of a block that goes to the number of documents used for it.
+KEPT_FRACTION = 0.005
 
 #: Absolute terms of P3(W, W, W) over the last bound above, at most: 6 of at most (l A)^3, over
 #: l (l - 1) (l - 2), which is 27 A^3 at l = 3.
 TRIPLE_TERMS = 27.0
 
-#: Longest row of a map: its cube must stay a number, as those of `ClipBounds` must.
+#: Longest row of a projection: its cube must stay a number, as those of `ClipBounds` must.
 LONGEST_ROW = 1e33
 
-#: Shares of the three moments in the weight of the triple statistic.
-TRIPLE_SHARES = {"triple": 0.8, "triple_pair": 0.15, "triple_first": 0.05}
+#: Fractions of the three moments in the weight of the triple statistic.
+TRIPLE_FRACTIONS = {"triple": 0.8, "triple_pair": 0.15, "triple_first": 0.05}
 
 
 class View:
-    """Documents of a batch as the parts see them; what two parts need is computed once.
+    """Documents of a batch as statistics see them; what two of them need is computed once.
 
-    Parameters
-    ----------
-    batch : DocumentBatch
-    active : ndarray of bool, shape (n_documents,)
-        Documents that count; the others contribute nothing.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If `active` is not one boolean for each document.
+    Documents that are not `active` contribute nothing.
     """
 
     def __init__(self, batch: DocumentBatch, active: NDArray[np.bool_]) -> None:
-        if active.dtype != np.bool_ or active.shape != (batch.n_documents,):
-            raise InvalidDocumentsError(
-                "which documents count must be one boolean for each, got "
-                f"dtype={active.dtype} shape={active.shape} documents={batch.n_documents}; "
-                "pass a mask of the batch"
-            )
+        require(
+            active.dtype == np.bool_ and active.shape == (batch.n_documents,),
+            "which documents count must be one boolean for each",
+            dtype=active.dtype,
+            shape=active.shape,
+            documents=batch.n_documents,
+            remedy="pass a mask of the batch",
+            error=InvalidDocumentsError,
+        )
         self.batch = batch
         self.active = active & batch.usable
 
@@ -130,28 +126,28 @@ class Statistic(Protocol):
         """Add the active documents."""
 
     def take(self) -> dict[str, Array]:
-        """Return the sums since the last call, by block, and begin anew."""
+        """Return the sums since the last call, by block, and start from 0 again."""
 
 
 class NormStatistic:
-    """Histogram of the norms that another part would clip by; block ``<name>_norms``."""
+    """Histogram of the norms that another statistic would clip by; block ``<name>_norms``."""
 
-    def __init__(self, part: FirstStatistic | PairStatistic | TripleNorms, weight: float) -> None:
-        self._part, self._weight = part, weight
-        self.histogram = NormHistogram(part.largest_norm)
+    def __init__(self, of: FirstStatistic | PairStatistic | TripleNorms, weight: float) -> None:
+        self._of, self._weight = of, weight
+        self.histogram = NormHistogram(of.largest_norm)
 
     def blocks(self) -> list[Block]:
         """Each document adds 1 to one bin."""
-        return [self.histogram.block(f"{self._part.name}_norms", self._weight)]
+        return [self.histogram.block(f"{self._of.name}_norms", self._weight)]
 
     def add(self, view: View) -> None:
         """Count the norms of the active documents."""
-        self.histogram.add(self._part.norms(view)[view.active])
+        self.histogram.add(self._of.norms(view)[view.active])
 
     def take(self) -> dict[str, Array]:
         """Return the counts."""
         counts, self.histogram.counts = self.histogram.counts, np.zeros(self.histogram.n_bins)
-        return {f"{self._part.name}_norms": counts}
+        return {f"{self._of.name}_norms": counts}
 
 
 class FirstStatistic:
@@ -169,14 +165,8 @@ class FirstStatistic:
 
     def blocks(self) -> list[Block]:
         """Entries of p1 are not negative and are added once each: nothing cancels."""
-        first = Block(
-            "first",
-            (len(self._total),),
-            self._bound,
-            self._weight,
-            nonnegative=True,
-            magnitude=1.01,
-        )
+        shape = (len(self._total),)
+        first = Block("first", shape, self._bound, self._weight, nonnegative=True, magnitude=1.01)
         return [first, _kept_block("first", self._weight)]
 
     def norms(self, view: View) -> Array:
@@ -200,23 +190,9 @@ class FirstStatistic:
 class PairStatistic:
     """Word pairs: the sum of f P2 W, or of f P2 itself (blocks ``pair`` and ``pair_kept``).
 
-    Without a map the symmetric matrix is kept as its upper triangle, entries off the diagonal
-    times sqrt(2), so that the norm stays the Frobenius norm and noise comes out symmetric.
-    Time O(nnz m) a document with a map, O(nnz^2) without; memory O(d m) or O(d^2).
-
-    Parameters
-    ----------
-    n_features : int
-        d.
-    whitening : ndarray of shape (d, m) or None
-        W, public; None for the whole matrix.
-    bound, weight : float
-        Clip bound and importance.
-
-    Raises
-    ------
-    InvalidSettingError
-        If W is no map of d rows; see `checked_projection`.
+    W is public. Without it (None) the symmetric matrix is kept as its upper triangle, entries off
+    the diagonal times sqrt(2), so that the norm stays the Frobenius norm and noise comes out
+    symmetric. Time O(nnz m) a document with W, O(nnz^2) without; memory O(d m) or O(d^2).
     """
 
     name = "pair"
@@ -304,17 +280,8 @@ class PairStatistic:
 class TripleNorms:
     """What a document's triple statistic is clipped by: a bound on ||P3(W, W, W)||.
 
-    Time O(nnz t) a document, memory O(d + t) beside W.
-
-    Parameters
-    ----------
-    whitening : ndarray of shape (d, t)
-        W, public; of any real dtype, taken as float64.
-
-    Raises
-    ------
-    InvalidSettingError
-        If W is no map; see `checked_projection`.
+    W is public, of any real dtype, taken as float64. Time O(nnz t) a document, memory O(d + t)
+    beside W.
     """
 
     name = "triple"
@@ -397,11 +364,11 @@ class TripleStatistic(TripleNorms):
                 name,
                 shapes[name],
                 self._bounds[name],
-                self._weight * share,
+                self._weight * fraction,
                 magnitude=max(1.0, terms[name] / self._bounds[name]),
                 sum_magnitude=TRIPLE_TERMS * 1.01 if name == "triple" else None,
             )
-            for name, share in TRIPLE_SHARES.items()
+            for name, fraction in TRIPLE_FRACTIONS.items()
         ]
         return [*blocks, _kept_block("triple", self._weight)]
 
@@ -439,80 +406,27 @@ class TripleStatistic(TripleNorms):
 
 
 def checked_projection(whitening: Array, n_features: int | None = None) -> Array:
-    """Return a map as contiguous float64, whatever real dtype it came in. Time O(d m).
-
-    Parameters
-    ----------
-    whitening : ndarray of shape (d, m)
-    n_features : int, optional
-        d, where it is known.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it is no matrix of real numbers of so many rows, or its rows are not finite, or of norm
-        above `LONGEST_ROW`.
-    """
+    """Return a projection as contiguous float64, whatever real dtype it came in; time O(d m)."""
     found = np.asarray(whitening)
-    if found.dtype.kind not in "fiu" or found.ndim != 2 or 0 in found.shape:
-        raise InvalidSettingError(
-            "a map must be a matrix of real numbers, got "
-            f"dtype={found.dtype} shape={found.shape}; make it anew"
-        )
-    if n_features is not None and len(found) != n_features:
-        raise InvalidSettingError(
-            "a map must have a row for each word, got "
-            f"rows={len(found)} n_features={n_features}; take the map of this vocabulary"
-        )
+    real = found.dtype.kind in "fiu" and found.ndim == 2 and 0 not in found.shape
+    rule, remedy = "a projection must be a matrix of real numbers", "compute it again"
+    require(real, rule, dtype=found.dtype, shape=found.shape, remedy=remedy)
+    require(
+        n_features in (None, len(found)),
+        "a projection must have a row for each word",
+        rows=len(found),
+        n_features=n_features,
+        remedy="take the projection of this vocabulary",
+    )
     made = np.ascontiguousarray(found, dtype=np.float64)
     # False for NaN.
-    if not np.max(np.abs(made)) <= LONGEST_ROW / np.sqrt(made.shape[1]):
-        raise InvalidSettingError(
-            f"the rows of a map must be finite and of norm at most {LONGEST_ROW:g}, got others: "
-            f"shape={found.shape}; make it anew"
-        )
+    short = np.max(np.abs(made)) <= LONGEST_ROW / np.sqrt(made.shape[1])
+    rule = f"the rows of a projection must be finite and of norm at most {LONGEST_ROW:g}"
+    require(short, rule, shape=found.shape, remedy=remedy)
     return made
-
-
-def pack_pairs(upper: Array) -> Array:
-    """Return the upper triangle row by row, times sqrt(2) off the diagonal."""
-    i, j = np.triu_indices(len(upper))
-    packed: Array = upper[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    return packed
-
-
-def unpack_pairs(packed: Array, d: int) -> Array:
-    """Return the symmetric matrix that `pack_pairs` packed."""
-    i, j = np.triu_indices(d)
-    full = np.empty((d, d))
-    full[i, j] = full[j, i] = packed / np.where(i == j, 1.0, np.sqrt(2.0))
-    return full
-
-
-def pack_triples(tensor: Array) -> Array:
-    """Return the entries i <= j <= k of a symmetric tensor, times sqrt(times they occur)."""
-    i, j, k, scale = _triples(len(tensor))
-    packed: Array = tensor[i, j, k] * scale
-    return packed
-
-
-def unpack_triples(packed: Array, t: int) -> Array:
-    """Return the symmetric tensor that `pack_triples` packed."""
-    i, j, k, scale = _triples(t)
-    full = np.empty((t, t, t))
-    for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
-        full[a, b, c] = packed / scale
-    return full
-
-
-def _triples(t: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array]:
-    i, j, k = (index.astype(np.int64) for index in np.indices((t, t, t)).reshape(3, -1))
-    chosen = (i <= j) & (j <= k)
-    i, j, k = i[chosen], j[chosen], k[chosen]
-    times = np.where((i == j) & (j == k), 1.0, np.where((i == j) | (j == k), 3.0, 6.0))
-    return i, j, k, np.sqrt(times)
 
 
 def _kept_block(name: str, weight: float) -> Block:
     """Return the block of the sum of clip factors, a number from 0 to 1 of each document."""
-    return Block(f"{name}_kept", (), 1.0, weight * KEPT_SHARE, nonnegative=True, magnitude=1.01)
+    weight *= KEPT_FRACTION
+    return Block(f"{name}_kept", (), 1.0, weight, nonnegative=True, magnitude=1.01)

@@ -13,32 +13,25 @@ Array = NDArray[np.float64]
 #: Lifts (probability in a topic over that in the corpus) among which the prior is sought.
 LIFTS = np.concatenate([[0.0], np.geomspace(0.01, 300.0, 60)])
 
-#: Entries so many standard deviations above 0 stay as they are: there, `LIFTS` are wider apart than
-#: the noise.
+#: Entries this many standard deviations above 0 stay as they are: there, `LIFTS` are wider apart
+#: than the noise.
 CLEAR = 6.0
 
-#: Words of like frequency share a prior: so many groups, for whose fit at most so many entries
-#: are looked at, in so many steps.
+#: Words of like frequency share a prior: number of groups, most entries that one is fitted to, and
+#: steps of the fit.
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
 
 def posterior_mean(sums: Array, stddev: Array, background: Array, tokens: Array) -> Array:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
+    `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row, `tokens` (K,) and
+    `stddev` are above 0.
     A word's tokens in a topic are its lift times what the background would give it,
     ``tokens_k background_w``. Lifts of words of like frequency have one prior, of any form on
     `LIFTS`, whose weights are those of highest likelihood (empirical Bayes, by EM): where the
     noise hides all, everything is drawn to a lift near 1, where it hides nothing, data stay as
     they are. Time O(d K), memory O(FITTED).
-
-    Parameters
-    ----------
-    sums : ndarray of shape (d, K)
-    stddev : ndarray of shape (d,)
-        Of the noise in the entries of a row, above 0.
-    background : ndarray of shape (d,)
-    tokens : ndarray of shape (K,)
-        Above 0.
     """
     K = len(tokens)
     found = np.empty_like(sums)
@@ -47,7 +40,7 @@ def posterior_mean(sums: Array, stddev: Array, background: Array, tokens: Array)
         group_sums = sums[group].ravel()
         scales = np.outer(background[group], tokens).ravel()
         noise = np.repeat(stddev[group], K)
-        # Of all topics: every so many words.
+        # Of all topics: words at equal distances.
         fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))
         some = (fitted[:, None] * K + np.arange(K)).ravel()
         likelihood = _likelihood(group_sums[some], scales[some], noise[some])

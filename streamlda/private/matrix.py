@@ -1,7 +1,7 @@
 """A private fit of the rows of matrices: what the estimator holds in place of an engine.
 
-Rows are places of one stream, in the order in which they come, whatever they hold. The ledger is
-open only while rows are read, so that other fits may spend from it in between.
+Rows are record slots of one stream, in the order in which they come, whatever they hold. The
+ledger is open only while rows are read, so that other fits may spend from it in between.
 """
 
 from __future__ import annotations
@@ -11,39 +11,28 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.engine import PrivateSnapshot
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.snapshot import PrivateSnapshot
 
 Users = Sequence[str | bytes | None]
 
-#: The columns are those of the caller's matrix, who vouches for them.
+#: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
 
 
 class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
-    Parameters
-    ----------
-    settings : PrivateSettings
-    noise : Noise
-    ledger : str, path-like or None
-        None keeps no account: the guarantee holds for this fit alone.
-    stream : str
-        Names the rows in the ledger.
-    record : mapping of str
-        Further settings for the models.
-
-    Attributes
-    ----------
-    model : TopicModel or None
-        Of the last snapshot.
+    Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
+    the rows in the ledger; `record` holds further settings for the models.
     """
 
     def __init__(
@@ -61,22 +50,14 @@ class MatrixFit:
         self._learner: PrivateLearner | None = None
 
     def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
-        """Read rows; with `finish`, they are the last ones.
-
-        Raises
-        ------
-        BudgetExceededError, LedgerError
-            If the ledger does not allow it; before a row is read if that is known then.
-        InsufficientDataError
-            With `finish`, if no snapshot came out.
-        """
+        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones."""
         users = self._checked(users, batch.n_documents)
-        if self._learner is not None and self._learner.finished:
-            raise InvalidSettingError(
-                "documents must not come after the last snapshot, got "
-                f"snapshots={self.settings.snapshots}; fit another estimator, with a budget of its "
-                "own"
-            )
+        require(
+            self._learner is None or not self._learner.finished,
+            "documents must not come after the last snapshot",
+            snapshots=self.settings.snapshots,
+            remedy="fit another estimator, with a budget of its own",
+        )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
             learner.add(batch, users)
@@ -95,16 +76,16 @@ class MatrixFit:
         return [] if self._learner is None else list(self._learner.missed)
 
     @property
-    def places_missing(self) -> int:
+    def slots_missing(self) -> int:
         """Rows that the running window still needs; 0 if no snapshot is left."""
         if self._learner is None:
             return self.settings.documents_per_snapshot
-        engine, stages = self._learner.engine, self.settings.stage_places()
+        engine, stages = self._learner.engine, self.settings.stage_slots()
         if engine.stage is None:
             return 0
         ends = {name: last for name, _, last in stages}
         whole = self.settings.documents_per_snapshot
-        return engine.stage.open_places + whole - ends.get(engine.stage.name, whole)
+        return engine.stage.slots_left + whole - ends.get(engine.stage.name, whole)
 
     def differs(self, settings: PrivateSettings) -> bool:
         """Return whether these settings, but for the seed, are others than those of the fit."""
@@ -121,9 +102,9 @@ class MatrixFit:
             self._releaser.ledger = ledger
             return self._learner
         if ledger is not None:
-            # Known before a row is read: these places were in a release.
-            places = (DocumentRange(self._stream, 0, rows),)
-            cohort = Cohort(f"{self._stream}:to be read", places, ledger.generation)
+            # Known before a row is read: these slots were in a release.
+            slots = (DocumentRange(self._stream, 0, rows),)
+            cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
             ledger.check(self.settings.event, cohort)
         self._releaser = ReleaseManager(self._noise, ledger, self._stream)
         self._learner = PrivateLearner(
@@ -136,19 +117,15 @@ class MatrixFit:
         self.model = self._learner.model_of(snapshot, settings=self._record)
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
-        by_user = self.settings.privacy_unit == "user"
-        if by_user != (users is not None):
-            raise InvalidSettingError(
-                "users must be given where they are the privacy unit, and only there, got "
-                f"privacy_unit={self.settings.privacy_unit!r} users={users is not None}; pass "
-                "users=..., or set privacy_unit='user'"
-            )
+        unit, given = self.settings.privacy_unit, users is not None
+        rule = "users must be given where they are the privacy unit, and only there"
+        remedy = "pass users=..., or set privacy_unit='user'"
+        require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
         if users is None:
             return None
         users = list(users)
         if len(users) != rows:
-            raise InvalidDocumentsError(
-                "users must name the user of each row, got "
-                f"n_users={len(users)} n_samples={rows}; pass None for rows of nobody"
-            )
+            rule, remedy = "users must name the user of each row", "pass None for rows of nobody"
+            values = {"n_users": len(users), "n_samples": rows}
+            raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users

@@ -2,9 +2,9 @@
 
 Wang & Anandkumar (2016) read fresh documents for each power iteration (Algorithm 2), or add noise
 to the answers of one tensor (Algorithm 3). Here it is both: the last part of a window is cut into
-rounds at fixed places; each is a stage that sums W'P3(I, Wu, Wu) over its documents at the current
+rounds at fixed slots; each is a stage that sums W'P3(I, Wu, Wu) over its documents at the current
 probes u, released by one Gaussian mechanism; deflation or QR, alpha_0 and the next probes are
-post-processing. Every place is in one round, so that a round costs its documents what any other
+post-processing. Every slot is in one round, so that a round costs its documents what any other
 stage costs (privacy/README.md, Stages and windows), and probes, which follow from earlier releases,
 are public when a round begins.
 
@@ -34,20 +34,25 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError
 from streamlda.kernels import association
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import TripleNorms, View
 from streamlda.private.settings import SIMULTANEOUS, PrivateSettings
-from streamlda.private.topics import PairView, PrivateTopics, pairs_through, topics_of_eigenpairs
+from streamlda.private.topics import (
+    PairView,
+    PrivateTopics,
+    check_documents,
+    pairs_through,
+    topics_of_eigenpairs,
+)
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 
 Array = NDArray[np.float64]
 
-#: Part of a round's privacy budget that goes to the number of documents behind it. Rounds are
+#: Fraction of a round's privacy budget that goes to the number of documents used for it. Rounds are
 #: short, so it needs more than in other stages: a wrong number spoils the corrections for alpha_0.
-KEPT_SHARE = 0.05
+KEPT_FRACTION = 0.05
 
 #: Absolute terms of P3(I, v, v) over the cube of the longest row of W, for one unit probe:
 #: l (l + 1) (l + 2) over l (l - 1) (l - 2), at l = 3.
@@ -63,21 +68,11 @@ class PowerStatistic:
 
     Blocks ``images``, shape (t, L), or ``values``, shape (L,); and ``triple_kept``.
     Unit: a document. Relation, groups and users: `streamlda.private.stage`. Sensitivity: see the
-    module. Public: W, the probes, the bound, L. Nothing here is private until it is released.
+    module. Public: W, the unit vectors u as columns of `probes`, the bound C of ||P3(W, W, W)||_F,
+    L. Nothing here is private until it is released.
 
     Time O(nnz (L + t)) a document and O(d t L) a call of `take`; memory O(d L) and that of a block
     of documents.
-
-    Parameters
-    ----------
-    whitening : ndarray of shape (d, t)
-        W, public.
-    probes : ndarray of shape (t, L)
-        Public unit vectors u as columns.
-    bound : float
-        C, of ||P3(W, W, W)||_F after clipping.
-    values_only : bool
-        Whether P3(Wu, Wu, Wu) is summed instead of images.
     """
 
     def __init__(
@@ -101,11 +96,11 @@ class PowerStatistic:
             "values" if self._values_only else "images",
             self._shape,
             self._bound * self._spread,
-            1.0 - KEPT_SHARE,
+            1.0 - KEPT_FRACTION,
             magnitude=max(1.0, ROUNDINGS * ANSWER_TERMS * probes * ratio),
             sum_magnitude=max(1.0, ratio) * 1.01,
         )
-        kept = Block("triple_kept", (), 1.0, KEPT_SHARE, nonnegative=True, magnitude=1.01)
+        kept = Block("triple_kept", (), 1.0, KEPT_FRACTION, nonnegative=True, magnitude=1.01)
         return [answer, kept]
 
     def add(self, view: View) -> None:
@@ -136,23 +131,7 @@ class PowerStatistic:
 
 
 class PowerRounds:
-    """A power method in whitened coordinates that lives on released answers alone.
-
-    Parameters
-    ----------
-    settings : PrivateSettings
-        With a solver other than ``"whitened-tensor"``.
-    view : PairView
-        Released M1 and pairs, for the corrections.
-    whitening : ndarray of shape (d, t)
-        W with W'M2 W = I.
-
-    Attributes
-    ----------
-    method : DeflatedPower or SimultaneousPower
-    image_stddev : float
-        Of the noise in an entry of the last images.
-    """
+    """A power method in whitened coordinates (W'M2 W = I) that uses released answers alone."""
 
     def __init__(self, settings: PrivateSettings, view: PairView, whitening: Array) -> None:
         t = whitening.shape[1]
@@ -169,36 +148,22 @@ class PowerRounds:
                 n_iterations=settings.iterations,
                 seed=settings.seed,
             )
-        self.image_stddev = 0.0
-        self._alpha_0 = 1.0 if settings.alpha_0 is None else settings.alpha_0
+        self.image_stddev = 0.0  # Of the noise in an entry of the last images.
+        self._alpha_0 = settings.working_alpha_0
         self._view, self._whitening = view, whitening
         pairs = whitening.T @ pairs_through(view, whitening)
         self._first, self._pairs = whitening.T @ view.first, (pairs + pairs.T) / 2
 
-    def part(self, bound: float) -> PowerStatistic:
+    def statistic(self, bound: float) -> PowerStatistic:
         """Return what the next round sums."""
         return PowerStatistic(
-            self._whitening,
-            self.method.probes,
-            bound,
-            values_only=self.method.wants_values_only,
+            self._whitening, self.method.probes, bound, values_only=self.method.wants_values_only
         )
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
-        """Give the method the released sums of a round.
-
-        Raises
-        ------
-        InsufficientDataError
-            If they hold nothing but noise.
-        """
+        """Give the method the released sums of a round."""
         kept = float(released["triple_kept"])
-        if kept <= 0:
-            raise InsufficientDataError(
-                "a round must hold more documents than its noise hides, got "
-                f"noisy number of documents={kept:.0f}; take more documents per snapshot, a larger "
-                "epsilon, or fewer iterations"
-            )
+        check_documents(kept, "take larger windows, a larger epsilon, or fewer iterations")
         probes = self.method.probes
         if self.method.wants_values_only:
             images, values = None, released["values"] / kept
@@ -217,11 +182,11 @@ class PowerRounds:
         return topics_of_eigenpairs(self._view, found, *args)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return what `restored` needs beside the constructor's arguments: noisy values only."""
+        """Return what `from_state` needs beside the constructor's arguments: noisy values only."""
         return {**self.method.state(), "image_stddev": np.array(self.image_stddev)}
 
     @classmethod
-    def restored(
+    def from_state(
         cls,
         state: Mapping[str, NDArray[Any]],
         settings: PrivateSettings,
@@ -249,20 +214,9 @@ def centred_answers(
 ) -> tuple[Array | None, Array]:
     """Turn means of P3(W, v, v) and P3(v, v, v), v = W u, into those of M3.
 
-    With q = W'M1, N = W' E P2 W, a = alpha_0 (`DocumentAssociation`)::
+    With q = W'M1 (`first`), N = W' E P2 W (`pairs`), a = alpha_0 (`DocumentAssociation`)::
 
         M3(W, v, v) = P3(W, v, v) - a/(a+2) (2 (q'u) N u + (u'N u) q) + 2a^2/((a+1)(a+2)) (q'u)^2 q
-
-    Parameters
-    ----------
-    images : ndarray of shape (t, L) or None
-    values : ndarray of shape (L,)
-    probes : ndarray of shape (t, L)
-    first : ndarray of shape (t,)
-        q.
-    pairs : ndarray of shape (t, t)
-        N.
-    alpha_0 : float
     """
     a = alpha_0
     mixed, cube = a / (a + 2), 2 * a**2 / ((a + 1) * (a + 2))

@@ -1,67 +1,71 @@
-"""What a private run is asked to do, and what follows from it before any document is read.
+"""Settings of a private run, and what follows from them before any document is read.
 
-All of it is public: the stages and their places, the noise multiplier, the columns of the map.
+All of it is public: the stages and their record slots, the noise multiplier, the columns of the
+projection.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import at_least, between, one_of, require
+from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.clipping import N_BINS, ClipBounds
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.privacy.ledger.terms import MODES, UNITS
 from streamlda.privacy.noise import Noise
 
-#: Without a map, the pair statistic has d^2 cells: up to this many words.
+#: Without a projection, the pair statistic has d^2 cells: up to this many words.
 DENSE_FEATURES = 1024
 
-#: Columns of the random map for larger vocabularies: as many as K + oversampling, or this many
-#: times K. A narrow sketch wastes what the noise leaves (planted topics, d = 1000, epsilon = 1:
-#: error 0.105 with 3 K columns, 0.082 with 12 K, 0.067 without a map), a wide one costs time.
+#: Columns of the random projection for larger vocabularies: K + oversampling, or this many times K.
+#: A narrow sketch wastes what the noise leaves (planted topics, d = 1000, epsilon = 1: error 0.105
+#: with 3 K columns, 0.082 with 12 K, 0.067 without a projection), a wide one costs time.
 COLUMNS_PER_TOPIC = 6
 
-#: Stages of a window, and their shares of its places where the norms need the usual `NORMS_SHARE`.
+#: Stages of a window, and fractions of its slots where norms need the usual `NORMS_FRACTION`.
 STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}
 
-#: A stage of norms has so many documents for each that the noise in a bin stands for, so that the
-#: quantile is found, at most `MOST_NORMS` of a window; and no less than `NORMS_SHARE` of it, or
-#: `ENOUGH_NORMS` documents where that is less. Planted topics (50 words, K = 5, epsilon 0.1 to 0.6,
-#: 3,000 and 10,000 documents), mean error with 6, 10, 15 and 25 documents: 1.02, 0.64, 0.29 and
-#: 0.30. What is not found is replaced by the largest norm there can be, and the noise is several
-#: times too large.
-NORMS_PER_NOISE, NORMS_SHARE, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
+#: A stage of norms has `NORMS_PER_NOISE` documents for each that the noise in a bin stands for, so
+#: that the quantile is found, at most `MOST_NORMS` of a window; and no less than `NORMS_FRACTION`
+#: of it, or `ENOUGH_NORMS` documents where that is less. Planted topics (50 words, K = 5, epsilon
+#: 0.1 to 0.6, 3,000 and 10,000 documents), mean error with 6, 10, 15 and 25 documents: 1.02, 0.64,
+#: 0.29 and 0.30. What is not found is replaced by the largest norm there can be, and the noise is
+#: several times too large.
+NORMS_PER_NOISE, NORMS_FRACTION, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
 
 #: How topics are found in the last part of a window.
-WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS = "whitened-tensor", "noisy-power", "simultaneous"
+NOISY_POWER, SIMULTANEOUS = "noisy-power", "simultaneous"
 SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 
-#: Share of a window's places for the rounds of a power method, in place of "triples" and from the
-#: pairs; and how many iterations, if that is not asked for. Planted topics (50 and 1,000 words,
+#: Fraction of a window's slots for the rounds of a power method, in place of "triples" and from the
+#: pairs; and the default number of iterations. Planted topics (50 and 1,000 words,
 #: 100,000 documents, epsilon 1 and 10): errors of "simultaneous" are 1.1 to 3 times as large with a
-#: share of 0.15, and 1.8 to 5 times with 4 iterations. The many rounds of "noisy-power" need more
-#: places: with a share of 0.3, errors are 1.2 to 2 times as large.
-ROUNDS_SHARE = {NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
+#: fraction of 0.15, and 1.8 to 5 times with 4 iterations. The many rounds of "noisy-power" need
+#: more slots: with a fraction of 0.3, errors are 1.2 to 2 times as large.
+ROUNDS_FRACTION = {NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
 ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 
 #: Range of alpha_0: far beyond it, topics that a round starts from leave single precision.
 LEAST_ALPHA_0, MOST_ALPHA_0 = 1e-6, 1e6
 
-#: Fewest places of a round.
+#: Fewest slots of a round.
 LEAST_ROUND = 10
 
-#: Asked for again with every look at the stages.
+#: Every look at the stages needs it.
 _noise_multiplier = lru_cache(maxsize=64)(noise_multiplier)
 
-#: Rounds of refinement, where nothing else is asked for and they help; and the share of a window's
-#: places that they have together (`release.refinement`).
+#: Default number of rounds of refinement where they help; and the fraction of a window's slots that
+#: they have together (`streamlda.private.refinement`).
 REFINEMENTS = 3
-REFINEMENT_SHARE = 0.45
+REFINEMENT_FRACTION = 0.45
 
 #: Most noise of a direction, sqrt(d) z / N, up to which rounds are made by default. Above it the
 #: moments need all documents to find topics at all. Abstracts, 8,000 words, NPMI without rounds and
@@ -75,170 +79,124 @@ QUANTILE_NOISE = (7e-4, 2e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateSettings:
-    """What a private engine is asked to do; fixed for its life. All of it is public.
+class PrivateSettings(TopicSettings):
+    """What a private engine must know; fixed for its life. All of it is public.
 
-    Parameters
-    ----------
-    n_components : int
-        K, most topics of a snapshot; fewer where noise would hide them.
-    n_features : int
-        d, words of the vocabulary, which must be public or chosen privately.
-    epsilon, delta : float
-        What the releases of this engine may cost one privacy unit in all.
-    documents_per_snapshot : int
-        N, places of a window (and of a round in ``prefix`` mode); at least 100.
-    alpha_0 : float or None, default 1.0
-        Sum of the Dirichlet parameters, `LEAST_ALPHA_0` to `MOST_ALPHA_0`; None chooses it from the
-        released statistics.
-    neighboring_relation : {"add-remove", "replace-one"}
-    privacy_unit : {"document", "user"}
-    documents_per_user : int or None
-        For users: most documents of one user that count in a stage.
-    snapshots : int or None
-        Most snapshots. None (no limit) for documents in window mode only: users spend on each,
-        and a horizon needs a number.
-    mode : {"window", "prefix"}
-    clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
-        Bounds from a private quantile of earlier documents, the largest norms there can be, or
-        public numbers.
-    clip_quantile : float or None
-        For "quantile"; None chooses it by how large the noise is (`clip_quantile_for`).
-    oversampling : int, default 50
-        Columns of the map beyond K, at least (`COLUMNS_PER_TOPIC`).
-    seed : int, default 0
-        Of the public random map and the restarts. It seeds no noise.
-    noise_in_state : bool, default False
-        Begin each sum with a share of noise of its own, so that one copy of the state shows no
-        more than a release: noise is sqrt(2) times as large then.
-    solver : {"whitened-tensor", "noisy-power", "simultaneous"}
-        By one release of the whole tensor, or by rounds that answer a power method, one release of
-        fresh documents each (`streamlda.private.power`): one component after the other, or all at
-        once. The latter two are for window mode only and take an unknown alpha_0 as 1: it is needed
-        while documents are read.
-    n_restarts : int, default 3
-        L, random starts of each component (``noisy-power``).
-    n_iterations : int, optional
-        R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds
-        (``noisy-power``) or R.
-    refinement_rounds : int, optional
-        Rounds in which the topics of the moments are refined by fresh documents
-        (`streamlda.private.refinement`); 0 for none. By default `REFINEMENTS` where that helps: in
-        window mode, with the whole tensor, more than `DENSE_FEATURES` words, and noise of at most
-        `REFINEMENT_NOISE`. Prefix sums have none: a round speaks of the topics of its window alone.
+    n_components is the most topics of a snapshot, fewer where noise would hide them. The words
+    must be public or chosen privately. alpha_0 lies from `LEAST_ALPHA_0` to `MOST_ALPHA_0`; None
+    chooses it from the released statistics. The seed is that of the public random projection and
+    the restarts: it seeds no noise. The solver is one release of the whole tensor, or rounds that
+    answer a power method, one release of fresh documents each (`streamlda.private.power`): one
+    component after the other, or all at once. The latter two are for window mode only.
     """
 
-    n_components: int
-    n_features: int
-    epsilon: float
+    epsilon: float  # What the releases of this engine may cost one privacy unit in all.
     delta: float
+    #: N, slots of a window (and of a round in ``prefix`` mode); at least 100.
     documents_per_snapshot: int
-    alpha_0: float | None = 1.0
     neighboring_relation: str = "add-remove"
     privacy_unit: str = "document"
+    #: For users: most documents of one user that count in a stage.
     documents_per_user: int | None = None
+    #: Most snapshots. None (no limit) for documents in window mode only: users spend on each, and a
+    #: horizon needs a number.
     snapshots: int | None = None
     mode: str = "window"
+    #: Bounds from a private quantile of earlier documents, the largest norms there can be
+    #: ("worst-case"), or public numbers.
     clipping: str | ClipBounds = "quantile"
+    #: For "quantile"; None chooses it by how large the noise is (`clip_quantile_for`).
     clip_quantile: float | None = None
-    oversampling: int = 50
-    seed: int = 0
+    #: Begin each sum with noise of its own, so that one copy of the state shows no more than a
+    #: release: noise is sqrt(2) times as large then.
     noise_in_state: bool = False
-    solver: str = WHITENED_TENSOR
-    n_restarts: int = 3
+    n_restarts: int = 3  # L, random starts of each component (``noisy-power``).
+    #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
+    #: or R.
     n_iterations: int | None = None
+    #: Rounds in which the topics of the moments are refined by fresh documents
+    #: (`streamlda.private.refinement`); 0 for none. By default `REFINEMENTS` where that helps: in
+    #: window mode, with the whole tensor, more than `DENSE_FEATURES` words, and noise of at most
+    #: `REFINEMENT_NOISE`. Prefix sums have none: a round knows the topics of its window alone.
     refinement_rounds: int | None = None
 
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("n_components", 1),
-            ("n_features", 1),
-            ("documents_per_snapshot", 100),
-            ("oversampling", 0),
-            ("n_restarts", 1),
-            *([] if self.n_iterations is None else [("n_iterations", 1)]),
-            *([] if self.refinement_rounds is None else [("refinement_rounds", 0)]),
-        ):
-            if operator.index(getattr(self, name)) < least:
-                raise InvalidSettingError(
-                    f"{name} must be >= {least}, got {name}={getattr(self, name)}"
-                )
-        if self.alpha_0 is not None and not LEAST_ALPHA_0 <= self.alpha_0 <= MOST_ALPHA_0:
-            raise InvalidSettingError(
-                f"alpha_0 must be > 0 and finite, {LEAST_ALPHA_0:g} to {MOST_ALPHA_0:g}, got "
-                f"alpha_0={self.alpha_0}; "
-                "1.0 suits most text, None estimates it"
-            )
-        if self.privacy_unit not in ("document", "user") or self.mode not in ("window", "prefix"):
-            raise InvalidSettingError(
-                "privacy_unit must be document or user and mode window or prefix, got "
-                f"privacy_unit={self.privacy_unit!r} mode={self.mode!r}"
-            )
-        by_user = self.privacy_unit == "user"
-        per_user = self.documents_per_user
-        if by_user != (per_user is not None) or not (per_user is None or per_user >= 1):
-            raise InvalidSettingError(
-                "documents_per_user must be at least 1 for users, and None for documents, got "
-                f"privacy_unit={self.privacy_unit} documents_per_user={self.documents_per_user}"
-            )
-        if (by_user or self.mode == "prefix") and not (self.snapshots or 0) >= 1:
-            raise InvalidSettingError(
-                "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
-                f"noise is made for it), got snapshots={self.snapshots}; say how many there will be"
-            )
-        if self.snapshots is not None and self.snapshots < 1:
-            raise InvalidSettingError(
-                f"snapshots must be at least 1 or None, got snapshots={self.snapshots}"
-            )
-        if by_user and self.noise_in_state:
-            raise InvalidSettingError(
-                "noise in the state cannot hide users, whose table is part of the state, got "
-                "privacy_unit=user noise_in_state=True; guard the state instead"
-            )
-        if self.mode == "prefix" and (by_user or self.noise_in_state):
-            raise InvalidSettingError(
-                "prefix mode must have the unit document and no noise in the state, got "
-                f"privacy_unit={self.privacy_unit} noise_in_state={self.noise_in_state}; use "
-                "window mode"
-            )
-        if not isinstance(self.clipping, ClipBounds) and self.clipping not in (
-            "quantile",
-            "worst-case",
-        ):
-            raise InvalidSettingError(
-                "clipping must be quantile, worst-case or ClipBounds, got "
-                f"clipping={self.clipping!r}"
-            )
-        if self.clip_quantile is not None and not 0 < self.clip_quantile < 1:
-            raise InvalidSettingError(
-                f"clip_quantile must lie between 0 and 1, got clip_quantile={self.clip_quantile}"
-            )
-        self._check_solver()
-        _ = self.noise_multiplier  # raises if epsilon, delta or the relation is out of range
+    solvers: ClassVar[tuple[str, ...]] = SOLVERS
 
-    def _check_solver(self) -> None:
-        if self.solver not in SOLVERS:
-            raise InvalidSettingError(
-                f"the solver must be one of {', '.join(SOLVERS)}, got solver={self.solver!r}"
-            )
-        if self.mode == "prefix" and self.n_refinement_rounds:
-            raise InvalidSettingError(
-                "refinement must have rounds of its own in every window, got "
-                f"refinement_rounds={self.refinement_rounds} mode='prefix'; use window mode, or 0"
-            )
-        if self.solver != WHITENED_TENSOR and self.mode == "prefix":
-            raise InvalidSettingError(
-                "a power method must have rounds of its own in every window, got "
-                f"solver={self.solver!r} mode='prefix'; use window mode, or {WHITENED_TENSOR!r}"
-            )
-        numbered = [share for name, share in self.stages.items() if name[-1].isdigit()]
-        places = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
-        if places < LEAST_ROUND:
-            raise InvalidSettingError(
-                f"a round must have at least {LEAST_ROUND} places, got places={places} "
-                f"rounds={len(numbered)} documents_per_snapshot={self.documents_per_snapshot}; "
-                "take larger windows, or fewer components, iterations or refinements"
-            )
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the settings that `dataclasses.asdict` gave these values of."""
+        clipping = values["clipping"]
+        if isinstance(clipping, Mapping):
+            clipping = ClipBounds(**clipping)
+        return cls(**{**values, "clipping": clipping})
+
+    def differing(self, values: Mapping[str, Any]) -> list[str]:
+        """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
+        own = asdict(self)
+        return [
+            f"{name}={own.get(name)!r} (saved: {values.get(name)!r})"
+            for name in sorted({*own, *values})
+            if name not in own or name not in values or own[name] != values[name]
+        ]
+
+    def __post_init__(self) -> None:
+        TopicSettings.__post_init__(self)
+        at_least(100, documents_per_snapshot=self.documents_per_snapshot)
+        if self.refinement_rounds is not None:
+            at_least(0, refinement_rounds=self.refinement_rounds)
+        if self.alpha_0 is not None:
+            between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
+        one_of(UNITS, privacy_unit=self.privacy_unit)
+        one_of(MODES, mode=self.mode)
+        one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
+        if self.documents_per_user is not None:
+            at_least(1, documents_per_user=self.documents_per_user)
+        if self.snapshots is not None:
+            at_least(1, snapshots=self.snapshots)
+        known = isinstance(self.clipping, ClipBounds) or self.clipping in ("quantile", "worst-case")
+        rule = "clipping must be quantile, worst-case or ClipBounds"
+        require(known, rule, clipping=self.clipping)
+        if self.clip_quantile is not None:
+            between(0, 1, ends=False, clip_quantile=self.clip_quantile)
+        by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
+        names = ["privacy_unit", "documents_per_user", "mode", "snapshots", "noise_in_state"]
+        found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}
+        for clash, rule in (
+            (
+                by_user == (self.documents_per_user is None),
+                "documents_per_user must be a number for users, and None for documents",
+            ),
+            (
+                (by_user or by_prefix) and self.snapshots is None,
+                "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
+                "noise is made for it)",
+            ),
+            (
+                by_user and self.noise_in_state,
+                "noise in the state cannot hide users, whose table is part of the state",
+            ),
+            (
+                by_prefix and (by_user or self.noise_in_state),
+                "prefix mode must have the unit document and no noise in the state",
+            ),
+            (
+                by_prefix and (self.solver != WHITENED_TENSOR or self.n_refinement_rounds > 0),
+                "a power method or a refinement must have rounds of its own in every window: the "
+                "mode must be window",
+            ),
+        ):
+            require(not clash, rule, **found, remedy="change one of these")
+        numbered = [fraction for name, fraction in self.stages.items() if name[-1].isdigit()]
+        slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
+        require(
+            slots >= LEAST_ROUND,
+            f"a round must have at least {LEAST_ROUND} slots",
+            slots=slots,
+            rounds=len(numbered),
+            documents_per_snapshot=self.documents_per_snapshot,
+            remedy="take larger windows, or fewer components, iterations or refinements",
+        )
+        _ = self.noise_multiplier  # raises if epsilon or delta is out of range
 
     @property
     def iterations(self) -> int:
@@ -265,16 +223,13 @@ class PrivateSettings:
         # Before the stages are known, and what the sampler takes off delta: to see how large it is.
         releases = 1
         if self.privacy_unit == "user":
-            releases = (len(self._cut(NORMS_SHARE)) + REFINEMENTS) * (self.snapshots or 1)
+            releases = (len(self._cut(NORMS_FRACTION)) + REFINEMENTS) * (self.snapshots or 1)
         z = self.noise_in_documents(_noise_multiplier(self.epsilon, self.delta, releases))
         noise = math.sqrt(self.n_features) * z / self.documents_per_snapshot
         return REFINEMENTS if noise <= REFINEMENT_NOISE else 0
 
     def noise_in_documents(self, multiplier: float) -> float:
-        """Return the standard deviation of noise, in contributions of largest norm of a document.
-
-        Of sums whose entries are not negative.
-        """
+        """Return the stddev of noise of nonnegative sums, in a document's largest contributions."""
         noise = multiplier * (self.documents_per_user or 1)
         for doubled in (self.neighboring_relation == "replace-one", self.noise_in_state):
             noise *= math.sqrt(2.0) if doubled else 1.0
@@ -282,46 +237,50 @@ class PrivateSettings:
 
     @property
     def stages(self) -> dict[str, float]:
-        """Stages of a window and their shares of its places; public numbers decide these.
+        """Stages of a window and their fractions of its slots; public numbers decide these.
 
         Rounds are numbered: ``power 1``, ``power 2`` and so on, ``refine 1`` and so on.
         """
         rounds = self.n_refinement_rounds
-        moments = self._cut(self._norms_share)
+        moments = self._cut(self._norms_fraction)
         if not rounds:
             return moments
-        shares = {name: (1 - REFINEMENT_SHARE) * share for name, share in moments.items()}
-        return shares | {f"refine {i}": REFINEMENT_SHARE / rounds for i in range(1, rounds + 1)}
+        fractions = {
+            name: (1 - REFINEMENT_FRACTION) * fraction for name, fraction in moments.items()
+        }
+        return fractions | {
+            f"refine {i}": REFINEMENT_FRACTION / rounds for i in range(1, rounds + 1)
+        }
 
     @property
     def n_stages(self) -> int:
         """Stages of a window: how often a user may be in one."""
-        return len(self._cut(NORMS_SHARE)) + self.n_refinement_rounds
+        return len(self._cut(NORMS_FRACTION)) + self.n_refinement_rounds
 
     @property
-    def _norms_share(self) -> float:
-        """Share of each stage of norms in the places that are not for refinement."""
+    def _norms_fraction(self) -> float:
+        """Fraction of each stage of norms in the slots that are not for refinement."""
         N = self.documents_per_snapshot
         wanted = NORMS_PER_NOISE * self.noise_in_documents(self.noise_multiplier) / N
-        return min(max(wanted, min(NORMS_SHARE, ENOUGH_NORMS / N)), MOST_NORMS)
+        return min(max(wanted, min(NORMS_FRACTION, ENOUGH_NORMS / N)), MOST_NORMS)
 
     def _cut(self, norms: float) -> dict[str, float]:
-        """Return all stages but those of refinement, as shares of their places."""
+        """Return all stages but those of refinement, as fractions of their slots."""
         last = STAGES["triples"]
-        shares = {"pairs": 1 - last, "triples": last}
+        fractions = {"pairs": 1 - last, "triples": last}
         if self.clipping == "quantile":
-            shares = {**STAGES, "norms": norms, "triple norms": norms}
-            shares["pairs"] = 1 - last - 2 * norms
+            fractions = {**STAGES, "norms": norms, "triple norms": norms}
+            fractions["pairs"] = 1 - last - 2 * norms
         if self.solver == WHITENED_TENSOR:
-            return shares
-        rounds, part = self.n_rounds, ROUNDS_SHARE[self.solver]
-        shares["pairs"] += last - part
-        del shares["triples"]
-        return shares | {f"power {i}": part / rounds for i in range(1, rounds + 1)}
+            return fractions
+        rounds, fraction = self.n_rounds, ROUNDS_FRACTION[self.solver]
+        fractions["pairs"] += last - fraction
+        del fractions["triples"]
+        return fractions | {f"power {i}": fraction / rounds for i in range(1, rounds + 1)}
 
     @property
     def n_columns(self) -> int | None:
-        """Columns m of the random map; None for no map."""
+        """Columns m of the random projection; None for none."""
         d, K = self.n_features, self.n_components
         if d <= DENSE_FEATURES:
             return None
@@ -346,18 +305,8 @@ class PrivateSettings:
             releases = self.n_stages * (self.snapshots or 1)
         elif self.mode == "prefix":
             releases = self.snapshots or 1
-        loss = (
-            2
-            * Noise.tv_distance_bound
-            * cells
-            * releases
-            * (1 + math.exp(min(self.epsilon, 700.0)))
-        )
-        if not loss <= self.delta / 10:
-            raise InvalidSettingError(
-                "delta must be at least ten times what the exactness of the noise leaves open, got "
-                f"delta={self.delta} open={loss:.2g}; take a larger delta or a smaller epsilon"
-            )
+        loss = 2 * Noise.tv_distance_bound * cells * releases * sampler_factor(self.epsilon)
+        check_sampler_loss(self.delta, loss, self.delta / 10)
         return float(self.delta - loss)
 
     @property
@@ -374,16 +323,32 @@ class PrivateSettings:
         """What one stage costs each of its units."""
         return GaussianRelease(self.noise_multiplier)
 
-    def stage_places(self) -> list[tuple[str, int, int]]:
-        """Return name, first and last place + 1 of each stage of a window."""
+    def stage_slots(self) -> list[tuple[str, int, int]]:
+        """Return name, first slot and last slot + 1 of each stage of a window."""
         stages, first = [], 0
         N, passed = self.documents_per_snapshot, 0.0
-        for name, share in self.stages.items():
-            passed += share
+        for name, fraction in self.stages.items():
+            passed += fraction
             last = max(first + 1, round(passed * N))
             stages.append((name, first, last))
             first = last
         return stages
+
+
+def sampler_factor(epsilon: float) -> float:
+    """Return 1 + e^epsilon: the delta that a distance of the sampler to exact noise costs."""
+    return 1 + math.exp(min(epsilon, 700.0))
+
+
+def check_sampler_loss(delta: float, loss: float, most: float) -> None:
+    """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
+    require(
+        loss <= most,
+        "delta must be at least ten times what the exactness of the noise leaves open",
+        delta=delta,
+        open=f"{loss:.2g}",
+        remedy="take a larger delta or a smaller epsilon",
+    )
 
 
 def clip_quantile_for(n_features: int, documents: int, noise_multiplier: float) -> float:

@@ -1,9 +1,9 @@
-"""One stage: clipped sums of the documents at its places, on the grid, and their release.
+"""One stage: clipped sums of the documents at its record slots, on the grid, and their release.
 
 Documents are summed in floating point in groups; each group is rounded to the grid by itself and
 groups are added as integers, so that two neighbouring streams differ in one group only
 (`streamlda.privacy.mechanism`, Groups). Groups, and the blocks in which they are summed, end at
-places. Nothing else will do: the cut of a stream into batches depends on how long documents are,
+slots. Nothing else will do: the cut of a stream into batches depends on how long documents are,
 and a long one would have all later documents summed in other blocks, hence rounded otherwise.
 """
 
@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.mechanism import Array, Counts, JointGaussian
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
+from streamlda.threads import one_blas_thread
 
 M = TypeVar("M", JointGaussian, PrefixRelease)
 
@@ -37,58 +40,37 @@ OTHER_ROUNDINGS = 128
 
 
 class Stage:
-    """Sums of one stage.
-
-    Parameters
-    ----------
-    name : str
-    first, last : int
-        Places, `last` not included.
-    parts : sequence of Part
-        What is summed.
-    mechanism : JointGaussian
-        Of the blocks of the parts, with groups.
-
-    Attributes
-    ----------
-    places : int
-        Places filled so far.
-    drawn : bool
-        Whether its release was made (`streamlda.private.engine.PendingRelease`).
-    aggregates : dict of str to ndarray of int64
-        Raw sums in steps of the grid, up to the last `flush`: not private.
-    """
+    """Sums of the statistics of one stage, over the slots from `first` to before `last`."""
 
     def __init__(
-        self, name: str, first: int, last: int, parts: Sequence[Statistic], mechanism: JointGaussian
+        self,
+        name: str,
+        first: int,
+        last: int,
+        statistics: Sequence[Statistic],
+        mechanism: JointGaussian,
     ) -> None:
         self.name, self.first, self.last = name, first, last
         self.mechanism = mechanism
-        self.places = 0
-        self.drawn = False
+        self.slots_filled = 0
+        self.drawn = False  # Whether its release was made; see `PendingRelease`.
+        #: Raw sums in steps of the grid, up to the last `flush`: not private.
         self.aggregates: dict[str, Counts] = {
             block.name: np.zeros(block.shape, dtype=np.int64) for block in mechanism.blocks
         }
-        self._parts = parts
+        self._statistics = statistics
         self._begun_with_noise = False
         self._running = False
         self._held: list[tuple[DocumentBatch, NDArray[np.bool_]]] = []
         self._group = mechanism.group_max or mechanism.n_max
 
     @property
-    def open_places(self) -> int:
-        """Places that are still to be filled."""
-        return self.last - self.first - self.places
+    def slots_left(self) -> int:
+        """Slots that are still to be filled."""
+        return self.last - self.first - self.slots_filled
 
     def add(self, batch: DocumentBatch, active: NDArray[np.bool_]) -> None:
-        """Add the active documents of a batch; all its rows take a place.
-
-        Parameters
-        ----------
-        batch : DocumentBatch
-            At most `open_places` documents.
-        active : ndarray of bool, shape (n_documents,)
-        """
+        """Add the active documents of a batch of at most `slots_left`; all rows take a slot."""
         start = 0
         while start < batch.n_documents:
             left = self._left_in_block
@@ -97,24 +79,24 @@ class Stage:
             # The caller may use its arrays again before the block is full.
             held = rows if rows.n_documents == left else rows.copy()
             self._held.append((held, active[start:stop].copy()))
-            self._take_places(rows.n_documents)
+            self._take_slots(rows.n_documents)
             start = stop
 
-    def skip(self, places: int) -> None:
-        """Leave places empty, at most `open_places`: the same sums as from as many blank rows."""
-        while places:
-            taken = min(places, self._left_in_block)
-            self._take_places(taken)
-            places -= taken
+    def skip(self, n: int) -> None:
+        """Leave slots empty, at most `slots_left`: the same sums as from as many blank rows."""
+        while n:
+            taken = min(n, self._left_in_block)
+            self._take_slots(taken)
+            n -= taken
 
     @property
     def _left_in_block(self) -> int:
-        in_group = self.places % self._group
+        in_group = self.slots_filled % self._group
         return min(BLOCK_DOCUMENTS - in_group % BLOCK_DOCUMENTS, self._group - in_group)
 
-    def _take_places(self, n: int) -> None:
-        self.places += n
-        in_group = self.places % self._group
+    def _take_slots(self, n: int) -> None:
+        self.slots_filled += n
+        in_group = self.slots_filled % self._group
         if in_group == 0:
             self.flush()
         elif in_group % BLOCK_DOCUMENTS == 0:
@@ -129,14 +111,16 @@ class Stage:
         )
         self._held.clear()
         self._running = True
-        for part in self._parts:
-            part.add(view)
+        for statistic in self._statistics:
+            statistic.add(view)
 
     def flush(self) -> None:
         """Bring the sums of the running group to the grid."""
         self._add_held()
         if self._running:
-            sums = {name: array for part in self._parts for name, array in part.take().items()}
+            sums: dict[str, Array] = {}
+            for statistic in self._statistics:
+                sums |= statistic.take()
             for name, counts in self.mechanism.to_grid(sums).items():
                 self.aggregates[name] += counts
             self._running = False
@@ -158,25 +142,24 @@ class Stage:
         return {name: counts.copy() for name, counts in self.aggregates.items()}
 
     def restore(
-        self, sums: Mapping[str, NDArray[Any]], places: int, last: int, begun_with_noise: bool
+        self, sums: Mapping[str, NDArray[Any]], slots: int, last: int, begun_with_noise: bool
     ) -> None:
-        """Go on from what `state` returned, with the places that were filled then.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the sums are not those of the blocks, or the places not those of the stage.
-        """
+        """Go on from what `state` returned, with the number of slots that were filled then."""
         expected = {block.name: f"int64{block.shape}" for block in self.mechanism.blocks}
         found = {name: f"{array.dtype}{array.shape}" for name, array in sums.items()}
-        if found != expected or not 0 <= places <= last - self.first <= self.last - self.first:
-            raise InvalidSettingError(
-                "saved sums must be whole numbers in the shapes of the blocks of their stage, got "
-                f"stage={self.name!r} first={self.first} last={last} places={places} "
-                f"sums={found} expected={expected}; restore the state whole"
-            )
+        require(
+            found == expected and 0 <= slots <= last - self.first <= self.last - self.first,
+            "saved sums must be whole numbers in the shapes of the blocks of their stage",
+            stage=self.name,
+            first=self.first,
+            last=last,
+            slots=slots,
+            sums=found,
+            expected=expected,
+            remedy="restore the state whole",
+        )
         self.aggregates = {name: sums[name].copy() for name in expected}
-        self.places, self.last = places, last
+        self.slots_filled, self.last = slots, last
         self._begun_with_noise = begun_with_noise
 
     def stddevs(self) -> dict[str, float]:
@@ -189,9 +172,14 @@ class PrefixStage(Stage):
     """A round whose release is that of all rounds so far (`PrefixRelease`)."""
 
     def __init__(
-        self, name: str, first: int, last: int, parts: Sequence[Statistic], prefix: PrefixRelease
+        self,
+        name: str,
+        first: int,
+        last: int,
+        statistics: Sequence[Statistic],
+        prefix: PrefixRelease,
     ) -> None:
-        super().__init__(name, first, last, parts, prefix.mechanism)
+        super().__init__(name, first, last, statistics, prefix.mechanism)
         self._prefix = prefix
         self._round = prefix.rounds + 1
 
@@ -205,81 +193,77 @@ class PrefixStage(Stage):
         return self._prefix.stddevs(self._round)
 
 
-def joint_mechanism(
-    parts: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
-) -> JointGaussian:
-    """Return the mechanism of all parts, with the largest groups that rounding allows.
+@dataclass(frozen=True, slots=True)
+class PendingRelease:
+    """A release that is due: what to charge, and how to draw its noise."""
 
-    Parameters
-    ----------
-    parts : sequence of Part
-    n_max : int
-        Places of the stage.
-    settings : PrivateSettings
-    multiplier : float
-        Noise multiplier.
-    """
+    stage: str
+    first: int  # Slots of its documents, `last` not included.
+    last: int
+    event: GaussianRelease  # What each unit in it pays.
+    stddevs: dict[str, float]  # Of the noise in each value of a block.
+    _sums: Stage = field(repr=False)
+
+    def release(self, noise: Noise) -> dict[str, Array]:
+        """Draw the noise and return the noisy sums, after the price is paid; once."""
+        require(
+            not self._sums.drawn,
+            "noise must be drawn once for a release: more on the same documents is another release",
+            stage=self.stage,
+            remedy="accept what the first draw returned",
+        )
+        self._sums.drawn = True
+        with one_blas_thread():
+            return self._sums.release(noise)
+
+
+def joint_mechanism(
+    statistics: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
+) -> JointGaussian:
+    """Return the mechanism of a stage of `n_max` slots, with the largest groups allowed."""
+    blocks, touched = unit_blocks(statistics, settings), groups_touched(settings)
     return _with_groups(
-        lambda group: JointGaussian(
-            unit_blocks(parts, settings),
-            multiplier,
-            groups_touched=groups_touched(settings),
-            **_common(settings, n_max, group),
-        ),
+        lambda options: JointGaussian(blocks, multiplier, groups_touched=touched, **options),
         n_max,
+        settings,
     )
 
 
 def prefix_mechanism(
-    parts: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
-) -> PrefixRelease:
-    """Return the mechanism of all rounds of a horizon; `n_max` counts the places of all."""
-    assert settings.snapshots is not None
-    horizon = settings.snapshots
-    return _with_groups(
-        lambda group: PrefixRelease(
-            unit_blocks(parts, settings),
-            multiplier,
-            horizon=horizon,
-            **_common(settings, n_max, group),
-        ),
-        n_max,
-    )
-
-
-def restored_prefix(
-    state: PrefixState,
-    parts: Sequence[Statistic],
+    statistics: Sequence[Statistic],
     n_max: int,
     settings: PrivateSettings,
     multiplier: float,
+    state: PrefixState | None = None,
 ) -> PrefixRelease:
-    """Return what `prefix_mechanism` made, as far as it was when its state was taken."""
+    """Return the mechanism of all rounds of a horizon, of `n_max` slots; as far as its state."""
+    blocks, horizon = unit_blocks(statistics, settings), settings.snapshots
+    assert horizon is not None
     return _with_groups(
-        lambda group: PrefixRelease.from_state(
-            state,
-            unit_blocks(parts, settings),
-            multiplier,
-            **_common(settings, n_max, group),
+        lambda options: (
+            PrefixRelease(blocks, multiplier, horizon=horizon, **options)
+            if state is None
+            else PrefixRelease.from_state(state, blocks, multiplier, **options)
         ),
         n_max,
+        settings,
     )
 
 
-def unit_blocks(parts: Sequence[Statistic], settings: PrivateSettings) -> list[Any]:
-    """Return the blocks of the parts, clip norms as one privacy unit has them.
+def unit_blocks(statistics: Sequence[Statistic], settings: PrivateSettings) -> list[Block]:
+    """Return the blocks of the statistics, clip norms as one privacy unit has them.
 
     A user adds at most g documents to a stage (`UserBound`), of norm at most C each: g C.
     """
     g = settings.documents_per_user or 1
-    blocks = [block for part in parts for block in part.blocks()]
+    blocks = [block for statistic in statistics for block in statistic.blocks()]
     return [replace(block, l2_clip_norm=g * block.l2_clip_norm) for block in blocks]
 
 
 def groups_touched(settings: PrivateSettings) -> int:
     """Return the most groups of a stage in which two neighbours differ.
 
-    One for documents, g for users. Under replace-one the other user may have blanks in places of
+    One for documents, g for users. Under replace-one the other user may have blanks in slots of
     the first and documents accepted at others: g groups more.
     """
     g = settings.documents_per_user
@@ -288,24 +272,25 @@ def groups_touched(settings: PrivateSettings) -> int:
     return g if settings.neighboring_relation == "add-remove" else 2 * g
 
 
-def _common(settings: PrivateSettings, n_max: int, group: int) -> dict[str, Any]:
+def _with_groups(make: Callable[[dict[str, Any]], M], n_max: int, settings: PrivateSettings) -> M:
+    """Make a mechanism with the largest groups at which rounding costs at most 1 %."""
     words = settings.n_features + OTHER_ROUNDINGS
-    return {
-        "neighboring_relation": settings.neighboring_relation,
-        "n_max": n_max,
-        "group_max": group,
-        "term_roundings": words,
-        # The corrections for repeated words sum over the vocabulary once a group.
-        "roundings": group + words,
-    }
 
+    def options(group: int) -> dict[str, Any]:
+        return {
+            "neighboring_relation": settings.neighboring_relation,
+            "n_max": n_max,
+            "group_max": group,
+            "term_roundings": words,
+            # The corrections for repeated words sum over the vocabulary once a group.
+            "roundings": group + words,
+        }
 
-def _with_groups(make: Callable[[int], M], n_max: int) -> M:
     sizes = [min(size, n_max) for size in GROUPS]
     for size in sizes[:-1]:
         try:
-            return make(size)
+            return make(options(size))
         except InvalidSettingError as error:
             if "rounding" not in str(error):
                 raise
-    return make(sizes[-1])
+    return make(options(sizes[-1]))

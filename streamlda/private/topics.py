@@ -1,7 +1,7 @@
 """From noisy sums to topics: post-processing that uses how large the noise is known to be.
 
 Nothing here sees a document, so nothing here costs privacy. The sums come from two releases: the
-first and pair statistic, and the triple statistic through the map W that the pairs gave.
+first and pair statistic, and the triple statistic through the projection W that the pairs gave.
 
 1. `PairView.of`: M1 as the mean of positive numbers; M2 = E P2 - a/(a+1) M1 M1' as far as it was
    seen, symmetrised; its leading eigenvectors that stand above the noise floor; W = U e^(-1/2).
@@ -11,7 +11,7 @@ first and pair statistic, and the triple statistic through the map W that the pa
    constrained fit: with the right-hand factor fixed, the topics that explain the pair statistic
    best among nonnegative ones. A word that a topic does not have gets 0 where the spectral
    estimate has noise, and none gets more than its frequency in the corpus allows.
-3. In that fit every word is pulled towards its frequency in the corpus, as far as the known noise
+3. In that fit every word is drawn towards its frequency in the corpus, as far as the known noise
    hides what the pairs say about it (`LIFT`): so rare words, whose noise is as large as that of
    frequent ones, are mixed with the background, and frequent words are left to the data.
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import log_ndtr
 
+from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.power import Components
 from streamlda.spectral.topics import RoundMoments, SpectralTopics, recover_topics, topics_along
@@ -37,61 +38,39 @@ from streamlda.spectral.whitening import left_vectors
 Array = NDArray[np.float64]
 
 #: A direction counts as real when its eigenvalue exceeds this part of the noise's spectral norm:
-#: through a map, and without one, where noise reaches that norm by itself. Through a map more is
-#: let in: what noise hides is then pulled to the background, which was best on text.
+#: through a projection, and without one, where noise reaches that norm by itself. Through one more
+#: is let in: what noise hides is then drawn to the background, which was best on text.
 FLOOR, DENSE_FLOOR = 0.7, 1.0
 
-#: Sweeps of coordinate descent in the constrained fit. It begins close to its end; more sweeps
+#: Iterations of coordinate descent in the constrained fit. It begins close to its end; more of them
 #: fit the noise where topics are alike.
-FIT_SWEEPS = 3
+FIT_ITERATIONS = 3
 
 #: Prior variance of a word's lift (its probability in a topic over that in the corpus), over the
-#: most that it can be for a topic of that share, 1/share - 1. Between 0.3 and 1 it makes little
+#: most that it can be for a topic of that prevalence p, 1/p - 1. Between 0.3 and 1 it makes little
 #: difference.
 LIFT = 0.5
 
-#: Least share of alpha_0 that a topic keeps, times the number of topics.
+#: Least fraction of alpha_0 that a topic keeps, times the number of topics.
 LEAST_ALPHA = 0.05
 
-#: Eigenvalues below this share of the largest are lifted to it: whitening divides by them.
+#: Eigenvalues below this fraction of the largest are raised to it: whitening divides by them.
 SMALLEST_EIGENVALUE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class PairView:
-    """What the first and pair sums of a release show.
+    """What the first and pair sums of a release show."""
 
-    Attributes
-    ----------
-    first : ndarray of shape (d,)
-        M1, a distribution.
-    pairs : ndarray of shape (d, m)
-        E P2 W, or E P2 without a map.
-    probes : ndarray of shape (d, m) or None
-        W; None without a map.
-    stddev : float
-        Standard deviation of the noise in an entry of `pairs`.
-    eigenvalues : ndarray of shape (K',)
-        Of M2, those above the noise floor, largest first; at least one.
-    directions : ndarray of shape (d, K')
-        Orthonormal.
-    spectrum : ndarray of shape (K,)
-        All K leading eigenvalues.
-    floor : float
-        Spectral norm to be expected of the noise.
-    centre : float
-        a/(a+1), by which M1 M1' was taken off.
-    """
-
-    first: Array
-    pairs: Array
-    probes: Array | None
-    stddev: float
-    eigenvalues: Array
-    directions: Array
-    spectrum: Array
-    floor: float
-    centre: float
+    first: Array  # M1, a distribution; (d,).
+    pairs: Array  # E P2 W, or E P2 without a projection; (d, m).
+    probes: Array | None  # W; (d, m).
+    stddev: float  # Of the noise in an entry of `pairs`.
+    eigenvalues: Array  # Of M2, those above the noise floor, largest first; (K',), at least one.
+    directions: Array  # Orthonormal; (d, K').
+    spectrum: Array  # All K leading eigenvalues.
+    floor: float  # Spectral norm to be expected of the noise.
+    centre: float  # a/(a+1), by which M1 M1' was taken off.
 
     @classmethod
     def of(
@@ -105,35 +84,12 @@ class PairView:
         n_components: int,
         alpha_0: float,
     ) -> PairView:
-        """Read noisy sums.
+        """Read noisy sums; alpha_0 is for the centring that directions are sought with.
 
-        Parameters
-        ----------
-        first_sum : ndarray of shape (d,)
-        first_stddev : float
-            Of the noise in an entry of it.
-        pair_sum : ndarray of shape (d, m), or (d, d) symmetric without a map
-        kept : float
-            Noisy sum of the clip factors of the pairs.
-        stddev : float
-            Of the noise in an entry of `pair_sum` (off the diagonal, without a map).
-        probes : ndarray of shape (d, m) or None
-        n_components : int
-            K, at most m.
-        alpha_0 : float
-            For the centring that directions are sought with.
-
-        Raises
-        ------
-        InsufficientDataError
-            If the sums hold nothing but noise.
+        `pair_sum` is (d, m), or (d, d) symmetric without a projection: `stddev` is then that of
+        the noise off the diagonal. `kept` is the noisy sum of the clip factors of the pairs.
         """
-        if kept <= 0 or first_sum.sum() <= 0:
-            raise InsufficientDataError(
-                "a private release must hold more documents than its noise hides, got "
-                f"noisy number of documents={kept:.0f}; take more documents per snapshot, or a "
-                "larger epsilon"
-            )
+        check_documents(min(kept, float(first_sum.sum())))
         first = positive_mean(first_sum, first_stddev)
         pairs, stddev = pair_sum / kept, stddev / kept
         centre = alpha_0 / (alpha_0 + 1)
@@ -172,24 +128,43 @@ class PairView:
 class PrivateTopics:
     """Topics after all post-processing.
 
-    Attributes
-    ----------
-    components : ndarray of shape (K', d)
-        Distributions, most prevalent first. K' may be below what was asked for: topics that the
-        noise would hide are left out.
-    alpha : ndarray of shape (K',)
-    background : ndarray of shape (d,)
-    spectral : SpectralTopics
-        What the decomposition said, for diagnostics.
-    mixed : ndarray of shape (K',)
-        Part of each topic that the corpus frequencies decided, because noise hid the pairs.
+    K' may be below what was wanted: topics that the noise would hide are left out.
     """
 
-    components: Array
+    components: Array  # Distributions, most prevalent first; (K', d).
     alpha: Array
     background: Array
-    spectral: SpectralTopics
+    spectral: SpectralTopics  # What the decomposition gave, for diagnostics.
+    #: Fraction of each topic that the corpus frequencies decided, because noise hid the pairs.
     mixed: Array
+
+    def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:
+        """Return these topics, in this order; one may be chosen several times."""
+        spectral = replace(
+            self.spectral,
+            topics=self.spectral.topics[chosen],
+            alpha=self.spectral.alpha[chosen],
+            eigenvalues=self.spectral.eigenvalues[chosen],
+            eigenvalue_noise=self.spectral.eigenvalue_noise[chosen],
+        )
+        return PrivateTopics(
+            self.components[chosen],
+            self.alpha[chosen],
+            self.background,
+            spectral,
+            self.mixed[chosen],
+        )
+
+
+def check_documents(noisy: float, remedy: str = "take larger windows, or a larger epsilon") -> None:
+    """Refuse sums that hold nothing but noise, by their noisy number of documents or tokens."""
+    require(
+        noisy > 0,
+        "a private release must hold more documents than its noise hides",
+        noisy_number=round(noisy),
+        remedy=remedy,
+        error=InsufficientDataError,
+    )
 
 
 def private_topics(
@@ -203,28 +178,14 @@ def private_topics(
     documents: int,
     rng: np.random.Generator,
 ) -> PrivateTopics:
-    """Decompose noisy moments into topics.
+    """Decompose noisy moments into topics; time O(d m K' + K'^4).
 
-    Time O(d m K' + K'^4).
-
-    Parameters
-    ----------
-    view : PairView
-    triples : ndarray of shape (t, t, t)
-        Noisy mean of P3(W, W, W), symmetric.
-    triple_stddev : float
-        Of the noise in an entry with three different indices.
-    whitening : ndarray of shape (d, t)
-        W that the triples were taken through; `PairView.whitening` of this view or an earlier one.
-    triple_first, triple_pairs : ndarrays of shape (t,) and (t, t)
-        Noisy means of W'p1 and W'P2 W over the same documents.
-    alpha_0 : float or None
-        None chooses it from the eigenvalues.
-    documents : int
-        For the record.
-    rng : numpy.random.Generator
-        Starts of the power iterations, and the draw of noise that directions are compared with.
-        It hides nothing.
+    `triples`, (t, t, t), is the noisy mean of P3(W, W, W), `triple_stddev` the noise in an entry
+    with three different indices; `whitening` is W, `PairView.whitening` of this view or an earlier
+    one; `triple_first` and `triple_pairs` are noisy means of W'p1 and W'P2 W over the same
+    documents. alpha_0 None chooses it from the eigenvalues. `documents` is for the record. `rng`
+    makes the starts of the power iterations, and the draw of noise that directions are compared
+    with: it hides nothing.
     """
     t = whitening.shape[1]
     pairs = pairs_through(view, whitening)
@@ -255,20 +216,9 @@ def topics_of_eigenpairs(
     documents: int,
     rng: np.random.Generator,
 ) -> PrivateTopics:
-    """Turn eigenpairs of the whitened moment into topics, as `private_topics` does.
+    """Turn eigenpairs in the coordinates of W into topics, as `private_topics`; time O(d m K').
 
-    Time O(d m K').
-
-    Parameters
-    ----------
-    view, whitening, documents, rng
-        As for `private_topics`.
-    found : Components
-        In the coordinates of W.
-    image_stddev : float
-        Of the noise in an entry of T(I, u, u) that an eigenvector was made from.
-    alpha_0 : float
-        That the eigenpairs were found with.
+    `image_stddev` is that of the noise in an entry of T(I, u, u) that an eigenvector came from.
     """
     t = whitening.shape[1]
     turned = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
@@ -308,15 +258,9 @@ def _fitted(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
     start = np.apply_along_axis(project_simplex, 1, spectral.topics)
     components, mixed = _constrained_fit(view, start, spectral.alpha_0)
     prevalence = _prevalence(components, view.first)
-    order = np.argsort(-prevalence, kind="stable")
     alpha = prevalence * spectral.alpha_0
-    return PrivateTopics(
-        components=components[order],
-        alpha=alpha[order],
-        background=view.first,
-        spectral=_reordered(spectral, order, alpha),
-        mixed=mixed[order],
-    )
+    found = PrivateTopics(components, alpha, view.first, replace(spectral, alpha=alpha), mixed)
+    return found.rows(np.argsort(-prevalence, kind="stable"))
 
 
 def positive_mean(noisy: Array, stddev: float) -> Array:
@@ -354,30 +298,30 @@ def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, A
 
 def _prevalence(topics: Array, first: Array) -> Array:
     """Return the mixture of the topics that is nearest to M1, every topic with a little."""
-    shares = nnls(topics.T, first)[0]
-    total = shares.sum()
-    shares = shares / total if total > 0 else np.full(len(topics), 1 / len(topics))
-    shares = np.maximum(shares, LEAST_ALPHA / len(topics))
-    prevalence: Array = shares / shares.sum()
+    found = nnls(topics.T, first)[0]
+    total = found.sum()
+    found = found / total if total > 0 else np.full(len(topics), 1 / len(topics))
+    found = np.maximum(found, LEAST_ALPHA / len(topics))
+    prevalence: Array = found / found.sum()
     return prevalence
 
 
 def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Array, Array]:
     """Fit nonnegative topics to the pairs, E P2 W ~ topics' A (topics W), A from the prevalence.
 
-    Returns the topics, and the part of each that the prior decided.
+    Returns the topics, and the fraction of each that the prior decided.
     """
-    share = _prevalence(topics, view.first)
-    mixing = (np.diag(share) + alpha_0 * np.outer(share, share)) / (alpha_0 + 1)
+    prevalence = _prevalence(topics, view.first)
+    mixing = (np.diag(prevalence) + alpha_0 * np.outer(prevalence, prevalence)) / (alpha_0 + 1)
     right = mixing @ (topics if view.probes is None else topics @ view.probes)
     gram, target = right @ right.T, view.pairs @ right.T
     fitted = topics.T.copy()
-    most = view.first[:, None] / share
-    # Prior of a word's probability in a topic: around M1, with a variance of LIFT (1/share - 1)
-    # M1^2; it counts where the noise hides the pairs.
-    spread = LIFT * np.maximum(1 / share - 1, 1e-3) * view.first[:, None] ** 2
+    most = view.first[:, None] / prevalence
+    # Prior of a word's probability in a topic: around M1, with a variance of
+    # LIFT (1/prevalence - 1) M1^2; it counts where the noise hides the pairs.
+    spread = LIFT * np.maximum(1 / prevalence - 1, 1e-3) * view.first[:, None] ** 2
     pull = view.stddev**2 / spread
-    for _ in range(FIT_SWEEPS):
+    for _ in range(FIT_ITERATIONS):
         for j in range(len(gram)):
             step = target[:, j] - fitted @ gram[:, j] + pull[:, j] * (view.first - fitted[:, j])
             step /= gram[j, j] + pull[:, j]
@@ -389,13 +333,3 @@ def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Arr
     decided = pull / (np.diag(gram) + pull)
     topics = np.ascontiguousarray((fitted / mass).T)
     return topics, np.sum(topics.T * decided, axis=0)
-
-
-def _reordered(found: SpectralTopics, order: NDArray[np.intp], alpha: Array) -> SpectralTopics:
-    return replace(
-        found,
-        topics=found.topics[order],
-        alpha=alpha[order],
-        eigenvalues=found.eigenvalues[order],
-        eigenvalue_noise=found.eigenvalue_noise[order],
-    )

@@ -1,7 +1,7 @@
-"""Gibbs sampling over documents that are kept: the last few percent, at two bytes a token.
+"""Gibbs sampling over documents in memory: the last few percent, at two bytes a token.
 
 Every token has a topic. A sweep visits the documents in minibatches: the minibatch's tokens are
-taken out of the counts N by word and topic, their topics are drawn anew, document by document,
+taken out of the counts N by word and topic, their topics are drawn again, document by document,
 from ::
 
     p(z = k | the rest) ~ (N_wk + smoothing) / sum_w (N_wk + smoothing) * (alpha_k + n_dk)
@@ -31,8 +31,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, State
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
     add_tokens,
@@ -43,10 +45,8 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.alpha import fit_alpha
-from streamlda.refinement.inputs import checked_topics
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import MOST_SHARES, blocks
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, checked_topics
 
 Array = NDArray[np.float64]
 
@@ -57,40 +57,22 @@ UNSEEN = 1e-6
 #: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
 LARGEST_SHARE = 0.05
 
+#: Fixed-point steps a call. From one sweep to the next alpha moves little, so few are enough.
+ALPHA_STEPS = 5
+
+#: Least parameter: inference divides by them, and a topic that lost all its tokens may come back.
+SMALLEST_ALPHA = 1e-5
+
 
 class GibbsSampler:
-    """A topic for every token of the kept documents, drawn anew in sweeps.
+    """A topic for every token of the documents, drawn again in every sweep.
 
     A pure state machine. Equal documents, topics and settings give equal results to the last bit
     for any number of threads, and for any number of sweeps a call.
 
-    Parameters
-    ----------
-    documents : DocumentBatch
-        Documents of whole tokens; kept by reference.
-    components : ndarray of shape (K, V)
-        Topics to start from, finite and >= 0, each with a word above 0.
-    alpha : ndarray of shape (K,)
-        Parameters of the Dirichlet prior to start from, above 0.
-    settings : ResamplingSettings, optional
+    Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
+    each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
 
-    Raises
-    ------
-    InvalidDocumentsError
-        If counts are not whole numbers: only tokens have topics.
-    InvalidSettingError
-        If shapes disagree, a number is out of range, or K > 32767.
-
-    Attributes
-    ----------
-    settings : ResamplingSettings
-    alpha : ndarray of shape (K,)
-        As the sweeps so far have it.
-    sweeps : int
-        How often all topics were drawn anew.
-
-    Notes
-    -----
     Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory 2 bytes a
     token and 8 a distinct word of a document besides the documents, 8 V K for the counts, and as
     much again for the mean of sweeps.
@@ -114,15 +96,10 @@ class GibbsSampler:
         self._begin(topics)
 
     def sweep(self, n: int = 1, *, average: bool = False) -> None:
-        """Draw the topics of all tokens anew, `n` times.
+        """Draw the topics of all tokens `n` times.
 
-        Parameters
-        ----------
-        n : int, default 1
-            At least 0.
-        average : bool, default False
-            Take the counts after each of these sweeps into the mean that `components` is made
-            of: the mean of the last few sweeps has less sampling noise than the last one.
+        With `average`, `components` is made of the mean of the counts after these sweeps, which
+        has less sampling noise than the last ones.
         """
         for _ in range(n):
             self._sweep()
@@ -140,9 +117,9 @@ class GibbsSampler:
         smooth = counts + self.settings.smoothing
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def state(self) -> State:
         """Return all that is needed to go on with the same documents."""
-        arrays: dict[str, NDArray[Any]] = {"topics": self._topics.copy(), "alpha": self.alpha}
+        arrays: Arrays = {"topics": self._topics.copy(), "alpha": self.alpha}
         if self._mean is not None:
             arrays["mean"] = self._mean.copy()
         counters = {"sweeps": self.sweeps, "averaged": self._averaged}
@@ -155,23 +132,19 @@ class GibbsSampler:
         arrays: Mapping[str, NDArray[Any]],
         values: Mapping[str, Any],
     ) -> Self:
-        """Go on from what `state` returned, bit for bit, with the same documents.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If they have another number of tokens.
-        """
+        """Go on from what `state` returned, bit for bit, with the same documents."""
         made = cls.__new__(cls)
         made.settings = GibbsSettings(**values["settings"])
         made.alpha = checked_alpha(arrays["alpha"])
         made._take(documents, documents.n_features)
         made._topics = np.array(arrays["topics"], dtype=np.int16)
-        if len(made._topics) != made._token_pointers[-1]:
-            raise InvalidDocumentsError(
-                "a resampling must go on with the documents that it began with, got "
-                f"tokens={made._token_pointers[-1]} expected={len(made._topics)}"
-            )
+        require(
+            len(made._topics) == made._token_pointers[-1],
+            "Gibbs sampling must go on with the documents that it began with",
+            tokens=made._token_pointers[-1],
+            expected=len(made._topics),
+            error=InvalidDocumentsError,
+        )
         made.sweeps = int(values["counters"]["sweeps"])
         made._averaged = int(values["counters"]["averaged"])
         made._mean = np.array(arrays["mean"]) if "mean" in arrays else None
@@ -183,22 +156,28 @@ class GibbsSampler:
     def _take(self, documents: DocumentBatch, n_words: int) -> None:
         """Keep the documents, and number their tokens."""
         K = len(self.alpha)
-        if K > MAX_TOPICS:
-            raise InvalidSettingError(
-                f"resampling holds topics in two bytes, got n_components={K} "
-                f"most={MAX_TOPICS}; ask for fewer topics"
-            )
-        if documents.n_features != n_words:
-            raise InvalidDocumentsError(
-                "documents must use the vocabulary of the topics, got "
-                f"n_features={documents.n_features} expected={n_words}"
-            )
+        require(
+            K <= MAX_TOPICS,
+            "Gibbs sampling holds topics in two bytes",
+            n_components=K,
+            most=MAX_TOPICS,
+            remedy="ask for fewer topics",
+        )
+        require(
+            documents.n_features == n_words,
+            "documents must use the vocabulary of the topics",
+            n_features=documents.n_features,
+            expected=n_words,
+            error=InvalidDocumentsError,
+        )
         tokens = documents.counts.astype(np.int64)
-        if not np.array_equal(tokens, documents.counts):
-            raise InvalidDocumentsError(
-                "resampling gives a topic to every token, so counts must be whole numbers, got "
-                "fractional counts; pass CountVectorizer output, not TF-IDF"
-            )
+        require(
+            np.array_equal(tokens, documents.counts),
+            "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
+            counts="fractional",
+            remedy="pass CountVectorizer output, not TF-IDF",
+            error=InvalidDocumentsError,
+        )
         self._documents = documents
         self._token_pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
         lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
@@ -225,12 +204,12 @@ class GibbsSampler:
         words, _ = self._spread(components.T, UNSEEN / components.size)
         for minibatch in self._minibatches():
             at = minibatch.first
-            for rows in blocks(minibatch.rows, MOST_SHARES // K):
+            for rows in blocks(minibatch.rows, MOST_RESPONSIBILITIES // K):
                 part = self._minibatch(at, at + rows.n_documents)
                 responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
                 expect_topics(
                     *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                    *(self.settings.start_sweeps, responsibilities),
+                    *(self.settings.start_iterations, responsibilities),
                 )
                 draw_topics(
                     *(responsibilities, rows.row_pointers, part.token_pointers),
@@ -270,9 +249,39 @@ class GibbsSampler:
 
 
 class _Minibatch(NamedTuple):
-    """Documents of one step, the number of the first, and their tokens' places and topics."""
+    """Documents of one step, the number of the first, and the pointers and topics of tokens."""
 
     rows: DocumentBatch
     first: int
     token_pointers: NDArray[np.int64]
     topics: NDArray[np.int16]
+
+
+def fit_alpha(
+    at_least: NDArray[np.int64],
+    longer: NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    steps: int = ALPHA_STEPS,
+) -> NDArray[np.float64]:
+    """Return alpha after some fixed-point steps towards its maximum likelihood.
+
+    A step is ``alpha[k] *= sum_j at_least[k, j] / (alpha[k] + j)`` over
+    ``sum_j longer[j] / (sum(alpha) + j)``: Minka's fixed point [1]_, with the differences of
+    digamma functions written as sums [2]_. The likelihood, that of the Dirichlet-multinomial,
+    rises with every step. Time O(K * longest document * steps).
+
+    `at_least`, shape (K, L), are the documents with more than j tokens of topic k, `longer`, shape
+    (L,), those with more than j tokens. The result is at least 1e-5; without a token it is `alpha`.
+
+    References
+    ----------
+    .. [1] Minka (2000), "Estimating a Dirichlet distribution", equation 55.
+    .. [2] Wallach (2008), "Structured topic models for language", section 2.3.
+    """
+    found = alpha.copy()
+    j = np.arange(len(longer))
+    if longer.any():
+        for _ in range(steps):
+            rises = (at_least / (found[:, None] + j)).sum(axis=1)
+            found = np.maximum(found * rises / (longer / (found.sum() + j)).sum(), SMALLEST_ALPHA)
+    return found

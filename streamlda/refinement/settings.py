@@ -1,117 +1,88 @@
-"""What a refinement is asked to do."""
+"""Settings of the two refinements: stepwise EM and Gibbs sampling."""
 
 from __future__ import annotations
 
 import math
-import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import above, at_least, between, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepwiseEMSettings:
-    """Settings of `streamlda.refinement.stepwise_em.StepwiseEM`; fixed for its life.
+    """Settings of `streamlda.refinement.stepwise_em.StepwiseEM`; fixed for its life."""
 
-    Parameters
-    ----------
-    batch_documents : int, default 1000
-        Documents of one step. A corpus that is not a stream needs about 100 steps a pass.
-    sweeps : int, default 5
-        How often the topics of a document's words are found in turn.
-    step_offset, step_exponent : float, default 10.0 and 0.7
-        Step t has the weight ``(step_offset + t) ** -step_exponent``. The exponent lies in
-        (0.5, 1]: sums of such weights are infinite, sums of their squares are not.
-    smoothing : float, default 0.01
-        What is added to every word of every topic, above 0, as a share of the mean over all words
-        and topics.
-    start_flatness : float, default 0.9
-        Share of the background in the topics that the refinement starts from, in 0..1.
-    annealing : float, default 0.7
-        Share of the background in the topics of the first step, in 0..1. It falls linearly.
-    annealing_steps : int, default 100
-        Steps after which it is 0.
-    max_tokens : float, default inf
-        Tokens that one document counts for at most: the l1 norm of its contribution.
-    """
-
+    #: Documents of one step. A corpus that is not a stream needs about 100 steps a pass.
     batch_documents: int = 1000
-    sweeps: int = 5
+    #: Of an E-step: how often the topics of a document's words are found in turn.
+    inner_iterations: int = 5
+    #: Step t has the weight ``(step_offset + t) ** -step_exponent``. The exponent lies in (0.5, 1]:
+    #: sums of such weights are infinite, sums of their squares are not.
     step_offset: float = 10.0
     step_exponent: float = 0.7
+    #: Added to every word of every topic, as a share of the mean over all words and topics.
     smoothing: float = 0.01
+    #: Share of the background in the topics that the refinement starts from.
     start_flatness: float = 0.9
+    #: Share of the background in the topics of the first step; it falls linearly to 0.
     annealing: float = 0.7
     annealing_steps: int = 100
+    #: Tokens that one document counts for at most: the l1 norm of its contribution.
     max_tokens: float = math.inf
 
     def __post_init__(self) -> None:
-        at_least("batch_documents", self.batch_documents, 1)
-        at_least("sweeps", self.sweeps, 1)
-        at_least("annealing_steps", self.annealing_steps, 0)
-        share("start_flatness", self.start_flatness)
-        share("annealing", self.annealing)
-        above_0("smoothing", self.smoothing)
-        if not 0 <= self.step_offset < math.inf:
-            raise InvalidSettingError(
-                f"step_offset must be finite and >= 0, got step_offset={self.step_offset}; "
-                "10 suits most text"
-            )
-        if not 0.5 < self.step_exponent <= 1:
-            raise InvalidSettingError(
-                "step_exponent must lie in (0.5, 1] for the steps to settle, got "
-                f"step_exponent={self.step_exponent}; 0.7 suits most text"
-            )
-        if not self.max_tokens > 0:
-            raise InvalidSettingError(
-                f"max_tokens must be > 0, got max_tokens={self.max_tokens}; "
-                "1 weighs all documents alike, inf weighs them by their tokens"
-            )
+        at_least(1, batch_documents=self.batch_documents, inner_iterations=self.inner_iterations)
+        at_least(0, annealing_steps=self.annealing_steps)
+        between(0, 1, start_flatness=self.start_flatness, annealing=self.annealing)
+        above(0, smoothing=self.smoothing)
+        require(
+            0 <= self.step_offset < math.inf,
+            "step_offset must be finite and >= 0",
+            step_offset=self.step_offset,
+            remedy="10 suits most text",
+        )
+        require(
+            0.5 < self.step_exponent <= 1,
+            "step_exponent must lie in (0.5, 1] for the steps to settle",
+            step_exponent=self.step_exponent,
+            remedy="0.7 suits most text",
+        )
+        require(
+            self.max_tokens > 0,
+            "max_tokens must be > 0",
+            max_tokens=self.max_tokens,
+            remedy="1 weighs all documents alike, inf weighs them by their tokens",
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return them as in files: JSON has no form for infinity, and no setting is None."""
+        values = {k: None if v == math.inf else v for k, v in asdict(self).items()}
+        return values | {"sweeps": values.pop("inner_iterations")}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any]) -> Self:
+        """Return the settings that `state` was called on."""
+        settings: dict[str, Any] = {k: math.inf if v is None else v for k, v in values.items()}
+        return cls(inner_iterations=settings.pop("sweeps"), **settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsSettings:
-    """Settings of `streamlda.refinement.gibbs.GibbsSampler`; fixed for its life.
+    """Settings of `streamlda.refinement.gibbs.GibbsSampler`; fixed for its life."""
 
-    Parameters
-    ----------
-    batch_documents : int, default 4000
-        Documents whose topics are drawn side by side, given those of all others; never more than
-        a twentieth of the documents.
-    smoothing : float, default 0.1
-        Tokens added to every word of every topic, above 0.
-    start_sweeps : int, default 5
-        Sweeps of the mean-field answer that the first topics of tokens are drawn from.
-    seed : int, default 0
-        0 <= seed < 2^63.
-    """
-
+    #: Documents whose topics are drawn side by side, given those of all others; never more than a
+    #: twentieth of the documents.
     batch_documents: int = 4000
+    #: Tokens added to every word of every topic.
     smoothing: float = 0.1
-    start_sweeps: int = 5
+    #: Inner iterations of the E-step that the first topics of tokens are drawn from.
+    start_iterations: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least("batch_documents", self.batch_documents, 1)
-        at_least("start_sweeps", self.start_sweeps, 1)
-        above_0("smoothing", self.smoothing)
-        if not 0 <= operator.index(self.seed) < 2**63:
-            raise InvalidSettingError(f"a seed must lie in 0..2^63-1, got seed={self.seed}")
-
-
-def at_least(name: str, value: int, least: int) -> None:
-    """Raise InvalidSettingError unless `value` is a whole number and large enough."""
-    if operator.index(value) < least:
-        raise InvalidSettingError(f"{name} must be >= {least}, got {name}={value}")
-
-
-def share(name: str, value: float) -> None:
-    """Raise InvalidSettingError unless `value` lies in 0..1."""
-    if not 0 <= value <= 1:
-        raise InvalidSettingError(f"{name} must lie in 0..1, got {name}={value}")
-
-
-def above_0(name: str, value: float) -> None:
-    """Raise InvalidSettingError unless `value` is finite and above 0."""
-    if not 0 < value < math.inf:
-        raise InvalidSettingError(f"{name} must be finite and > 0, got {name}={value}")
+        at_least(1, batch_documents=self.batch_documents, start_iterations=self.start_iterations)
+        above(0, smoothing=self.smoothing)
+        at_least(0, seed=self.seed)
+        require(self.seed < 2**63, "a seed must lie in 0..2^63-1", seed=self.seed)

@@ -4,7 +4,7 @@ With S the counts by word and topic, and rho_t = (offset + t)^(-exponent)::
 
     phi   = (S + s) / sum_w (S + s)                  s = smoothing * mean(S)
     phi   = (1 - f_t) phi + f_t background           f_t falls from `annealing` to 0
-    gamma = shares of topics in each word of each document, by CVB0 with phi held fixed
+    gamma = responsibilities of topics for each word of each document, by CVB0, phi held fixed
     S    <- d_t S + sum_documents min(1, max_tokens / l) c_w gamma_wk
     d_t   = (1 - rho_t) rho_(t-1) / rho_t
 
@@ -36,19 +36,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, State, named, with_prefix
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.inputs import checked_background, checked_topics, proper
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
 
 Array = NDArray[np.float64]
@@ -56,8 +57,8 @@ Array = NDArray[np.float64]
 #: Runs of words in a step: their masses are added in order, whatever the number of threads.
 _RUNS = 16
 
-#: Numbers of single precision that the shares of some documents take at a time: 32 MiB.
-MOST_SHARES = 2**23
+#: Responsibilities that are found at a time, in single precision: 32 MiB.
+MOST_RESPONSIBILITIES = 2**23
 
 
 class StepwiseEM:
@@ -67,33 +68,11 @@ class StepwiseEM:
     that the result depends on their order alone, to the last bit: not on how they were cut into
     batches, nor on the number of threads. Nothing is drawn at random.
 
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Topics to start from, finite and >= 0, each with a word above 0.
-    alpha : ndarray of shape (K,)
-        Parameters of the Dirichlet prior of the proportions, above 0; they stay.
-    background : ndarray of shape (V,)
-        Word frequencies, >= 0, summing to 1 after scaling.
-    settings : RefinementSettings, optional
+    It starts from topics of shape (K, V), each with a word above 0, the Dirichlet parameters of the
+    proportions, shape (K,), which stay, and word frequencies (background) of shape (V,). `steps`
+    are the minibatches learned from, `documents` those in them; `waiting` more wait for theirs.
 
-    Raises
-    ------
-    InvalidSettingError
-        If shapes disagree or a number is out of range.
-
-    Attributes
-    ----------
-    settings : RefinementSettings
-    alpha, background : ndarrays
-    steps : int
-        Minibatches learned from.
-    documents : int
-        Documents in these; `waiting` more wait for their minibatch to fill.
-
-    Notes
-    -----
-    Time O(nnz * K * sweeps) for the documents and O(V K) a step, one multiplication a number.
+    Time O(nnz K inner_iterations) for the documents and O(V K) a step, one multiplication a number.
     Memory 8 V K for the sums, and during a step 12 K a word of its documents and at most 32 MiB,
     or 4 K nnz of one document.
     """
@@ -109,15 +88,63 @@ class StepwiseEM:
         self.alpha = checked_alpha(alpha)
         topics = checked_topics(components, len(self.alpha))
         self.background = checked_background(background, topics.shape[1])
-        self.steps = self.documents = 0
-        self._waiting: list[DocumentBatch] = []
         flat = self.settings.start_flatness
         start = (1 - flat) * topics + flat * self.background
         # As a distribution over words and topics, until the first minibatch says how many tokens
         # a step holds.
         prevalence = self.alpha / self.alpha.sum()
-        self._totals = np.ascontiguousarray((prevalence[:, None] * start).T)
-        self._mass = self._take(1.0, np.empty(0, np.int64), np.empty((0, len(topics))))
+        self._begin(np.ascontiguousarray((prevalence[:, None] * start).T), 0, 0)
+
+    def _begin(self, totals: Array, steps: int, documents: int) -> None:
+        """Take S, with what it was made of."""
+        self._totals, self.steps, self.documents = totals, steps, documents
+        self._waiting: list[DocumentBatch] = []
+        self._mass = self._take(1.0, np.empty(0, np.int64), np.empty((0, len(self.alpha))))
+
+    @classmethod
+    def of_totals(
+        cls,
+        totals: Array,
+        alpha: Array,
+        background: Array,
+        settings: StepwiseEMSettings,
+        *,
+        steps: int,
+        documents: int,
+    ) -> Self:
+        """Go on from S, shape (V, K), as it is after these steps; owned from now on."""
+        made = cls.__new__(cls)
+        made.settings, made.alpha = settings, checked_alpha(alpha)
+        made.background = np.array(background, dtype=np.float64)
+        made._begin(totals, steps, documents)
+        return made
+
+    @classmethod
+    def of_model(cls, model: TopicModel, settings: StepwiseEMSettings, steps: int) -> Self:
+        """Go on from a model as a stream would after these steps.
+
+        S of a stream holds the tokens of its mean minibatch over rho_t.
+        """
+        weight = (settings.step_offset + steps) ** settings.step_exponent
+        tokens = model.tokens_seen / model.documents_seen * settings.batch_documents * weight
+        totals = (model.alpha / model.alpha.sum() * tokens)[:, None] * model.components
+        return cls.of_totals(
+            np.ascontiguousarray(totals.T),
+            *(model.alpha, model.background, settings),
+            steps=steps,
+            documents=model.documents_seen,
+        )
+
+    def copy(self, settings: StepwiseEMSettings | None = None) -> Self:
+        """Return a copy, which may go on with other settings; O(V K)."""
+        made = self.of_totals(
+            self._totals.copy(),
+            *(self.alpha, self.background, settings or self.settings),
+            steps=self.steps,
+            documents=self.documents,
+        )
+        made._waiting = [*self._waiting]
+        return made
 
     @property
     def waiting(self) -> int:
@@ -131,13 +158,7 @@ class StepwiseEM:
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
     def add(self, batch: DocumentBatch) -> None:
-        """Learn from documents, or let them wait for their minibatch to fill.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If they have another vocabulary size; nothing is learned then.
-        """
+        """Learn from documents, or let them wait for their minibatch to fill."""
         self._check(batch)
         start, size = 0, self.settings.batch_documents
         while start < batch.n_documents:
@@ -161,30 +182,16 @@ class StepwiseEM:
 
         Equivalent to ``update(statistic(batch), batch.n_documents)``, to rounding, without the
         O(V K) numbers of a statistic: what the words of the documents do not touch only decays.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If they have another vocabulary size; nothing is learned then.
         """
         self._check(batch)
         self._step(*self._sums(batch), batch.n_documents)
 
     def statistic(self, batch: DocumentBatch) -> Array:
-        """Return what documents would add under the topics of now; nothing is changed.
+        """Return what documents would add under the topics of now, shape (V, K).
 
-        The sum of two batches' statistics is that of both together, to rounding. Each document
-        contributes numbers >= 0 that sum to ``min(length, max_tokens)``, to rounding.
-
-        Returns
-        -------
-        ndarray of shape (V, K)
-            Expected tokens by word and topic.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If they have another vocabulary size.
+        Expected tokens by word and topic. The sum of two batches' statistics is that of both
+        together, to rounding. Each document contributes numbers >= 0 that sum to
+        ``min(length, max_tokens)``, to rounding.
         """
         self._check(batch)
         statistic = np.zeros_like(self._totals)
@@ -193,26 +200,14 @@ class StepwiseEM:
         return statistic
 
     def update(self, statistic: Array, documents: int) -> None:
-        """Take one step with the summed statistics of its documents. Time O(V K).
-
-        Parameters
-        ----------
-        statistic : ndarray of shape (V, K)
-            From `statistic`, of all documents of the minibatch.
-        documents : int
-            How many they are.
-
-        Raises
-        ------
-        InvalidSettingError
-            If it has another shape, or holds a negative or non-finite number; nothing is changed.
-        """
-        if statistic.shape != self._totals.shape or not proper(statistic):
-            raise InvalidSettingError(
-                "a statistic must hold finite numbers >= 0 by word and topic, got "
-                f"shape={statistic.shape} expected={self._totals.shape}; "
-                "take it from Refinement.statistic under the same topics"
-            )
+        """Take one step with the summed statistics of its documents. Time O(V K)."""
+        require(
+            statistic.shape == self._totals.shape and is_nonnegative(statistic),
+            "a statistic must hold finite numbers >= 0 by word and topic",
+            shape=statistic.shape,
+            expected=self._totals.shape,
+            remedy="take it from StepwiseEM.statistic under the same topics",
+        )
         self._step(np.arange(len(statistic)), np.ascontiguousarray(statistic), documents)
 
     @property
@@ -222,64 +217,53 @@ class StepwiseEM:
         left = 1 - self.steps / settings.annealing_steps if settings.annealing_steps else 0.0
         return settings.annealing * max(0.0, left)
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: Arrays = {
             "totals": self._totals.copy(),
             "alpha": self.alpha,
             "background": self.background,
         }
         if self._waiting:
-            batch = DocumentBatch.joined(self._waiting)
-            arrays["waiting.counts"] = batch.counts
-            arrays["waiting.word_ids"] = batch.word_ids
-            arrays["waiting.row_pointers"] = batch.row_pointers
+            arrays |= with_prefix(DocumentBatch.joined(self._waiting).arrays, "waiting.")
         counters = {"steps": self.steps, "documents": self.documents}
-        return arrays, {"settings": asdict(self.settings), "counters": counters}
+        return arrays, {"settings": self.settings.state(), "counters": counters}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Go on from what `state` returned, bit for bit."""
-        made = cls.__new__(cls)
-        made.settings = StepwiseEMSettings(**values["settings"])
-        made.alpha = checked_alpha(arrays["alpha"])
-        made.background = np.array(arrays["background"], dtype=np.float64)
-        made._totals = np.array(arrays["totals"], dtype=np.float64)
-        made.steps = int(values["counters"]["steps"])
-        made.documents = int(values["counters"]["documents"])
-        made._mass = made._take(1.0, np.empty(0, np.int64), np.empty((0, len(made.alpha))))
-        made._waiting = []
-        if "waiting.counts" in arrays:
-            batch = DocumentBatch(
-                arrays["waiting.counts"],
-                arrays["waiting.word_ids"],
-                arrays["waiting.row_pointers"],
-                len(made._totals),
-                integral=False,
-            )
-            made._waiting = [batch]
+        made = cls.of_totals(
+            np.array(arrays["totals"], dtype=np.float64),
+            *(arrays["alpha"], arrays["background"]),
+            StepwiseEMSettings.from_state(values["settings"]),
+            steps=int(values["counters"]["steps"]),
+            documents=int(values["counters"]["documents"]),
+        )
+        if waiting := named(arrays, "waiting."):
+            n_features = len(made._totals)
+            made._waiting = [DocumentBatch(**waiting, n_features=n_features, integral=False)]
         return made
 
     def _sums(self, batch: DocumentBatch) -> tuple[NDArray[np.int64], Array]:
         """Return the words of some documents, rising, and their expected tokens by topic."""
         V, K = self._totals.shape
         words = np.flatnonzero(np.bincount(batch.word_ids, minlength=V))
-        places = np.empty(V, dtype=np.int32)
-        places[words] = np.arange(len(words), dtype=np.int32)
+        numbers = np.empty(V, dtype=np.int32)
+        numbers[words] = np.arange(len(words), dtype=np.int32)
         flat, prior = self.flatness, self.alpha.astype(np.float32)
         scale = (1 - flat) / (self._mass + V * self._smoothing)
         topics = np.empty((len(words), K), dtype=np.float32)
         gather_topics(self._totals, words, scale, self._smoothing, flat, self.background, topics)
         sums = np.zeros((len(words), K))
-        for part in blocks(batch, MOST_SHARES // K):
-            ids = places[part.word_ids]
-            responsibilities = np.empty((len(ids), K), dtype=np.float32)
+        for part in blocks(batch, MOST_RESPONSIBILITIES // K):
+            ids = numbers[part.word_ids]
+            gamma = np.empty((len(ids), K), dtype=np.float32)
             expect_topics(
                 *(part.counts, ids, part.row_pointers, topics, prior),
-                *(self.settings.sweeps, responsibilities),
+                *(self.settings.inner_iterations, gamma),
             )
             by_word = entries_by_word(ids, self._weights(part), len(words))
-            add_responsibilities(*by_word, responsibilities, sums)
+            add_responsibilities(*by_word, gamma, sums)
         return words, sums
 
     def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:
@@ -316,15 +300,17 @@ class StepwiseEM:
         return weights
 
     def _check(self, batch: DocumentBatch) -> None:
-        if batch.n_features != len(self._totals):
-            raise InvalidDocumentsError(
-                "documents must use the vocabulary of the topics, got "
-                f"n_features={batch.n_features} expected={len(self._totals)}"
-            )
+        require(
+            batch.n_features == len(self._totals),
+            "documents must use the vocabulary of the topics",
+            n_features=batch.n_features,
+            expected=len(self._totals),
+            error=InvalidDocumentsError,
+        )
 
 
 def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
-    """Cut a batch into runs of documents with at most so many entries, or of one document."""
+    """Cut a batch into runs of documents within a number of entries, or of one document."""
     start = 0
     while start < batch.n_documents:
         last = batch.row_pointers[start] + most_entries
@@ -345,3 +331,44 @@ def entries_by_word(
     # Each entry is a document of its own.
     group_by_word(weights, word_ids, np.arange(len(word_ids) + 1), *found)
     return found
+
+
+def checked_topics(components: Any, n_topics: int) -> Array:
+    """Return topics with rows scaled to sum to 1."""
+    topics: Array = np.asarray(components, dtype=np.float64)
+    require(
+        topics.ndim == 2 and len(topics) == n_topics and is_nonnegative(topics),
+        "topics must be a matrix of finite numbers >= 0 with one row for each number in alpha",
+        components=topics.shape,
+        alpha=(n_topics,),
+        remedy="project them onto the simplex",
+    )
+    mass = topics.sum(axis=1, keepdims=True)
+    require(
+        np.all((mass > 0) & np.isfinite(mass)),
+        "each topic must have a word above 0",
+        topic=int(np.argmin(mass)),
+        sum=mass.min(),
+        remedy="leave the topic out",
+    )
+    scaled: Array = topics / mass
+    return scaled
+
+
+def checked_background(background: Any, n_words: int) -> Array:
+    """Return word frequencies scaled to sum to 1."""
+    frequencies: Array = np.asarray(background, dtype=np.float64)
+    require(
+        frequencies.shape == (n_words,) and is_nonnegative(frequencies) and frequencies.any(),
+        "the background must hold a finite number >= 0 for each word, one of them above 0",
+        background=frequencies.shape,
+        n_features=n_words,
+        remedy="pass word frequencies",
+    )
+    scaled: Array = frequencies / frequencies.sum()
+    return scaled
+
+
+def is_nonnegative(array: Array) -> bool:
+    """Return whether all numbers are finite and >= 0."""
+    return bool(np.all(np.isfinite(array) & (array >= 0)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger.budget_table import figure, plain
+from streamlda.privacy.ledger import figure, plain
 from streamlda.privacy.statement import PRIVATE, SEEDED, check_statement, statement_lines
 
 #: Where the columns come from, in words.

@@ -1,4 +1,4 @@
-"""What comes before the first round: the words, and a map, from the first documents."""
+"""What comes before the first round: the words, and a projection, from the first documents."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.engine.engine import WARMUP_MAX_ENTRIES, Engine, first_projection
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, first_projection, warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, VocabularyError
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Corpus, Rows, Shard, rows_of
@@ -35,13 +36,13 @@ class Beginning:
     plan : Plan
     vocabulary_documents : int
         Documents that the words were learned from; 0 for given ones.
-    behind_map : int
-        Documents of at least 3 tokens that the map was made of; 0 for a given one.
+    projection_documents : int
+        Documents of at least 3 tokens that the projection was made of; 0 for a given one.
     """
 
     plan: Plan
     vocabulary_documents: int
-    behind_map: int
+    projection_documents: int
 
 
 def begin(
@@ -51,7 +52,7 @@ def begin(
     words: Words,
     shared_projection: NDArray[np.float64] | None,
 ) -> Beginning:
-    """Return the plan of the first round: the words, and a map from the first documents.
+    """Return the plan of the first round: the words, and a projection, from the first documents.
 
     Of the first documents no more are read, on workers, than one process would hold: those that
     the words are learned from, and those of the warm-up; reading ends with the shard's part that
@@ -66,7 +67,7 @@ def begin(
         With words, `n_features` becomes their number.
     words : Vocabulary, WordsToLearn or None
     shared_map : ndarray of shape (d, m) or None
-        Then no map is made.
+        Then none is made.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def begin(
     InvalidDocumentsError, VocabularyError
         If texts come without words, columns are not those of the words, or words are too few.
     InvalidSettingError
-        If the shared map does not fit.
+        If the shared projection does not fit.
     """
     learning = words.documents if isinstance(words, VocabularyLearner) else 0
     wanted = max(learning, settings.warmup_documents if shared_projection is None else 0)
@@ -97,13 +98,13 @@ def begin(
             f"words={n_features} n_components={settings.n_components}; ask for fewer topics"
         )
     settings = replace(settings, n_features=n_features)
-    behind_map = 0
+    projection_documents = 0
     if shared_projection is None:
-        shared_projection, behind_map = _map_of(first, settings, words)
+        shared_projection, projection_documents = _map_of(first, settings, words)
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from, behind_map)
+    return Beginning(plan, learned_from, projection_documents)
 
 
 def _beginning_of(first: First, documents: int) -> list[str]:
@@ -141,22 +142,22 @@ def _map_of(
         )
     warmup = warmup_of(DocumentBatch.joined(batches), settings.warmup_documents)
     with one_blas_thread():
-        return first_projection([warmup], settings), int(warmup.usable.sum())
+        return first_projection(warmup, settings), int(warmup.usable.sum())
 
 
 def warmup_of(first: DocumentBatch, most: int) -> DocumentBatch:
-    """Return the documents that one process makes its first map of.
+    """Return the documents that one process makes its first projection of.
 
-    Runs of `most` documents, or of as many as reach `WARMUP_MAX_ENTRIES`, follow each other; it is
-    the first run with a document of 3 tokens, one of which must be in the batch. O(documents).
+    Runs of `most` documents, or of as many as reach `WARMUP_MAX_ENTRIES`, follow each other
+    (`warmup_end`); it is the first run with a document of 3 tokens, which the batch must have.
     """
-    pointers, start = first.row_pointers, 0
+    start = 0
     while True:
-        full = int(np.searchsorted(pointers, pointers[start] + WARMUP_MAX_ENTRIES))
-        warmup = first.rows(start, min(start + most, full))
+        stop = warmup_end(first, start, most, WARMUP_MAX_ENTRIES)
+        warmup = first.rows(start, stop)
         if warmup.usable.any():
             return warmup
-        start += len(warmup)
+        start = stop
 
 
 def first_rows(run: Run, corpus: Corpus, wanted: int) -> First:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamlda.engine.refining import RefiningEngine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
@@ -38,7 +38,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.beginning import first_rows
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
-from streamlda.scaleout.private import count_places, fit_privately
+from streamlda.scaleout.private import count_slots, fit_privately
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 
@@ -181,12 +181,12 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     engine = found.engine
     if found.refined is not None:
         # As after a fit in one process, further rows go on from here.
-        engine = RefiningEngine.of_model(engine.settings, model)
+        engine = Engine.of_model(engine.settings, model)
     _set(estimator, model, _engine=engine)
 
 
 def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: int | None) -> None:
-    from streamlda.private.releaser import ReleaseManager, open_ledger
+    from streamlda.private.release_manager import ReleaseManager, open_ledger
 
     if n_features is None:
         raise InvalidSettingError(
@@ -196,14 +196,14 @@ def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: i
         )
     run = Run(client)
     ends = estimator.documents_per_snapshot is None
-    places = 0
+    slots = 0
     if ends:
         counts = [
-            run.task("places", count_places, shard, run.given(value))
+            run.task("places", count_slots, shard, run.given(value))
             for shard, value in zip(corpus.shards, corpus.values, strict=True)
         ]
-        places = run.compute(run.tree("merge", _sum, counts))
-    shape = SimpleNamespace(n_documents=places, n_features=n_features)
+        slots = run.compute(run.tree("merge", _sum, counts))
+    shape = SimpleNamespace(n_documents=slots, n_features=n_features)
     settings = estimator._private_settings(shape, estimator._seed(), ends)
     path = estimator.ledger
     with nullcontext() if path is None else open_ledger(path, settings) as ledger:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least
 from streamlda.documents import MIN_TOKENS
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
@@ -18,7 +19,6 @@ from streamlda.engine.refining import needed_passes
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.settings import at_least
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.kept import keep
@@ -235,7 +235,7 @@ def learn_once(
     begun = perf_counter()
     _check(settings, 1, None)
     if refinement_passes is not None:
-        at_least("refinement_passes", refinement_passes, 0)
+        at_least(0, refinement_passes=refinement_passes)
     check_cluster(client)
     passes = refinement_passes if settings.refines or refinement_passes else 0
     # The sums of a start are taken by an engine that does not refine.

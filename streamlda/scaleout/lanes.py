@@ -31,7 +31,6 @@ go of goes back to the system, and the steps took 1.8 times as long. Where memor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,64 +38,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import at_least
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.settings import StepwiseEMSettings, at_least
+from streamlda.refinement.schedule import LANE_STEPS, LaneSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.kept import Kept
 from streamlda.stream.ingest import Counts
 from streamlda.threads import limit_threads, one_blas_thread
 
 State = tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]
-
-#: Documents of a lane in all passes, and the most lanes there may be.
-LANE_DOCUMENTS, MOST_LANES = 50_000, 64
-
-#: Steps of a lane in all passes, and the fewest and most documents of one.
-LANE_STEPS = 200
-FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
-
-#: Fewest rounds of a pass, and of all passes, if there are documents for as many.
-PASS_ROUNDS, ROUNDS = 2, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How documents are gone over: by their number alone, so whatever the cluster.
-
-    Attributes
-    ----------
-    passes, lanes : int
-    rounds : int
-        Of a pass.
-    steps : int
-        Of a lane in a round.
-    settings : RefinementSettings
-    """
-
-    passes: int
-    lanes: int
-    rounds: int
-    steps: int
-    settings: StepwiseEMSettings
-
-    @classmethod
-    def of(cls, documents: int, passes: int) -> Schedule:
-        """Return the schedule for so many documents."""
-        # A power of two, for workers come in twos.
-        wanted = 2 ** round(math.log2(max(1, passes * documents / LANE_DOCUMENTS)))
-        wanted = min(max(2, wanted), MOST_LANES)
-        lanes = max(1, min(wanted, documents // FEWEST_DOCUMENTS))
-        own = max(1, documents // lanes)
-        size = min(max(passes * own // LANE_STEPS, FEWEST_DOCUMENTS), MOST_DOCUMENTS)
-        rounds = max(PASS_ROUNDS, -(-ROUNDS // max(1, passes)))
-        rounds = max(1, min(rounds, own // size))
-        steps = math.ceil(own / (rounds * size))
-        most = StepwiseEMSettings().annealing_steps
-        annealing = min(most, passes * rounds * steps // 2)
-        settings = StepwiseEMSettings(batch_documents=size, annealing_steps=annealing)
-        return cls(passes, lanes, rounds, steps, settings)
 
 
 def refined_on(
@@ -132,10 +84,10 @@ def refined_on(
     ClusterError, InvalidDocumentsError, SourceError
         As `streamlda.scaleout.learn`.
     """
-    at_least("passes", passes, 0)
+    at_least(0, passes=passes)
     if not passes:
         return model
-    run, plan = kept.run, Schedule.of(kept.documents, passes)
+    run, plan = kept.run, LaneSchedule.of(kept.documents, passes)
     refinement = StepwiseEM(model.components, model.alpha, model.background, plan.settings)
     lanes = kept.lanes(plan.lanes) if kept.in_memory else None
     ends = [kept.documents * lane // plan.lanes for lane in range(plan.lanes + 1)]
@@ -206,22 +158,23 @@ def summed(one: Walked, *others: Walked) -> Walked:
     return Walked(totals, sum(p.lanes for p in parts), sum(p.documents for p in parts))
 
 
-def _mean(refinement: StepwiseEM, found: Walked, plan: Schedule) -> StepwiseEM:
+def _mean(refinement: StepwiseEM, found: Walked, plan: LaneSchedule) -> StepwiseEM:
     if found.lanes != plan.lanes:
         raise InvalidDocumentsError(
             f"each lane must be counted once, got lanes={found.lanes} expected={plan.lanes}; "
             "let partitions come out the same each time they are made"
         )
-    arrays, values = refinement.state()
-    counters = {
-        "steps": refinement.steps + plan.steps,
-        "documents": refinement.documents + found.documents,
-    }
-    arrays["totals"] = found.totals / found.lanes
-    return StepwiseEM.from_state(arrays, {**values, "counters": counters})
+    return StepwiseEM.of_totals(
+        found.totals / found.lanes,
+        *(refinement.alpha, refinement.background, refinement.settings),
+        steps=refinement.steps + plan.steps,
+        documents=refinement.documents + found.documents,
+    )
 
 
-def _published(model: TopicModel, refinement: StepwiseEM, plan: Schedule, kept: Kept) -> TopicModel:
+def _published(
+    model: TopicModel, refinement: StepwiseEM, plan: LaneSchedule, kept: Kept
+) -> TopicModel:
     done = {
         "documents": kept.documents,
         "passes": plan.passes,

@@ -1,11 +1,11 @@
 """A private fit on a cluster: workers sum on the grid, the driver pays and draws the noise.
 
-The sums of a stage are sums of *groups*: runs of places of the whole stream, each summed in
+The sums of a stage are sums of *groups*: runs of slots of the whole stream, each summed in
 floating point by itself and rounded to the grid (`streamlda.private.stage`). Groups add as whole
 numbers. So a task takes whole groups, wherever the shards begin and end, and the raw sums that
 come together at the driver are, number for number, those of one process: what is proven of its
 releases holds here. What decides who sums what is the number of records of each shard, which is as
-public as places are.
+public as slots are.
 
 Workers see raw documents and hold raw sums. They draw no noise, so a task that is done twice
 releases nothing; everything that is published goes through the one ledger of the driver.
@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.topic_model import TopicModel
+from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import LEAST_LAST_STAGE, PrivateLearner
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.releaser import LEAST_LAST_STAGE, PrivateLearner, ReleaseManager
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.private.terms import STATEMENTS, check_first_price
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Shard, rows_of
 from streamlda.scaleout.sums import told
@@ -51,12 +52,12 @@ class Aggregates:
     Attributes
     ----------
     sums : mapping of str to ndarray of int64
-    places : tuple of (int, int)
-        Places of the stream that are in it, each from and to (not included).
+    slots : tuple of (int, int)
+        Slots of the stream that are in it, each from and to (not included).
     """
 
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
-    places: tuple[tuple[int, int], ...]
+    slots: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def fit_privately(
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.
 
-    Every record of a file, and every row of a partition, takes a place of the stream, in the order
+    Every record of a file, and every row of a partition, takes a slot of the stream, in the order
     of the shards. Each shard is read once to count its records, and once or twice for its stages.
 
     Parameters
@@ -104,7 +105,7 @@ def fit_privately(
     BudgetExceededError, LedgerError
         If the ledger does not allow it; before a document is read if that is known then.
     InsufficientDataError
-        If there are fewer places than a snapshot needs; nothing is released then.
+        If there are fewer slots than a snapshot needs; nothing is released then.
     ClusterError, SourceError, InvalidDocumentsError
         As `streamlda.scaleout.fit.learn`. What was released before is paid for.
     """
@@ -115,9 +116,9 @@ def fit_privately(
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
     learner = PrivateLearner(settings, releaser, vocabulary=name)
     run = Run(client)
-    lengths = _places(run, corpus)
+    lengths = _slots(run, corpus)
     total = sum(lengths)
-    _, first, last = settings.stage_places()[-1]
+    _, first, last = settings.stage_slots()[-1]
     if total < first + LEAST_LAST_STAGE * (last - first):
         raise InsufficientDataError(
             "a private snapshot needs a whole window of places, got "
@@ -125,17 +126,14 @@ def fit_privately(
             "was released: take smaller windows, or more documents"
         )
     engine = learner.engine
-    while engine.stage is not None and engine.places < total:
+    while engine.stage is not None and engine.slots < total:
         stage = engine.stage
-        begin, end = engine.places, min(stage.last, total)
+        begin, end = engine.slots, min(stage.last, total)
         found = _stage_sums(run, corpus, lengths, engine, stage, end, vocabulary)
-        if (
-            sorted(found.places)[0][0] != begin
-            or sum(b - a for a, b in found.places) != end - begin
-        ):
+        if sorted(found.slots)[0][0] != begin or sum(b - a for a, b in found.slots) != end - begin:
             raise InvalidDocumentsError(
                 "every place must be summed once, got "
-                f"places={len(found.places)} stage={stage.name!r} first={begin} last={end}; "
+                f"slots={len(found.slots)} stage={stage.name!r} first={begin} last={end}; "
                 "let partitions come out the same each time they are made"
             )
         engine.skip(end - begin)
@@ -173,9 +171,9 @@ def _check(settings: PrivateSettings, vocabulary: Vocabulary | None) -> None:
         )
 
 
-def _places(run: Run, corpus: Corpus) -> list[int]:
+def _slots(run: Run, corpus: Corpus) -> list[int]:
     tasks = [
-        run.task("places", count_places, shard, run.given(value))
+        run.task("places", count_slots, shard, run.given(value))
         for shard, value in zip(corpus.shards, corpus.values, strict=True)
     ]
     counted: list[int] = run.compute(run.task("places", _listed, *tasks))
@@ -186,8 +184,8 @@ def _listed(*numbers: int) -> list[int]:
     return list(numbers)
 
 
-def count_places(shard: Shard, value: Any) -> int:
-    """Return how many places a shard takes: rows of a partition, records of files. A task."""
+def count_slots(shard: Shard, value: Any) -> int:
+    """Return how many slots a shard takes: rows of a partition, records of files. A task."""
     with told(shard):
         return sum(len(rows) for rows in rows_of(shard, value, blanks=True))
 
@@ -201,7 +199,7 @@ def _stage_sums(
     end: int,
     vocabulary: Vocabulary | None,
 ) -> Aggregates:
-    """Sum the places from the beginning of a stage to `end` on the workers."""
+    """Sum the slots from the beginning of a stage to `end` on the workers."""
     arrays, values = engine.state()
     state = run.given((arrays, values))
     words = run.given(vocabulary)
@@ -224,7 +222,7 @@ def _stage_sums(
 def _pieces(
     corpus: Corpus, lengths: list[int], first: int, last: int
 ) -> Iterator[tuple[int, Piece]]:
-    """Yield the rows of each shard that take places `first` to `last`, with its number."""
+    """Yield the rows of each shard that take slots `first` to `last`, with its number."""
     begin = 0
     for number, (shard, length) in enumerate(zip(corpus.shards, lengths, strict=True)):
         low, high = max(first - begin, 0), min(last - begin, length)
@@ -244,7 +242,7 @@ def sum_groups(
         `PrivateEngine.state` at the beginning of the stage, when its raw sums are 0.
     vocabulary : Vocabulary or None
     first : int
-        Place of the first row, where a group of the stage begins.
+        Slot of the first row, where a group of the stage begins.
     pieces : list of Piece
     *values : object
         Of each piece's partition.
@@ -258,12 +256,12 @@ def sum_groups(
         engine = PrivateEngine.from_state(*state)
         stage = engine.stage
         assert stage is not None
-        engine.skip(first - engine.places)
+        engine.skip(first - engine.slots)
         for piece, value in zip(pieces, values, strict=True):
             with told(piece.shard):
                 for batch in _rows(piece, value, vocabulary):
                     engine.add(batch)
-        return Aggregates(stage.state(), ((first, engine.places),))
+        return Aggregates(stage.state(), ((first, engine.slots),))
 
 
 def _rows(piece: Piece, value: Any, vocabulary: Vocabulary | None) -> Iterator[DocumentBatch]:
@@ -287,10 +285,10 @@ def merged(*parts: Aggregates) -> Aggregates:
     Raises
     ------
     InvalidSettingError
-        If a place is in two.
+        If a slot is in two.
     """
-    places = sorted(own for part in parts for own in part.places)
-    for (_, last), (first, _) in pairwise(places):
+    slots = sorted(own for part in parts for own in part.slots)
+    for (_, last), (first, _) in pairwise(slots):
         if first < last:
             raise InvalidSettingError(
                 f"each place must be summed once, got first={first} last={last} in two sums; "
@@ -300,4 +298,4 @@ def merged(*parts: Aggregates) -> Aggregates:
     for part in parts[1:]:
         for name, counts in sums.items():
             counts += part.sums[name]
-    return Aggregates(sums, tuple(places))
+    return Aggregates(sums, tuple(slots))

@@ -1,24 +1,27 @@
 """The rounds of one engine, each summed on all workers: its topics, to rounding.
 
-An `Engine` reads each document once, and takes a better map whenever a round has seen so many times
-the documents behind its own. Where documents are numbered, what belongs to which round is known,
-and a round is a sum like any other.
+An `Engine` reads each document once, and takes a better projection whenever a round is full
+(`round_length`). Where documents are numbered, what belongs to which round is known, and a round is
+a sum like any other.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.phase import Counters
+from streamlda.engine.rounds import round_length
+from streamlda.engine.warmup import better_projection
 from streamlda.scaleout.beginning import Beginning
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.shards import SHARDS
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
 from streamlda.stream.ingest import Counts
+from streamlda.threads import one_blas_thread
 
 #: Fewest documents of a task.
 LEAST_DOCUMENTS = 500
@@ -27,50 +30,42 @@ LEAST_DOCUMENTS = 500
 def one_engine(kept: Kept, beginning: Beginning, last: int) -> Engine:
     """Return an engine as if it had been given documents 0 to `last` in order.
 
-    Sums differ from those of one process by rounding alone, and so do maps and topics. It can go
-    on with further documents. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
+    Sums differ from those of one process by rounding alone, and so do projections and topics. It
+    can go on with further documents. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
 
     Parameters
     ----------
     kept : Kept
     beginning : Beginning
-        With the map of the warm-up documents.
+        With the projection of the warm-up documents.
     last : int
         Documents to learn from, at most those that are kept.
     """
-    plan, behind = beginning.plan, beginning.behind_map
-    arrays: dict[str, Any] = {}
-    begin = rounds = 0
+    plan, used = beginning.plan, beginning.projection_documents
+    finished, rounds, begin = None, 0, 0
     while True:
-        target = int(plan.settings.round_growth * behind)
-        end = min(begin + target, last)
+        length = round_length(used, plan.settings, first=rounds == 0)
+        end = min(begin + length, last)
         sums = _round(kept, plan, begin, end)
-        ended = end - begin == target
-        arrays |= _named("finished" if ended else "current", sums, plan)
-        if not ended:
+        current = Moments.from_state(plan.whitening, sums.arrays)
+        if end - begin < length:
             break
-        # The round is full, and the next one begins, if only with its map.
-        rounds, behind, begin = rounds + 1, end - begin, end
-        plan = replace(plan, whitening=sums.engine(plan).better_projection())
-    found = kept.found
-    counters = {
-        "documents_seen": last,
-        "documents_skipped": found.skipped if last == kept.documents else 0,
-        "tokens_seen": found.tokens,
-        "rounds_finished": rounds,
-        "behind_map": behind,
-    }
-    values = {"settings": asdict(plan.settings), "counters": counters}
-    return Engine.from_state(arrays, values)
-
-
-def _named(name: str, sums: Sums, plan: Plan) -> dict[str, Any]:
-    arrays = {f"{name}.{key}": array for key, array in sums.arrays.items()}
-    return arrays | {f"{name}.whitening": plan.whitening}
+        # The round is full, and the next one begins, if only with its projection.
+        finished, rounds, used, begin = current, rounds + 1, end - begin, end
+        with one_blas_thread():
+            plan = replace(plan, whitening=better_projection(current, plan.settings))
+    counters = Counters(
+        documents_seen=last,
+        documents_skipped=kept.found.skipped if last == kept.documents else 0,
+        tokens_seen=kept.found.tokens,
+        rounds_finished=rounds,
+        projection_documents=used,
+    )
+    return Engine.of_rounds(plan.settings, counters, current, finished)
 
 
 def _round(kept: Kept, plan: Plan, first: int, last: int) -> Sums:
-    """Sum documents `first` to `last` through the map of a plan, in one graph."""
+    """Sum documents `first` to `last` through the projection of a plan, in one graph."""
     if first == last:
         empty = Moments(plan.whitening, plan.triple_columns)
         return Sums(empty.state(), {}, Counts(), 0, plan.about)
@@ -100,5 +95,5 @@ def _cuts(kept: Kept, first: int, last: int) -> list[tuple[int, int]]:
 
 
 def sum_documents(plan: Plan, name: str, batch: DocumentBatch, before: int) -> Sums:
-    """Sum a batch that has so many documents before it in the round. A task; pure."""
+    """Sum a batch that has `before` documents before it in the round. A task; pure."""
     return summed(plan, name, [batch], before, Counts())

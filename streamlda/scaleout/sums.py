@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Engine, projection_digest
+from streamlda.engine.engine import Engine
+from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
@@ -42,7 +44,7 @@ class Plan:
     vocabulary : Vocabulary or None
         None if shards are counts.
     about : tuple of str
-        Digests of map and words, which tell sums of this plan from those of another.
+        Digests of projection and words, which tell sums of this plan from those of another.
     """
 
     settings: EngineSettings
@@ -87,21 +89,17 @@ class Sums:
         return sum(self.usable.values())
 
     def engine(self, plan: Plan) -> Engine:
-        """Return an engine with a shared map, as if it had seen the documents itself.
+        """Return an engine with a shared projection, as if it had seen the documents itself.
 
-        Of a sketch it makes a better map, and no topics.
+        Of a sketch it makes a better projection, and no topics.
         """
-        counters = {
-            "documents_seen": self.documents,
-            "documents_skipped": int(self.arrays["tally"][1]),
-            "tokens_seen": self.tokens_seen,
-            "rounds_finished": 0,
-            "behind_map": 0,
-        }
-        arrays = {f"current.{name}": array for name, array in self.arrays.items()}
-        arrays["current.whitening"] = plan.whitening
-        values = {"settings": asdict(plan.settings), "counters": counters, "shared_map": True}
-        return Engine.from_state(arrays, values)
+        counters = Counters(
+            documents_seen=self.documents,
+            documents_skipped=int(self.arrays["tally"][1]),
+            tokens_seen=self.tokens_seen,
+        )
+        moments = Moments.from_state(plan.whitening, self.arrays)
+        return Engine.of_sums(plan.settings, counters, moments)
 
 
 def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
@@ -125,7 +123,7 @@ def accumulate(plan: Plan, shard: Shard, value: Any, before: int) -> Sums:
     SourceError
         If a file cannot be read, or an optional package is missing on the worker.
     InvalidDocumentsError
-        If documents have other columns than the map, or counts cannot be used.
+        If documents have other columns than the projection, or counts cannot be used.
     """
     counts = Counts()
     with told(shard):
@@ -157,7 +155,7 @@ def merged(one: Sums, *others: Sums) -> Sums:
     Raises
     ------
     InvalidSettingError
-        If a shard is in two, or they were taken through different maps or words.
+        If a shard is in two, or they were taken through different projections or words.
     """
     arrays = {name: array.copy() for name, array in one.arrays.items()}
     usable = dict(one.usable)

@@ -15,7 +15,7 @@ What it holds to, whatever comes (``tests/service/test_machine.py``):
 
 - A batch is learned once, in order, several at a time, and a checkpoint names the last batch
   learned: positions and state are of one moment, though polls run ahead.
-- No poll reaches beyond the place where the next release is due. No release is made while a
+- No poll reaches beyond the slot where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
   before each checkpoint, dead letters are flushed.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
@@ -109,7 +109,7 @@ class Rules:
         Stop rather than idle when no release is left.
     release_at_end : bool
         When the source ends, release once more what was learned since the last time. Only where
-        releases are not private: those end at places that were fixed in advance.
+        releases are not private: those end at slots that were fixed in advance.
     """
 
     checkpoint_seconds: float = 60.0
@@ -173,7 +173,7 @@ class Machine:
         self._batches = 0
         self._learned = 0
         self._rounds = 0
-        # Places to the next release that are not polled, and that are not learned.
+        # Slots to the next release that are not polled, and that are not learned.
         self._left_to_poll: int | None = None
         self._left_to_learn: int | None = None
         self._asked: int | None = None
@@ -247,13 +247,13 @@ class Machine:
         if self.phase is not Phase.STARTING:
             raise _wrong("a start must come once, before all else", phase=self.phase.value)
         self._rounds, self._saved_at = event.rounds, event.time
-        self._left_to_poll = self._left_to_learn = event.places_left
+        self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = event.unsaved
         self._fresh = event.fresh
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(Publish())
-        if event.places_left is None:
+        if event.slots_left is None:
             self._no_release_left(event.time, out)
 
     def _on_polled(self, event: Polled, out: list[Instruction]) -> None:
@@ -313,13 +313,13 @@ class Machine:
 
     def _on_release(self, event: ReleaseDone, out: list[Instruction]) -> None:
         self._done(Release)
-        self._left_to_poll = self._left_to_learn = event.places_left
+        self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = True
         self._fresh = False
         out.append(LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
             out.append(Publish())
-        if event.places_left is None:
+        if event.slots_left is None:
             self._no_release_left(event.time, out)
 
     def _no_release_left(self, time: float, out: list[Instruction]) -> None:

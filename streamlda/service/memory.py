@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamlda.engine.engine import WARMUP_MAX_ENTRIES
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.private.settings import PrivateSettings

@@ -14,7 +14,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All is open and restored; `places_left` to the next release, None if none is left.
+    """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
     `unsaved` if the state is behind a release that no checkpoint knows of yet; `fresh` if
@@ -22,7 +22,7 @@ class Started:
     """
 
     time: float
-    places_left: int | None
+    slots_left: int | None
     rounds: int = 0
     snapshot: bool = False
     unsaved: bool = False
@@ -31,7 +31,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A `Poll` brought `records` (each takes a place), of which `rejects` were passed over."""
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were passed over."""
 
     time: float
     records: int
@@ -50,11 +50,11 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDone:
-    """A `Release` is durable; `snapshot` if it gave topics. `places_left` as in `Started`."""
+    """A `Release` is durable; `snapshot` if it gave topics. `slots_left` as in `Started`."""
 
     time: float
     snapshot: bool
-    places_left: int | None
+    slots_left: int | None
 
 
 @dataclass(frozen=True, slots=True)

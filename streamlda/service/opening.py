@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.private.releaser import ReleaseManager
+from streamlda.privacy.ledger import Ledger
+from streamlda.private.budget import check_first_price, run_terms, words_and_delta
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.terms import check_first_price, run_terms, words_and_delta
 from streamlda.service.memory import engine_settings, private_settings
 from streamlda.service.private_work import PrivateWork, ResumedReleaseManager
 from streamlda.service.work import PublicWork, Released
@@ -45,7 +45,7 @@ class Restored:
 
     work: PublicWork | PrivateWork
     checkpoint: Checkpoint | None
-    places_to_pass: int = 0
+    slots_to_skip: int = 0
     released: Released | None = None
 
 
@@ -228,7 +228,7 @@ def _open_private(settings: Settings, store: Checkpoints, ledger: Ledger) -> Res
         words = PrivateVocabularySelection(
             chosen.selection,
             size=settings["words.size"],
-            places=settings["words.documents"],
+            slots=settings["words.documents"],
             analyzer=analyzer(settings),
             release=releaser.release,
         )

@@ -13,11 +13,12 @@ import numpy as np
 
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.ledger import Intent
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
+from streamlda.privacy.ledger import Intent
+from streamlda.private.budget import STATEMENTS, for_fewer_words
+from streamlda.private.engine import PrivateSnapshot
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.snapshot import PrivateSnapshot
-from streamlda.private.terms import STATEMENTS, for_fewer_words
 from streamlda.service.work import Learned, Released, check_words
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.stream.source import Position, RecordBatch
@@ -72,7 +73,7 @@ class PrivateWork:
         if isinstance(words, Vocabulary):
             self._begin(words, 0)
 
-    def _begin(self, vocabulary: Vocabulary, first_place: int) -> PrivateLearner:
+    def _begin(self, vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
         settings = self._settings
         if vocabulary.n_features != settings.n_features:
             settings = for_fewer_words(settings, vocabulary.n_features)
@@ -82,7 +83,7 @@ class PrivateWork:
             self._releaser,
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=self._delta - settings.delta,
-            first_place=first_place,
+            first_slot=first_slot,
             on_snapshot=self._made.append,
         )
         return self._learner
@@ -93,21 +94,21 @@ class PrivateWork:
         return self._stages
 
     @property
-    def places(self) -> int:
-        """Records that took a place."""
+    def slots(self) -> int:
+        """Records that took a slot."""
         if self._learner is not None:
-            return self._learner.engine.places
+            return self._learner.engine.slots
         assert self._votes is not None
-        return self._votes.first_place + self._voted
+        return self._votes.first_slot + self._voted
 
     @property
-    def places_left(self) -> int | None:
+    def slots_left(self) -> int | None:
         """Records to the end of the stage."""
         if self._learner is None:
             assert self._votes is not None
-            return self._votes.places - self._voted
+            return self._votes.slots - self._voted
         stage = self._learner.engine.stage
-        return None if stage is None else stage.open_places
+        return None if stage is None else stage.slots_left
 
     @property
     def fresh(self) -> bool:
@@ -115,7 +116,7 @@ class PrivateWork:
         if self._learner is None:
             return self._voted > 0
         stage = self._learner.engine.stage
-        return stage is not None and stage.places > 0
+        return stage is not None and stage.slots_filled > 0
 
     def learn(self, batch: RecordBatch) -> Learned:
         """Let the rows vote for words, or add them to the stage."""
@@ -137,7 +138,7 @@ class PrivateWork:
         """Pay for the words or the stage, and release them; a last stage gives a model."""
         if self._learner is None:
             assert self._votes is not None
-            self._begin(self._votes.choose(), self.places)
+            self._begin(self._votes.choose(), self.slots)
             return Released(None)
         missed = len(self._learner.missed)
         self._learner.settle()
@@ -154,7 +155,7 @@ class PrivateWork:
         assert self._learner is not None
         snapshot = self._made[-1]
         self._made.clear()
-        about = {**self._about, "snapshot": snapshot.number, "places": self.places}
+        about = {**self._about, "snapshot": snapshot.number, "places": self.slots}
         return self._learner.model_of(snapshot, self._vocabulary, about)
 
     def capture(self, store: Checkpoints, position: Position) -> PendingCheckpoint | None:
@@ -162,7 +163,7 @@ class PrivateWork:
         if self._learner is None:
             return None
         assert self._vocabulary is not None
-        about = {"stages": self._stages, "first_place": self._learner.first_place}
+        about = {"stages": self._stages, "first_place": self._learner.first_slot}
         return store.capture(self._learner, position, self._vocabulary, about)
 
     def restore(self, saved: Checkpoint) -> None:
@@ -183,7 +184,7 @@ class PrivateWork:
 
         Returns
         -------
-        places : int
+        slots : int
             Records to pass over.
         released : Released
 
@@ -213,11 +214,11 @@ class PrivateWork:
                 f"stream={documents.stream!r} first={documents.start}; use the settings that it "
                 "was made with, or another ledger"
             )
-        left = documents.stop - self.places
+        left = documents.stop - self.slots
         found = self._releaser.stored(intent)
         if found is None:
             # Paid for and never drawn: the next records vote.
-            votes.first_place, self._voted = documents.stop, 0
+            votes.first_slot, self._voted = documents.stop, 0
             return left, Released(None, "a choice of words was lost in a crash")
         try:
             words = votes.chosen(found.arrays, found.metadata["selection"])

@@ -121,7 +121,7 @@ def _started(restored: Restored, publisher: Publisher) -> Started:
         log("info", "snapshot", number=number, topics=released.model.n_components)
     return Started(
         time.monotonic(),
-        restored.work.places_left,
+        restored.work.slots_left,
         rounds=restored.work.rounds,
         snapshot=publisher.snapshots.latest() is not None,
         unsaved=released is not None,
@@ -209,7 +209,7 @@ def _go_on(
             log("error", "checkpoint-passed-over", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
         source.seek(saved.position)
-    left = restored.places_to_pass
+    left = restored.slots_to_skip
     if left:
         log("warning", "records-of-a-release-passed", records=left)
     while left:
@@ -223,6 +223,6 @@ def _go_on(
                 "a source must still hold what a release has used, got its end with "
                 f"records_missing={left}; bring the source back"
             )
-    if restored.places_to_pass and letters is not None:
+    if restored.slots_to_skip and letters is not None:
         # The checkpoint that passes them comes next.
         letters.flush(FLUSH_SECONDS)

@@ -60,7 +60,7 @@ class Summary:
     created : str
         When its file was written, ISO 8601 in UTC.
     documents : int
-        Documents behind it; of a private one the places, which are fixed in advance.
+        Documents behind it; of a private one the slots, which are fixed in advance.
     private : bool
         Whether its privacy statement says that it is private, and bears that out.
     topics : list of Topic

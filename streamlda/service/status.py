@@ -74,8 +74,8 @@ class Status:
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
         self._bytes = 0
-        self._places: int | None = None
-        self._places_left: int | None = None
+        self._slots: int | None = None
+        self._slots_left: int | None = None
         self._lag: dict[int, int | None] = {}
         self._queue_bytes = 0
         self._resident_bytes: int | None = None
@@ -147,10 +147,10 @@ class Status:
         with self._lock:
             self._bytes += n
 
-    def set_places(self, done: int, left: int | None) -> None:
+    def set_slots(self, done: int, left: int | None) -> None:
         """Note the records read in all, and those left until the next snapshot is due."""
         with self._lock:
-            self._places, self._places_left = done, left
+            self._slots, self._slots_left = done, left
 
     def set_lag(self, lag: Mapping[int, int | None]) -> None:
         """Note the records that wait in each partition; None where it is not known."""
@@ -219,8 +219,8 @@ class Status:
                 "bytes": self._bytes,
                 "rejects": dict(self._rejects),
                 "dead_letters": dict(self._dead_letters),
-                "places": self._places,
-                "places_left": self._places_left,
+                "places": self._slots,
+                "places_left": self._slots_left,
                 "lag": {
                     "records": sum(known) if known else None,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},

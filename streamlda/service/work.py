@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.engine.engine import Engine, projection_digest
-from streamlda.engine.power import new_engine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.model.topic_model import TopicModel
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
@@ -42,11 +42,11 @@ class Work(Protocol):
         """Rounds, or stages, that were finished; not 0 once a warm-up is over."""
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """Records learned from, of those that count from the beginning of the stream."""
 
     @property
-    def places_left(self) -> int | None:
+    def slots_left(self) -> int | None:
         """Records until something is due; 0 if it is due now, None if nothing will be."""
 
     @property
@@ -54,7 +54,7 @@ class Work(Protocol):
         """Whether records were learned from that are in no release yet."""
 
     def learn(self, batch: RecordBatch) -> Learned:
-        """Learn from at most `places_left` records."""
+        """Learn from at most `slots_left` records."""
 
     def release(self) -> Released:
         """Make what is due.
@@ -97,7 +97,7 @@ class PublicWork:
         about: dict[str, Any],
         shared_projection: NDArray[np.float64] | None = None,
     ) -> None:
-        self.places = 0
+        self.slots = 0
         self._snapshots = self._released_at = 0
         self._settings, self._shared_map = settings, shared_projection
         self._every, self._most, self._about = every, most, about
@@ -113,10 +113,7 @@ class PublicWork:
     def _begin(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._settings = replace(self._settings, n_features=vocabulary.n_features)
-        if self._shared_map is None:
-            self._engine = new_engine(self._settings)
-        else:
-            self._engine = Engine(self._settings, shared_projection=self._shared_map)
+        self._engine = Engine(self._settings, shared_projection=self._shared_map)
 
     @property
     def rounds(self) -> int:
@@ -127,20 +124,20 @@ class PublicWork:
         return self._engine.rounds_finished + int(past_warmup)
 
     @property
-    def places_left(self) -> int | None:
+    def slots_left(self) -> int | None:
         """Records until the next snapshot."""
         if self._most is not None and self._snapshots >= self._most:
             return None
-        return self._every * (self._snapshots + 1) - self.places
+        return self._every * (self._snapshots + 1) - self.slots
 
     @property
     def fresh(self) -> bool:
         """Whether records were learned from since the last snapshot."""
-        return self.places > self._released_at
+        return self.slots > self._released_at
 
     def learn(self, batch: RecordBatch) -> Learned:
         """Learn from a batch; texts are kept until the words are known."""
-        self.places += batch.n_records
+        self.slots += batch.n_records
         texts = batch.documents
         if self._words is not None and self._engine is None:
             self._texts += texts
@@ -173,14 +170,14 @@ class PublicWork:
     def release(self) -> Released:
         """Return a snapshot of all that was learned."""
         self._snapshots += 1
-        self._released_at = self.places
+        self._released_at = self.slots
         try:
             if self._engine is None:
                 self._learn_words()
             assert self._engine is not None
             if self._blocks.waiting is not None:
                 self._engine.add(self._blocks.flush())
-            about = {**self._about, "places": self.places}
+            about = {**self._about, "places": self.slots}
             return Released(self._engine.snapshot(self._vocabulary, about))
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
@@ -191,7 +188,7 @@ class PublicWork:
             return None
         assert self._vocabulary is not None
         about = {
-            "places": self.places,
+            "places": self.slots,
             "snapshots": self._snapshots,
             "released_at": self._released_at,
         }
@@ -221,10 +218,10 @@ class PublicWork:
         check_same({"map": (maps[0], maps[1])})
         self._engine = engine
         self._blocks = Blocks(saved.rows())
-        self.places, self._snapshots = int(saved.about["places"]), int(saved.about["snapshots"])
+        self.slots, self._snapshots = int(saved.about["places"]), int(saved.about["snapshots"])
         self._released_at = int(saved.about["released_at"])
         # Another distance between snapshots counts from here.
-        while self.places_left is not None and self.places_left < 0:
+        while self.slots_left is not None and self.slots_left < 0:
             self._snapshots += 1
 
 

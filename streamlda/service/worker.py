@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from streamlda.errors import BudgetExceededError
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
     BudgetExhausted,
@@ -115,7 +115,7 @@ class Worker:
         self._tell(Learned(time.monotonic(), self._work.rounds))
 
     def _show(self) -> None:
-        self._status.set_places(self._work.places, self._work.places_left)
+        self._status.set_slots(self._work.slots, self._work.slots_left)
         self._status.set_rounds(self._work.rounds)
 
     def _show_budget(self) -> None:
@@ -134,7 +134,7 @@ class Worker:
         self._show()
         self._show_budget()
         self._status.released()
-        self._tell(ReleaseDone(time.monotonic(), made, self._work.places_left))
+        self._tell(ReleaseDone(time.monotonic(), made, self._work.slots_left))
 
     def _publish_model(self, released: Released) -> bool:
         """Write the model of a release, if it has one; return whether it has."""

@@ -21,10 +21,11 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
+from streamlda.private.budget import STATEMENTS
 from streamlda.private.engine import PrivateSnapshot
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.refinement import REFINED_NORM
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
-from streamlda.private.terms import STATEMENTS
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import Words
 from streamlda.sites.rounds import Round
@@ -63,7 +64,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     engine, stage = this.open(config)
     released = stage.mechanism.from_grid(_added(stage.mechanism, shares))
     stddevs = stage.stddevs()
-    engine.skip(stage.open_places)
+    engine.skip(stage.slots_left)
     before, missed = engine.snapshot, None
     try:
         engine.accept(released)
@@ -180,7 +181,7 @@ def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool)
     promise bears, the digest of the config, and ``epsilon_against``: what a document of an honest
     site has against the aggregator with 0, 1, ... colluding sites, None where that is nothing.
     The mechanism's sentence says what another site has, which always knows its own noise.
-    Places count over all sites.
+    Slots count over all sites.
     """
     if not secure:
         return seeded()

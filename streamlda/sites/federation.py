@@ -21,11 +21,11 @@ from typing import Any, Self
 
 from streamlda.checks import failure, require
 from streamlda.container import to_json
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger.ledger import LedgerTerms
-from streamlda.private.settings import WHITENED_TENSOR, PrivateSettings
-from streamlda.private.state import settings_from
+from streamlda.privacy.ledger import LedgerTerms
+from streamlda.private.settings import PrivateSettings
 from streamlda.sites.files import parsed, read_json
 from streamlda.sites.keys import PublicKeys
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
@@ -47,7 +47,7 @@ AGREED = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A site of a federation; `weight` is its fraction of the places of a window."""
+    """A site of a federation; `weight` is its fraction of the slots of a window."""
 
     keys: PublicKeys
     weight: float
@@ -66,7 +66,7 @@ class FederationConfig:
     different names and keys, of weights that sum to 1, kept in the order of their names.
     `settings`: what is learned and what is promised to each document of an honest site, for
     documents as the unit, in windows, without noise in the state, by the whole tensor;
-    ``documents_per_snapshot`` counts the places of all sites together. `vocabulary` is given or
+    ``documents_per_snapshot`` counts the slots of all sites together. `vocabulary` is given or
     hashed: public. `colluders`, t: the promise holds against the aggregator and any t sites that
     help it.
     """
@@ -108,14 +108,14 @@ class FederationConfig:
             n_features=self.settings.n_features,
             remedy="agree on a word list or on hashing",
         )
-        for name, first, last in self.run_settings.stage_places():
+        for name, first, last in self.run_settings.stage_slots():
             for site, n in self.allocation(last - first).items():
                 require(
                     n >= 1,
                     "every site must have a place in every stage, and one has none",
                     site=site,
                     stage=name,
-                    places=last - first,
+                    slots=last - first,
                     remedy="take larger windows, or leave the site out",
                 )
 
@@ -137,14 +137,14 @@ class FederationConfig:
             remedy="leave its share out, or agree on a new config",
         )
 
-    def allocation(self, places: int) -> dict[str, int]:
-        """Return how many of a stage's places each site fills; they add up to all."""
+    def allocation(self, slots: int) -> dict[str, int]:
+        """Return how many of a stage's slots each site fills; they add up to all."""
         total, allocated, before = 0.0, {}, 0
         for member in self.members[:-1]:
             total += member.weight
-            upto = round(total * places)
+            upto = round(total * slots)
             allocated[member.name], before = upto - before, upto
-        return {**allocated, self.members[-1].name: places - before}
+        return {**allocated, self.members[-1].name: slots - before}
 
     @cached_property
     def digest(self) -> str:
@@ -276,7 +276,7 @@ class FederationConfig:
         return cls(
             values["label"],
             tuple(Member(PublicKeys(**s["keys"]), s["weight"]) for s in values["sites"]),
-            settings_from(values["settings"]),
+            PrivateSettings.of(values["settings"]),
             Vocabulary.from_metadata(words["metadata"], words["words"]),
             values["colluders"],
         )

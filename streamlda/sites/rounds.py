@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
 from streamlda.errors import StreamLDAError
+from streamlda.private.arrays import named
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.private.state import named, settings_from
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import parsed
 from streamlda.sites.state_checks import check_arrays
@@ -108,9 +109,9 @@ class Round:
 
     def _engine(self, config: FederationConfig) -> tuple[PrivateEngine, Stage]:
         settings = config.run_settings
-        places = {name: last - first for name, first, last in settings.stage_places()}
+        slots = {name: last - first for name, first, last in settings.stage_slots()}
         require(
-            settings_from(self.values["settings"]) == settings,
+            PrivateSettings.of(self.values["settings"]) == settings,
             "the settings are not those of the config",
         )
         used = [a for name, a in self.arrays.items() if not name.startswith("snapshot/")]
@@ -120,14 +121,14 @@ class Round:
             "it is of another mode or unit",
         )
         begun = self.values["stage"]
-        require(begun is not None and begun["name"] in places, "no stage of the config begins")
+        require(begun is not None and begun["name"] in slots, "no stage of the config begins")
         ended = self.values["snapshot"] is not None
         check_arrays(self.arrays, begun["name"], settings, ended=ended)
         engine = PrivateEngine.from_state(self.arrays, self.values)
         stage = engine.stage
-        if stage is None or stage.places or any(map(np.any, stage.aggregates.values())):
+        if stage is None or stage.slots_filled or any(map(np.any, stage.aggregates.values())):
             raise failure("no stage begins")
-        require(places.get(stage.name) == stage.open_places, "the stage has other places")
+        require(slots.get(stage.name) == stage.slots_left, "the stage has other places")
         return engine, stage
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -8,16 +8,16 @@ standard deviation of the aggregate's noise, and m_s the site's mask (`streamlda
 
 Privacy
 -------
-*Unit and relation*: a document, in a place of the site's own stream; `add-remove` or
+*Unit and relation*: a document, in a slot of the site's own stream; `add-remove` or
 `replace-one`, as the federation config says.
 
-*Sensitivity*: a document is in the sums of one site. They are made of groups of its own places, as
+*Sensitivity*: a document is in the sums of one site. They are made of groups of its own slots, as
 a stage's are, and neighbours differ in one group. So what is added to the noise moves by at most
 the `l2_sensitivity` of the stage's mechanism (`streamlda.privacy.mechanism`), which allows for the
-places of all sites. A document of one word, as heavy as the clip bound, attains it but for what is
+slots of all sites. A document of one word, as heavy as the clip bound, attains it but for what is
 set aside for rounding. The sum over all sites moves by exactly what that share moves.
 
-*Public*: the config; the round, all of which was released before; which places a site has read; who
+*Public*: the config; the round, all of which was released before; which slots a site has read; who
 sent a share, and when.
 
 *What is released*: with h honest sites, the sum over them of a_s + g_s (masks hide all else), under
@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.sites.answered import AnsweredRounds
@@ -61,9 +61,9 @@ from streamlda.sites.share import Share
 
 
 class ShareAccumulator:
-    """Sums of one site's places of a round: raw, and never stored.
+    """Sums of one site's slots of a round: raw, and never stored.
 
-    The places are those of the site's stream from `first` on, `last` not included; `stage` holds
+    The slots are those of the site's stream from `first` on, `last` not included; `stage` holds
     the sums.
     """
 
@@ -73,7 +73,7 @@ class ShareAccumulator:
         self.round, self.first, self.last = this, first, last
         self._engine, self.stage = this.open(config)
         self._site = site
-        #: Places seen, which are public; the number of documents is not.
+        #: Slots seen, which are public; the number of documents is not.
         self.documents_seen = 0
 
     @property
@@ -82,7 +82,7 @@ class ShareAccumulator:
         return self.documents_seen < self.last
 
     def add(self, batch: DocumentBatch, /) -> None:
-        """Take rows of the stream, one a place; those outside `first` to `last` are left."""
+        """Take rows of the stream, one a slot; those outside `first` to `last` are left."""
         start, stop = (max(place - self.documents_seen, 0) for place in (self.first, self.last))
         rows = batch.rows(start, stop)
         if rows.n_documents:
@@ -93,9 +93,9 @@ class ShareAccumulator:
         """Return the raw sums in whole steps of the grid, if no place is missing."""
         require(
             not self.wanted,
-            "a site must fill the places that it has promised",
+            "a site must fill the slots that it has promised",
             site=self._site,
-            places=max(self.documents_seen - self.first, 0),
+            slots=max(self.documents_seen - self.first, 0),
             expected=self.last - self.first,
             stage=self.stage.name,
             remedy="nothing was spent: bring more documents, or agree on smaller windows or "
@@ -110,7 +110,7 @@ class Site:
 
     `keys` are those of one of the members. `ledger`: open for writing, made with
     `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it. `stream` names
-    the stream in which this site's places count. `noise`: `SeededNoise` in tests makes nothing
+    the stream in which this site's slots count. `noise`: `SeededNoise` in tests makes nothing
     private. `answered`: the record beside the key file, a second guard against two shares under one
     mask; None for keys that lie in no file.
     """
@@ -137,8 +137,8 @@ class Site:
         self._noise = SecureNoise() if noise is None else noise
         self.name = member.name
 
-    def places_wanted(self, this: Round) -> tuple[int, int]:
-        """Return the places that this site fills in a round, first and last + 1.
+    def slots_wanted(self, this: Round) -> tuple[int, int]:
+        """Return the slots that this site fills in a round, first and last + 1.
 
         They begin behind all that its ledger has in the stream: what was spent is not read again.
         """
@@ -152,7 +152,7 @@ class Site:
             ),
             default=0,
         )
-        return first, first + self.config.allocation(stage.open_places)[self.name]
+        return first, first + self.config.allocation(stage.slots_left)[self.name]
 
     def stored(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""
@@ -192,7 +192,7 @@ class Site:
         )
         if self._answered is not None:
             self._answered.check(this.digest)
-        first, last = self.places_wanted(this)
+        first, last = self.slots_wanted(this)
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
         self.ledger.check(self.config.event, self._cohort(accumulator))
         return accumulator

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.private.arrays import named
 from streamlda.private.refinement import RefinementRounds, check_array, is_round
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.state import named
 from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.spectral.topics import SpectralTopics
 
@@ -52,7 +52,7 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended
     if is_round(stage):
         refinement = named(arrays, "refinement/")
         # Checks all of it, but for what serves diagnostics alone.
-        RefinementRounds.restored(refinement, settings)
+        RefinementRounds.from_state(refinement, settings)
         for name in ("pair_eigenvalues", "pair_noise"):
             _check_vector(f"refinement/found/spectral/{name}", arrays, settings)
 

@@ -1,7 +1,7 @@
 """How documents answer a power method: sums over one round at its current probes.
 
 The "data association" of Wang & Anandkumar [1]_, Algorithm 2, line 6 (where x_i means x_l): for
-real vectors as printed, and for the documents of an LDA model seen through a whitening map.
+real vectors as printed, and for the documents of an LDA model seen through a whitening projection.
 
 Privacy: sums and answers are raw; nothing read from here is private.
 
@@ -20,14 +20,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
+from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels import association
 from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, grouped_by_word
 from streamlda.threads import one_blas_thread
 
 Array = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
 
 #: Vectors per block of `VectorAssociation`.
 BLOCK_VECTORS = 1024
@@ -76,20 +77,14 @@ class _Sums:
         self.begin(np.zeros((dimension, 0)))
 
     def begin(self, probes: Array, *, values_only: bool = False) -> None:
-        """Begin a round.
-
-        Parameters
-        ----------
-        probes : ndarray of shape (dimension, L)
-            Vectors u as columns, kept by reference.
-        values_only : bool
-            Leave the images T(I, u, ..., u) out.
-        """
-        if probes.ndim != 2 or len(probes) != self.dimension:
-            raise InvalidSettingError(
-                "probes must be columns of the association's dimension, got "
-                f"probes={probes.shape} dimension={self.dimension}; make both for one dimension"
-            )
+        """Begin a round at probes u, columns of shape (dimension, L); kept by reference."""
+        require(
+            probes.ndim == 2 and len(probes) == self.dimension,
+            "probes must be columns of the association's dimension",
+            probes=probes.shape,
+            dimension=self.dimension,
+            remedy="make both for one dimension",
+        )
         self._probes = np.ascontiguousarray(probes, dtype=np.float64)
         self._values_only = values_only
         self.documents = 0
@@ -124,22 +119,27 @@ class _Sums:
         """Take back what `state` returned, bit for bit, after `begin` at the same probes."""
         for name in ("images", "totals"):
             mine, stored = getattr(self, f"_{name}"), state.get(name)
-            if stored is None or stored.shape != mine.shape:
-                raise InvalidSettingError(
-                    "stored sums must fit the association, got "
-                    f"array={name} shape={None if stored is None else stored.shape} "
-                    f"expected={mine.shape}; restore them with the settings they were made with"
-                )
+            shape = None if stored is None else stored.shape
+            require(
+                shape == mine.shape,
+                "stored sums must fit the association",
+                array=name,
+                shape=shape,
+                expected=mine.shape,
+                remedy="restore them with the settings they were made with",
+            )
         for name in ("images", "totals"):
             getattr(self, f"_{name}")[...] = state[name]
         self.documents = int(state["documents"][0])
 
     def _require_documents(self) -> None:
-        if self.documents < 1:
-            raise InsufficientDataError(
-                f"an answer must be a mean over documents, got documents={self.documents}; "
-                "add some first"
-            )
+        require(
+            self.documents >= 1,
+            "an answer must be a mean over documents",
+            documents=self.documents,
+            remedy="add some first",
+            error=InsufficientDataError,
+        )
 
 
 class VectorAssociation(_Sums):
@@ -148,48 +148,37 @@ class VectorAssociation(_Sums):
     Two matrix products a block: BLAS was measured to be 2 to 5 times as fast as compiled loops
     from d = 20, L = 4 to d = 2000, L = 32. Time O(n d L), memory O(d L) and one block of
     1024 vectors. Sums do not depend on the cut into batches, up to rounding.
-
-    Parameters
-    ----------
-    dimension : int
-        d.
-    order : int, default 3
-        p.
     """
 
     def __init__(self, dimension: int, order: int = 3) -> None:
-        for name, value, least in (("dimension", dimension, 1), ("order", order, 3)):
-            if int(value) != value or value < least:
-                raise InvalidSettingError(
-                    f"{name} must be a whole number of at least {least}, got {name}={value}"
-                )
+        at_least(1, dimension=dimension)
+        at_least(3, order=order)
         self.order = self._order = order
         self._width = dimension
         super().__init__(dimension)
 
     def check(self, batch: Array) -> None:
         """Raise `InvalidDocumentsError` unless `batch` holds finite rows of length d."""
-        if batch.ndim != 2 or batch.shape[1] != self.dimension:
-            raise InvalidDocumentsError(
-                "vectors must be rows of the association's dimension, got "
-                f"shape={batch.shape} dimension={self.dimension}; reshape them"
-            )
+        require(
+            batch.ndim == 2 and batch.shape[1] == self.dimension,
+            "vectors must be rows of the association's dimension",
+            shape=batch.shape,
+            dimension=self.dimension,
+            remedy="reshape them",
+            error=InvalidDocumentsError,
+        )
         for start in range(0, len(batch), BLOCK_VECTORS):
             finite = np.isfinite(batch[start : start + BLOCK_VECTORS]).all(axis=1)
-            if not finite.all():
-                raise InvalidDocumentsError(
-                    "vectors must be finite, got NaN or infinity in "
-                    f"row={start + int(np.argmin(finite))}; remove such rows"
-                )
+            require(
+                finite.all(),
+                "vectors must be finite, got NaN or infinity in "
+                f"row={start + int(np.argmin(finite))}",
+                remedy="remove such rows",
+                error=InvalidDocumentsError,
+            )
 
     def add(self, batch: Array, start: int = 0, limit: int | None = None) -> int:
-        """Add rows from `start` on, at most `limit`; return the row after the last one added.
-
-        Parameters
-        ----------
-        batch : ndarray of shape (n, d)
-            As `check` wants them.
-        """
+        """Add rows from `start` on, at most `limit`; return the row after the last one added."""
         stop = len(batch) if limit is None else min(len(batch), start + limit)
         # What overflows becomes infinite, and the power method refuses it.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
@@ -216,7 +205,7 @@ class VectorAssociation(_Sums):
 
 
 class DocumentAssociation(_Sums):
-    """Answers for the third LDA moment M3 seen through a map W, without forming it.
+    """Answers for the third LDA moment M3 seen through W, without forming it.
 
     Probes u have the m coordinates of W. Each document adds P3(I, v, v) at v = W u in word space,
     with words that are drawn together with themselves taken out; the sum is seen through W once a
@@ -229,16 +218,8 @@ class DocumentAssociation(_Sums):
     Documents shorter than 3 tokens do not count. Sums do not depend on the cut into batches nor on
     the number of threads, to the last bit.
 
-    Parameters
-    ----------
-    whitening : ndarray of shape (d, m)
-        W with W' M2 W = I, so that the moment is orthogonal; kept by reference.
-    alpha_0 : float
-        Sum of the Dirichlet parameters, at least 0.
-    first_moment : ndarray of shape (d,)
-        M1, from an earlier round.
-    pair_moment : ndarray of shape (m, m)
-        N: the raw pair moment P2 (no correction) seen through W from both sides.
+    W, kept by reference, has W' M2 W = I, so that the moment is orthogonal. M1 and N (raw, without
+    correction) are from documents before.
     """
 
     order = 3
@@ -247,22 +228,25 @@ class DocumentAssociation(_Sums):
         self, whitening: Array, alpha_0: float, first_moment: Array, pair_moment: Array
     ) -> None:
         self._W = np.ascontiguousarray(whitening, dtype=np.float64)
-        fits = self._W.ndim == 2 and first_moment.shape == self._W.shape[:1]
-        if not fits or pair_moment.shape != self._W.shape[1:] * 2:
-            raise InvalidSettingError(
-                "moments must fit the map, got "
-                f"whitening={self._W.shape} first_moment={first_moment.shape} "
-                f"pair_moment={pair_moment.shape}; pass M1 over words and the pairs seen through W"
-            )
-        if not (math.isfinite(alpha_0) and alpha_0 >= 0):
-            raise InvalidSettingError(
-                f"alpha_0 must be finite and not negative, got alpha_0={alpha_0}"
-            )
-        if not all(np.isfinite(array).all() for array in (self._W, first_moment, pair_moment)):
-            raise InvalidSettingError(
-                "map and moments must be finite, got NaN or infinite entries; "
-                "check what they were made from"
-            )
+        shapes = first_moment.shape, pair_moment.shape
+        require(
+            self._W.ndim == 2 and shapes == (self._W.shape[:1], self._W.shape[1:] * 2),
+            "moments must fit the projection",
+            whitening=self._W.shape,
+            first_moment=first_moment.shape,
+            pair_moment=pair_moment.shape,
+            remedy="pass M1 over words and the pairs seen through W",
+        )
+        require(
+            math.isfinite(alpha_0) and alpha_0 >= 0,
+            "alpha_0 must be finite and not negative",
+            alpha_0=alpha_0,
+        )
+        require(
+            all(np.isfinite(array).all() for array in (self._W, first_moment, pair_moment)),
+            "projection and moments must be finite, got NaN or infinite entries",
+            remedy="check what they were made from",
+        )
         self.alpha_0 = float(alpha_0)
         self._first: Array = self._W.T @ first_moment
         self._pairs: Array = (pair_moment + pair_moment.T) / 2
@@ -281,23 +265,18 @@ class DocumentAssociation(_Sums):
         np.matmul(self._W, self._probes, out=self._directions)
 
     def check(self, batch: DocumentBatch) -> None:
-        """Raise `InvalidDocumentsError` unless the batch is over the d words of the map."""
-        if batch.n_features != self._width:
-            raise InvalidDocumentsError(
-                "documents must use the vocabulary of the map, got "
-                f"n_features={batch.n_features} expected={self._width}"
-            )
+        """Raise `InvalidDocumentsError` unless the batch is over the d words of W."""
+        require(
+            batch.n_features == self._width,
+            "documents must use the vocabulary of the projection",
+            n_features=batch.n_features,
+            expected=self._width,
+            error=InvalidDocumentsError,
+        )
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
-        """Add documents from `start` on until `limit` of 3 tokens or more have been added.
-
-        Return the document after the last one taken.
-        """
-        stop = len(batch)
-        if limit is not None:
-            usable = np.flatnonzero(batch.usable[start:])
-            if limit <= len(usable):
-                stop = start + (int(usable[limit - 1]) + 1 if limit else 0)
+        """Add documents from `start` until `limit` usable ones; return the one after the last."""
+        stop = len(batch) if limit is None else batch.end_of(limit, start)
         for first in range(start, stop, BLOCK_DOCUMENTS):
             self._add_block(batch.rows(first, min(stop, first + BLOCK_DOCUMENTS)))
         return stop

@@ -1,31 +1,29 @@
-"""Vectors of a power method in whitened coordinates: from one map to the next, and whether sound.
+"""Vectors of a power method in whitened coordinates: from one V to the next, and whether sound.
 
-With a map V of as many columns as there are topics, a topic mu_i is the vector a_i ~ V' mu_i, and
-N = V' M2 V = sum_i a_i a_i' with weights left out. Here is what changes when V does
-(`streamlda.engine.power` says when).
+With a whitening V of as many columns as there are topics, a topic mu_i is the vector
+a_i ~ V' mu_i, and N = V' M2 V = sum_i a_i a_i' with weights left out. Here is what changes when V
+does (`streamlda.engine.power` says when).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.topics import SUPPORT_ANGLE, SpectralTopics
 from streamlda.spectral.whitening import centred_pairs
 
 Array = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
 
-#: A direction whose pairs fell below this share of what the warm-up showed was noise: whitening it
-#: anew would only enlarge it.
+#: A direction whose pairs fell below this share of what the warm-up showed was noise: to whiten it
+#: again would only enlarge it.
 LEAST_PAIR = 0.1
 
 
-def are_eigenvectors(vectors: Array, images: Array) -> bool:
+def is_orthogonal_eigenbasis(vectors: Array, images: Array) -> bool:
     """Return whether T(I, v, v) is along v for each v, and they are orthogonal, to 0.5 radians.
 
     In as many dimensions, only the components themselves are both: a mean of two of them is an
@@ -48,12 +46,12 @@ def inverse_root(pairs: Array) -> Array:
     return root
 
 
-def turned(method: Arrays, turn: Array) -> Arrays:
-    """Return the state of a power method in the coordinates of the map V `turn`."""
-    probes = turn @ method["probes"]
+def change_basis(method: Arrays, basis: Array) -> Arrays:
+    """Return the state of a power method in the coordinates of V `basis`."""
+    probes = basis @ method["probes"]
     if "vectors" not in method:
         return {"probes": _orthonormal(probes)}
-    vectors = turn @ method["vectors"]
+    vectors = basis @ method["vectors"]
     # l v x v x v with v of length 1 becomes l |v|^3 times such a cube.
     values = method["values"] * np.linalg.norm(vectors, axis=0) ** 3
     return {
@@ -63,7 +61,7 @@ def turned(method: Arrays, turn: Array) -> Arrays:
     }
 
 
-def begun(method: Arrays, before: SpectralTopics, V: Array) -> Arrays:
+def warm_start(method: Arrays, before: SpectralTopics, V: Array) -> Arrays:
     """Return the state of a power method that has found these topics, a_i ~ V' mu_i."""
     images = V.T @ before.topics.T
     settings, values = method["settings"].copy(), before.eigenvalues.copy()

@@ -1,4 +1,4 @@
-"""The additive statistics of a round: raw first, pair and triple moments seen through a map W.
+"""The additive statistics of a round: raw first, pair and triple moments seen through W.
 
 For a document with counts c and length l >= 3 (shorter ones are counted and skipped) [1]_ [2]_::
 
@@ -20,13 +20,16 @@ References
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels import association
 from streamlda.threads import one_blas_thread, run_pieces
 
@@ -46,103 +49,72 @@ _FIRST, _PAIR, _TRIPLE = 0, 1, 2
 
 
 class Moments:
-    """Sums of the per-document statistics of one round, for a fixed map W.
+    """Sums of the per-document statistics of one round, for a fixed projection W of shape (d, m).
 
-    Parameters
-    ----------
-    whitening : ndarray of shape (d, m)
-        W, any fixed linear map. Kept by reference, never changed.
-    triple_columns : int, optional
-        t, how many leading columns of W the triple statistic is taken through: all of them by
-        default, 0 to leave it out (a sketch needs the pair statistic only).
+    W (`whitening`) is kept by reference, never changed. The triple statistic is taken through its
+    t leading columns: all of them by default, 0 to leave it out (a sketch needs the pairs only).
 
-    Raises
-    ------
-    InvalidSettingError
-        If the map is not a finite matrix, or t not in 0..m.
-
-    Attributes
-    ----------
-    documents : int
-        Documents in the sums (those with at least 3 tokens).
-    skipped : int
-        Documents passed over because they had fewer.
-    first_half : int
-        Documents that went to the first half of `gram` and `cube`.
-    word_totals : ndarray of shape (d, 3)
-        Sums of c weighted for the first, pair and triple moment.
-    pair_cross : ndarray of shape (d, m)
-        Sums of c y' weighted for the pair moment, y = W'c.
-    triple_cross : ndarray of shape (d, t)
-        Sums of c y' weighted for the triple moment.
-    gram : ndarray of shape (2, t, t)
-        Sums of y y' weighted for the pair moment, over two random halves of the documents.
-    cube : ndarray of shape (2, t, t, t)
-        Sums of y x y x y weighted for the triple moment, likewise; entry [h, i, j, k] is kept for
-        i <= j <= k; others are unspecified.
-
-    Notes
-    -----
     Memory in bytes: ``8 (3 d + d m + d t + 2 t^2 + 2 t^3)``. Time of `add`:
-    O(nnz m + n_documents t^3 / 3), and O(d) a call. The halves differ
-    by sampling noise alone, which is how `streamlda.spectral.topics` knows the noise floor.
-
-    The word sums do not depend on how the stream was cut into batches; the gram and cube sums do,
-    by rounding.
+    O(nnz m + n_documents t^3 / 3), and O(d) a call. The word sums do not depend on how the stream
+    was cut into batches; the gram and cube sums do, by rounding.
 
     Privacy: holds raw sums; nothing read from here is private.
     """
 
     def __init__(self, whitening: Array, triple_columns: int | None = None) -> None:
         self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
-        if self.whitening.ndim != 2 or 0 in self.whitening.shape:
-            raise InvalidSettingError(
-                "a map must be a matrix of words by columns, got "
-                f"shape={self.whitening.shape}; make it with streamlda.spectral.whitening"
-            )
-        if not np.isfinite(self.whitening).all():
-            raise InvalidSettingError(
-                "a map must be finite, got NaN or infinite entries; check what it was made from"
-            )
+        require(
+            self.whitening.ndim == 2 and 0 not in self.whitening.shape,
+            "a projection must be a matrix of words by columns",
+            shape=self.whitening.shape,
+            remedy="make it with streamlda.spectral.whitening",
+        )
+        require(
+            np.isfinite(self.whitening).all(),
+            "a projection must be finite, got NaN or infinite entries",
+            remedy="check what it was made from",
+        )
         d, m = self.whitening.shape
         t = m if triple_columns is None else triple_columns
-        if not 0 <= t <= m:
-            raise InvalidSettingError(
-                "the triple statistic can be taken through the columns of the map only, got "
-                f"triple_columns={t} columns={m}; ask for at most as many"
-            )
-        self.documents = 0
-        self.skipped = 0
-        self.first_half = 0
+        require(
+            0 <= t <= m,
+            "the triple statistic can be taken through the columns of the projection only",
+            triple_columns=t,
+            columns=m,
+            remedy="ask for at most as many",
+        )
+        #: Documents in the sums, those that were too short, and those in the first half.
+        self.documents = self.skipped = self.first_half = 0
+        #: Sums of c weighted for the first, pair and triple moment.
         self.word_totals = np.zeros((d, 3))
+        #: Sums of c y' weighted for the pair and for the triple moment, y = W'c.
         self.pair_cross = np.zeros((d, m))
         self.triple_cross = np.zeros((d, t))
+        #: Sums of y y' weighted for the pair moment, and of y x y x y for the triple moment, over
+        #: two random halves of the documents, which differ by sampling noise alone. Entry
+        #: [h, i, j, k] of the cube is kept for i <= j <= k; others are unspecified.
         self.gram = np.zeros((2, t, t))
         self.cube = np.zeros((2, t, t, t))
 
     @property
     def triple_columns(self) -> int:
-        """Columns t of the map that the triple statistic is taken through."""
+        """Columns t of W that the triple statistic is taken through."""
         return self.triple_cross.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the sums, without the map."""
+        """Bytes of the sums, without W."""
         return sum(array.nbytes for array in self._sums().values())
 
     def restart(self, whitening: Array) -> None:
-        """Begin anew with another map of the same shape, in the memory of the old sums.
-
-        Parameters
-        ----------
-        whitening : ndarray of shape (d, m)
-            The map from now on.
-        """
-        if whitening.shape != self.whitening.shape:
-            raise InvalidSettingError(
-                "moments can begin anew only with a map of their shape, got "
-                f"shape={whitening.shape} expected={self.whitening.shape}; make new moments"
-            )
+        """Start again with another projection of the same shape, in the memory of the old sums."""
+        require(
+            whitening.shape == self.whitening.shape,
+            "moments can start again only with a projection of their shape",
+            shape=whitening.shape,
+            expected=self.whitening.shape,
+            remedy="make new moments",
+        )
         self.whitening = whitening
         self.documents = self.skipped = self.first_half = 0
         for array in self._sums().values():
@@ -151,24 +123,16 @@ class Moments:
     def add(self, batch: DocumentBatch, factors: Array | None = None) -> None:
         """Add the documents of a batch.
 
-        Parameters
-        ----------
-        batch : DocumentBatch
-            Documents over the d words of the map.
-        factors : ndarray of shape (n_documents, 3), optional
-            By which the first, pair and triple statistic of each document are scaled (clipping);
-            the documents count as whole ones all the same.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If the batch has another vocabulary size; nothing has been added then.
+        `factors`, shape (n_documents, 3), scale the first, pair and triple statistic of each
+        document (clipping); the documents count as whole ones all the same.
         """
-        if batch.n_features != len(self.whitening):
-            raise InvalidDocumentsError(
-                "documents must use the vocabulary of the moments, got "
-                f"n_features={batch.n_features} expected={len(self.whitening)}"
-            )
+        require(
+            batch.n_features == len(self.whitening),
+            "documents must use the vocabulary of the moments",
+            n_features=batch.n_features,
+            expected=len(self.whitening),
+            error=InvalidDocumentsError,
+        )
         for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
             rows = slice(start, start + BLOCK_DOCUMENTS)
             block = batch.rows(rows.start, rows.stop)
@@ -208,20 +172,14 @@ class Moments:
             run_pieces(add_parts, 2 * _CUBE_PARTS)
 
     def merge(self, other: Moments) -> None:
-        """Add the sums of `other`, which must have been taken through the same map.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the maps or the triple columns differ; nothing has been added then.
-        """
-        alike = self.triple_columns == other.triple_columns
-        if not alike or not np.array_equal(self.whitening, other.whitening):
-            raise InvalidSettingError(
-                "moments can be merged only when they share map and triple columns, got "
-                f"triple_columns={self.triple_columns},{other.triple_columns}; "
-                "accumulate both from one engine state"
-            )
+        """Add the sums of `other`, which must have been taken through the same projection."""
+        require(
+            self.triple_columns == other.triple_columns
+            and np.array_equal(self.whitening, other.whitening),
+            "moments can be merged only when they share projection and triple columns, got "
+            f"triple_columns={self.triple_columns},{other.triple_columns}",
+            remedy="accumulate both from one engine state",
+        )
         self.first_half += other.first_half
         self.documents += other.documents
         self.skipped += other.skipped
@@ -281,50 +239,48 @@ class Moments:
         pair = (self.gram[0] / n[0] - self.gram[1] / n[1]) / 2
         return pair, fill_symmetric(self.cube[0] / n[0] - self.cube[1] / n[1]) / 2
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """Return everything but the map as named arrays; see `from_state`.
-
-        They are the sums themselves, not copies: store them before the next `add`.
-        """
+    def state(self) -> Arrays:
+        """Return everything but W: the sums themselves, to be stored before the next `add`."""
         numbers = [self.documents, self.skipped, self.triple_columns, self.first_half]
         tally = np.array(numbers, dtype=np.int64)
         return {"tally": tally, **self._sums()}
 
     @classmethod
-    def from_state(cls, whitening: Array, state: dict[str, NDArray[np.generic]]) -> Self:
-        """Go on from what `state` returned, bit for bit.
-
-        Raises
-        ------
-        InvalidSettingError
-            If an array is missing or has another shape than the map implies.
-        """
+    def from_state(cls, whitening: Array, state: Mapping[str, NDArray[Any]]) -> Self:
+        """Go on from what `state` returned, bit for bit; the sums are copied."""
         tally = state.get("tally")
         if tally is None or tally.shape != (4,):
-            raise InvalidSettingError(
-                "saved moments must have a tally of four numbers, got "
-                f"shape={None if tally is None else tally.shape}; take it from Moments.state"
+            raise failure(
+                "saved moments must have a tally of four numbers",
+                shape=None if tally is None else tally.shape,
+                remedy="take it from Moments.state",
             )
         documents, skipped, triple_columns, first_half = (int(x) for x in tally.tolist())
         moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
         moments.first_half = first_half
         for name, mine in moments._sums().items():
-            if name not in state or state[name].shape != mine.shape:
-                raise InvalidSettingError(
-                    f"saved moments must fit their map, got array={name} "
-                    f"shape={state[name].shape if name in state else None} "
-                    f"expected={mine.shape}; restore them with the map they were taken through"
-                )
+            shape = state[name].shape if name in state else None
+            require(
+                shape == mine.shape,
+                "saved moments must fit their projection",
+                array=name,
+                shape=shape,
+                expected=mine.shape,
+                remedy="restore them with the projection they were taken through",
+            )
             mine[...] = state[name]
         return moments
 
     def _require(self, documents: int) -> None:
-        if self.documents < documents:
-            raise InsufficientDataError(
-                f"a mean must be over at least {documents} documents of 3 tokens or more, got "
-                f"documents={self.documents} skipped={self.skipped}; add more documents first"
-            )
+        require(
+            self.documents >= documents,
+            f"a mean must be over at least {documents} documents of 3 tokens or more",
+            documents=self.documents,
+            skipped=self.skipped,
+            remedy="add more documents first",
+            error=InsufficientDataError,
+        )
 
     def _sums(self) -> dict[str, Array]:
         names = ("word_totals", "pair_cross", "triple_cross", "gram", "cube")
@@ -347,12 +303,7 @@ def half_of(first: int, n: int) -> NDArray[np.uint64]:
 
 
 def document_weights(batch: DocumentBatch) -> Array:
-    """Return 1/l, 1/(l(l-1)) and 1/(l(l-1)(l-2)) of each document, 0 where l < 3.
-
-    Returns
-    -------
-    ndarray of shape (n_documents, 3)
-    """
+    """Return 1/l, 1/(l(l-1)), 1/(l(l-1)(l-2)), shape (n_documents, 3); 0 where l < 3."""
     lengths = np.where(batch.usable, batch.lengths, np.inf)
     weights = np.empty((batch.n_documents, 3))
     weights[:, _FIRST] = 1.0 / lengths

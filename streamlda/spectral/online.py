@@ -25,21 +25,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.spectral.associations import (
-    Association,
-    DocumentAssociation,
-    VectorAssociation,
-)
-from streamlda.spectral.power import Array, Arrays, Components, PowerMethod
-
-__all__ = [
-    "Association",
-    "DocumentAssociation",
-    "OnlinePower",
-    "VectorAssociation",
-    "suggested_documents",
-]
+from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.checks import above, at_least, failure, require
+from streamlda.errors import InvalidDocumentsError
+from streamlda.spectral.associations import Association
+from streamlda.spectral.power import Array, Components, PowerMethod
 
 #: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~. Measured by the
 #: benchmark ``wa16-theorem-3-1`` (three skewed components, identity covariance, L = 10, d = 10 to
@@ -60,28 +50,13 @@ def suggested_documents(sigma: float, dimension: int, lambda_min: float, error: 
     *Erratum*: the theorem prints the smaller of the two, but its proof needs both of the
     conditions (4), hence the larger.
 
-    Parameters
-    ----------
-    sigma : float
-        Standard deviation of (x'u)^p of one document at unit u; the theorem's sigma is a bound
-        on it for all u.
-    dimension : int
-        d.
-    lambda_min : float
-        Smallest eigenvalue, above 0.
-    error : float
-        Asked of the eigenvalues; eigenvectors then err by ``error / lambda_i`` in norm.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is not above 0 and finite; sigma may be 0.
+    `sigma` is the standard deviation of (x'u)^p of one document at unit u (the theorem's is a bound
+    on it for all u), `lambda_min` the smallest eigenvalue; the eigenvalues then err by `error`, and
+    eigenvectors by ``error / lambda_i`` in norm.
     """
-    for name, value in (("dimension", dimension), ("lambda_min", lambda_min), ("error", error)):
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidSettingError(f"{name} must be a finite number above 0, got {name}={value}")
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise InvalidSettingError(f"sigma must be finite and not negative, got sigma={sigma}")
+    above(0, dimension=dimension, lambda_min=lambda_min)
+    require(0 < error < math.inf, f"error must be > 0 and finite, got error={error}")
+    require(math.isfinite(sigma) and sigma >= 0, "sigma must be finite and >= 0", sigma=sigma)
     for_error = ERROR_CONSTANT * dimension * (sigma / error) ** 2
     for_start = START_CONSTANT * (dimension * sigma / lambda_min) ** 2
     return max(1, math.ceil(max(for_error, for_start)))
@@ -96,26 +71,13 @@ class OrderedPowerMethod(PowerMethod, Protocol):
 class OnlinePower(Generic[Batch]):
     """A power method that lives on a stream: a pure state machine, one pass, bounded memory.
 
-    Parameters
-    ----------
-    method : DeflatedPower or SimultaneousPower
-        The iteration. ``DeflatedPower(..., eigenvalue_round=False)`` on `VectorAssociation` is
-        Algorithm 2 as printed.
-    association : VectorAssociation or DocumentAssociation
-        How documents answer. Owned from now on.
-    documents_per_round : int
-        n, at least 1.
+    ``DeflatedPower(..., eigenvalue_round=False)`` on `VectorAssociation` is Algorithm 2 as printed.
+    The association, which says how documents answer, is owned from now on. `rounds` counts the
+    answers taken: ``k R`` find all components (k more with an eigenvalue round).
 
-    Attributes
-    ----------
-    rounds : int
-        Answers taken.
-
-    Notes
-    -----
     A component that is found from too few documents for Theorem 3.1 is reported by a warning that
     suggests n, see `suggested_documents`; sigma and the eigenvalue are those seen in its last
-    round. ``k R`` rounds find all components (k more with an eigenvalue round).
+    round.
 
     Privacy: nothing read from here is private.
     """
@@ -126,16 +88,14 @@ class OnlinePower(Generic[Batch]):
         association: Association[Batch],
         documents_per_round: int,
     ) -> None:
-        if int(documents_per_round) != documents_per_round or documents_per_round < 1:
-            raise InvalidSettingError(
-                "a round must have a whole number of documents, at least 1, got "
-                f"documents_per_round={documents_per_round}; see suggested_documents"
-            )
-        if method.order != association.order:
-            raise InvalidSettingError(
-                "method and association must be of one order, got "
-                f"method={method.order} association={association.order}; make both for one tensor"
-            )
+        at_least(1, documents_per_round=documents_per_round, remedy="see suggested_documents")
+        require(
+            method.order == association.order,
+            "method and association must be of one order",
+            method=method.order,
+            association=association.order,
+            remedy="make both for one tensor",
+        )
         self.method, self.association = method, association
         self.documents_per_round = int(documents_per_round)
         self.rounds = 0
@@ -155,22 +115,15 @@ class OnlinePower(Generic[Batch]):
     def add(self, batch: Batch) -> None:
         """Add documents, over as many rounds as they fill; a last part waits for the next batch.
 
-        Raises
-        ------
-        InvalidDocumentsError
-            If the batch does not fit, nothing has been added then; or if a round's sums are not
-            finite: that round begins anew and the rest of the batch has not been added.
-
-        Warns
-        -----
-        UserWarning
-            If a component was found from too few documents.
+        Nothing is added of a batch that does not fit. If a round's sums are not finite, it begins
+        again and the rest of the batch has not been added. Warns of components that were found from
+        too few documents.
         """
         self.association.check(batch)
         weak: list[str] = []
-        place, end = 0, len(batch)
-        while place < end:
-            place = self.association.add(batch, place, self.remaining)
+        start, end = 0, len(batch)
+        while start < end:
+            start = self.association.add(batch, start, self.remaining)
             if self.remaining == 0:
                 weak += self._end_round()
         for message in weak:
@@ -205,9 +158,11 @@ class OnlinePower(Generic[Batch]):
             spread = self.association.spread()
         if not all(np.isfinite(x).all() for x in (images, values, spread) if x is not None):
             self._begin()
-            raise InvalidDocumentsError(
+            raise failure(
                 "the sums of a round must be finite, got overflow in "
-                f"round={self.rounds}, which begins anew; scale the vectors down"
+                f"round={self.rounds}, which begins again",
+                remedy="scale the vectors down",
+                error=InvalidDocumentsError,
             )
         self.method.advance(images, values)
         self.rounds += 1
@@ -244,8 +199,8 @@ class OnlinePower(Generic[Batch]):
         return {
             "settings": np.array([self.documents_per_round, self.rounds], dtype=np.int64),
             "in_work": self._in_work.copy(),
-            **{f"method.{name}": array for name, array in self.method.state().items()},
-            **{f"association.{name}": array for name, array in self.association.state().items()},
+            **with_prefix(self.method.state(), "method."),
+            **with_prefix(self.association.state(), "association."),
         }
 
     @classmethod
@@ -257,21 +212,11 @@ class OnlinePower(Generic[Batch]):
     ) -> Self:
         """Go on where `state` was taken, bit for bit.
 
-        Parameters
-        ----------
-        state : mapping of str to ndarray
-        method : callable
-            What restores the method: ``DeflatedPower.from_state`` or
-            ``SimultaneousPower.from_state``.
-        association : VectorAssociation or DocumentAssociation
-            A new one with the settings of the old.
+        `method` restores the power method (its ``from_state``); the association is a new one with
+        the settings of the old.
         """
         n, rounds = (int(x) for x in state["settings"].tolist())
-        restored = cls(method(_part(state, "method.")), association, n)
+        restored = cls(method(named(state, "method.")), association, n)
         restored.rounds, restored._in_work = rounds, state["in_work"].copy()
-        association.restore(_part(state, "association."))
+        association.restore(named(state, "association."))
         return restored
-
-
-def _part(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {k.removeprefix(prefix): array for k, array in state.items() if k.startswith(prefix)}

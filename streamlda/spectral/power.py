@@ -1,14 +1,15 @@
-"""Power methods as state machines: they ask for T(I, u, ..., u) at some vectors and go on with it.
+"""Power methods as state machines: they need T(I, u, ..., u) at some vectors, and go on with it.
 
 Wang & Anandkumar's three algorithms [1]_ are one iteration with three ways to answer: from a tensor
 (Algorithm 1), from the next n documents of a stream (Algorithm 2), or with noise added to either
-(Algorithm 3). Here is the iteration; who asks it for `probes` and answers by `advance` decides
+(Algorithm 3). Here is the iteration; whoever reads `probes` and answers by `advance` decides
 which algorithm it is. Answers are for the tensor as it is: deflation happens here, since
 T - sum_j l_j v_j^(xp) applied to u needs only l_j, v_j and v_j'u.
 
 `DeflatedPower` finds one component after the other from L random starts. `SimultaneousPower` turns
-all of them at once and keeps them orthogonal (Wang & Lu [2]_). Both may go on for ever: after the
-last component `DeflatedPower` refines each against all others, so it follows a stream that drifts.
+all of them at once and keeps them orthogonal (Wang & Lu [2]_). Both may go on indefinitely: after
+the last component `DeflatedPower` refines each against all others, so it follows a stream that
+drifts.
 
 References
 ----------
@@ -25,24 +26,19 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.arrays import Arrays
+from streamlda.checks import at_least, require
+from streamlda.errors import InvalidDocumentsError
 
 Array = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What a power method has found so far.
+    """What a power method has found so far, in the order it was found.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (i,)
-        In the order they were found.
-    eigenvectors : ndarray of shape (d, i)
-        Unit columns, signed so that eigenvalues are positive where the order p is odd.
-    finished : ndarray of bool, shape (i,)
-        False for a component whose iterations were cut short.
+    Eigenvectors are unit columns, shape (d, i), signed so that eigenvalues are positive where the
+    order p is odd. Of a component that is not finished, iterations were cut short.
     """
 
     eigenvalues: Array
@@ -78,24 +74,9 @@ class PowerMethod(Protocol):
 class DeflatedPower:
     """One component after the other: L random starts, R iterations, the best is kept and deflated.
 
-    Parameters
-    ----------
-    dimension : int
-        d.
-    n_components : int
-        k, at most d.
-    n_restarts, n_iterations : int
-        L and R.
-    order : int, default 3
-        p, at least 3.
-    eigenvalue_round : bool, default True
-        Ask once more for the eigenvalues of the last iterates, as Algorithms 1 and 3 do. Without
-        it they are those of the iterates before, as Algorithm 2 is printed.
-    seed : int
-        Of the random starts.
+    The eigenvalue round asks once more for the eigenvalues of the last iterates, as Algorithms 1
+    and 3 do. Without it they are those of the iterates before, as Algorithm 2 is printed.
 
-    Notes
-    -----
     Memory O(d (k + L)), time O(d k L) an answer. ``k R`` answers with images, and k more of values
     alone with the eigenvalue round.
     """
@@ -111,26 +92,18 @@ class DeflatedPower:
         eigenvalue_round: bool = True,
         seed: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("dimension", dimension, 1),
-            ("n_components", n_components, 1),
-            ("n_restarts", n_restarts, 1),
-            ("n_iterations", n_iterations, 1),
-            ("order", order, 3),
-        ):
-            if not float(value).is_integer() or value < least:
-                raise InvalidSettingError(
-                    f"{name} must be a whole number of at least {least}, got {name}={value}"
-                )
-        if not 0 <= seed < 2**64:
-            raise InvalidSettingError(
-                f"seed must be a whole number of 64 bits, got seed={seed}; leave it at 0"
-            )
-        if n_components > dimension:
-            raise InvalidSettingError(
-                "there must be no more components than dimensions, got "
-                f"n_components={n_components} dimension={dimension}; ask for fewer components"
-            )
+        at_least(1, dimension=dimension, n_components=n_components)
+        at_least(1, n_restarts=n_restarts, n_iterations=n_iterations)
+        at_least(3, order=order)
+        at_least(0, seed=seed)
+        require(seed < 2**64, "seed must be a number of 64 bits", seed=seed)
+        require(
+            n_components <= dimension,
+            "there must be no more components than dimensions",
+            n_components=n_components,
+            dimension=dimension,
+            remedy="ask for fewer components",
+        )
         self.n_restarts, self.n_iterations, self.order = n_restarts, n_iterations, order
         self.eigenvalue_round = eigenvalue_round
         self.seed = seed
@@ -156,38 +129,12 @@ class DeflatedPower:
         return self._found == self._vectors.shape[1]
 
     def advance(self, images: Array | None, values: Array) -> None:
-        """Take the answer at `probes`.
+        """Take the answer at `probes`: images (None if only values are wanted) and values.
 
-        Parameters
-        ----------
-        images : ndarray of shape (d, L) or None
-            T(I, u, ..., u) for each probe; None if only values are wanted.
-        values : ndarray of shape (L,)
-            T(u, ..., u).
-
-        Raises
-        ------
-        InvalidSettingError
-            If shapes do not fit.
-        InvalidDocumentsError
-            If an answer is not finite; the state is as before.
+        If it is refused, the state is as before.
         """
         probes = self._probes
-        values = np.asarray(values, dtype=np.float64)
-        wanted = None if self.wants_values_only else probes.shape
-        if values.shape != probes.shape[1:] or (
-            wanted is not None and (images is None or images.shape != wanted)
-        ):
-            raise InvalidSettingError(
-                "an answer must fit the probes, got "
-                f"images={None if images is None else images.shape} values={values.shape} "
-                f"probes={probes.shape}"
-            )
-        if not np.isfinite(values).all() or (images is not None and not np.isfinite(images).all()):
-            raise InvalidDocumentsError(
-                "power iterations must be answered with finite numbers, got NaN or infinity; "
-                "check the tensor or the documents"
-            )
+        values = _checked_answer(images, values, probes, values_only=self.wants_values_only)
         if self.finished:
             assert images is not None
             self._refine(images, values)
@@ -268,20 +215,9 @@ class DeflatedPower:
 class SimultaneousPower:
     """All k vectors at once: each is turned by the tensor, then all are made orthogonal by QR.
 
-    R answers in all, in place of k R: every document serves every component. From random starts it
-    finds the span of the components; which vector becomes which is decided by the order of QR, so
-    more starts than components are of no use.
-
-    Parameters
-    ----------
-    dimension, n_components : int
-        d and k, at most d.
-    n_iterations : int
-        R, after which it counts as finished; further answers refine.
-    order : int, default 3
-        p.
-    seed : int
-        Of the random starts.
+    R answers in all, in place of k R: every document serves every component; further answers
+    refine. From random starts it finds the span of the components; which vector becomes which is
+    decided by the order of QR, so more starts than components are of no use.
     """
 
     def __init__(
@@ -323,22 +259,8 @@ class SimultaneousPower:
 
     def advance(self, images: Array | None, values: Array) -> None:
         """Take the answer at `probes`; as `DeflatedPower.advance`."""
-        values = np.asarray(values, dtype=np.float64)
-        if (
-            images is None
-            or images.shape != self._probes.shape
-            or values.shape != (self._probes.shape[1],)
-        ):
-            raise InvalidSettingError(
-                "an answer must fit the probes, got "
-                f"images={None if images is None else images.shape} values={values.shape} "
-                f"probes={self._probes.shape}"
-            )
-        if not (np.isfinite(values).all() and np.isfinite(images).all()):
-            raise InvalidDocumentsError(
-                "power iterations must be answered with finite numbers, got NaN or infinity; "
-                "check the tensor or the documents"
-            )
+        values = _checked_answer(images, values, self._probes, values_only=False)
+        assert images is not None
         self._values = values
         # The strongest first: QR keeps the first direction and bends the last.
         order = np.argsort(-values, kind="stable")
@@ -371,6 +293,28 @@ class SimultaneousPower:
         restored._values, restored._probes = state["values"].copy(), state["probes"].copy()
         restored._iteration = iteration
         return restored
+
+
+def _checked_answer(
+    images: Array | None, values: Array, probes: Array, *, values_only: bool
+) -> Array:
+    """Return the values of an answer that fits the probes and is finite."""
+    values = np.asarray(values, dtype=np.float64)
+    shape = None if images is None else images.shape
+    require(
+        values.shape == probes.shape[1:] and (values_only or shape == probes.shape),
+        "an answer must fit the probes",
+        images=shape,
+        values=values.shape,
+        probes=probes.shape,
+    )
+    require(
+        np.isfinite(values).all() and (images is None or np.isfinite(images).all()),
+        "power iterations must be answered with finite numbers, got NaN or infinity",
+        remedy="check the tensor or the documents",
+        error=InvalidDocumentsError,
+    )
+    return values
 
 
 def unit_columns(columns: Array, otherwise: Array) -> Array:

@@ -1,192 +1,38 @@
-"""The robust tensor power method on symmetric tensors, as printed and as the engine uses it.
+"""The tensor power method on small symmetric arrays of order 3, as whitening makes them.
 
-Both are Wang & Anandkumar (2016), Algorithm 1; Anandkumar et al. (2014), Algorithm 1: random
-restarts, power iteration ``u <- T(I, u, u)``, the best restart is kept and deflated.
-
-`robust_tensor_power` is Algorithm 1 as printed, for any `SymmetricTensor` of any order: it answers
-`DeflatedPower` exactly, and says of each component whether it was found. `tensor_power` is for
-small arrays of order 3, as whitening makes them: the best restart gets R iterations more, given
-starts are tried too, and a last sweep polishes each eigenvector against the others, which removes
-the error that deflation hands down. Without noise both find the same.
+Wang & Anandkumar (2016), Algorithm 1; Anandkumar et al. (2014), Algorithm 1: random restarts, power
+iteration ``u <- T(I, u, u)``, the best restart is kept and deflated. Here the best restart gets R
+iterations more, given starts are tried too, and last iterations refine each eigenvector against the
+others, which removes the error that deflation hands down. `streamlda.papers.wang_anandkumar` has
+the algorithm as printed; without noise both find the same.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from streamlda.errors import InvalidSettingError
-from streamlda.spectral.power import DeflatedPower, unit_columns
-from streamlda.spectral.tensors import DenseTensor, SymmetricTensor, checked_array
+from streamlda.checks import at_least, failure, require
 
 Array = NDArray[np.float64]
 
-Status = Literal["found", "below noise floor", "no eigenvalue above zero", "unfinished"]
-
-#: K0 of WA16 equation 3, which the paper leaves open: so that few components get 24 restarts.
-LEAST_COUNT = 10
-
-#: An eigenvalue below this share of the largest is the rounding of others.
-ROUNDING = 1e-12
-
-#: A component is finished when one more iteration moves its unit vector by less.
-SETTLED = 1e-6
+#: Relative asymmetry above which a tensor is refused.
+SYMMETRY_TOLERANCE = 1e-8
 
 
 class Eigenpairs(NamedTuple):
     """Eigenvalues and eigenvectors of a symmetric tensor, largest first.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (k,)
-        lambda_i; may be negative or near 0 where the tensor holds no further component.
-    eigenvectors : ndarray of shape (d, k)
-        Unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``, signed so that lambda_i is
-        positive; a zero column where nothing at all is left of the tensor.
+    Eigenvectors are unit columns v_i with ``T ~ sum_i lambda_i v_i x v_i x v_i``, signed so that
+    lambda_i is positive; it may be negative or near 0 where the tensor holds no further component.
+    A column is zero where nothing at all is left of the tensor.
     """
 
     eigenvalues: Array
     eigenvectors: Array
-
-
-@dataclass(frozen=True, slots=True)
-class PowerResult:
-    """Eigenpairs with what became of each, largest eigenvalue first.
-
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (k,)
-    eigenvectors : ndarray of shape (d, k)
-        Unit columns, signed so that eigenvalues are positive where the order is odd.
-    status : tuple of k str
-        - "found": the vector has settled and its eigenvalue stands out;
-        - "no eigenvalue above zero": nothing positive is left of the tensor, up to `ROUNDING`;
-        - "below noise floor": the eigenvalue is at most `noise_floor`;
-        - "unfinished": one more iteration would move the vector by more than `SETTLED`.
-
-        The first that applies, from the second on. The numbers are given whatever the status.
-    n_restarts, n_iterations : int
-        L and R as used.
-    """
-
-    eigenvalues: Array
-    eigenvectors: Array
-    status: tuple[Status, ...]
-    n_restarts: int
-    n_iterations: int
-
-    @property
-    def found(self) -> NDArray[np.bool_]:
-        """Which components have the status "found", shape (k,)."""
-        return np.array([status == "found" for status in self.status], dtype=np.bool_)
-
-
-def suggest_restarts(n_components: int) -> int:
-    """Return L = max(K0, k) log max(K0, k), WA16 equation 3 with K0 = `LEAST_COUNT`."""
-    count = max(LEAST_COUNT, n_components)
-    return math.ceil(count * math.log(count))
-
-
-def suggest_iterations(dimension: int) -> int:
-    """Return R = 20 + 4 log d.
-
-    Theorem 2.2 asks for a multiple of log(d lambda_max / error). The error term is the 20: without
-    noise the last steps square the error, from a ratio of 0.99 to 1e-16 in 12 steps; with noise it
-    shrinks to 0.8 a step at worst.
-    """
-    return 20 + math.ceil(4 * math.log(max(dimension, 1)))
-
-
-def robust_tensor_power(
-    tensor: SymmetricTensor | Array,
-    n_components: int,
-    n_restarts: int | None = None,
-    n_iterations: int | None = None,
-    *,
-    seed: int = 0,
-    noise_floor: float | None = None,
-) -> PowerResult:
-    """Decompose a symmetric tensor by WA16 Algorithm 1, and say what was not found.
-
-    Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor.
-
-    Parameters
-    ----------
-    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
-    n_components : int
-        k, at most d.
-    n_restarts, n_iterations : int, optional
-        L and R; `suggest_restarts` and `suggest_iterations` if left out.
-    seed : int
-        Of the random starts.
-    noise_floor : float, optional
-        At least 0, in units of the eigenvalues: one that is not larger is not called found. The
-        operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
-
-    Returns
-    -------
-    PowerResult
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or an array is not symmetric and finite.
-    InvalidDocumentsError
-        If a tensor answers with NaN or infinity.
-    """
-    asked = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
-    if noise_floor is not None and not 0 <= noise_floor < math.inf:
-        raise InvalidSettingError(
-            "the noise floor must be finite and at least 0, got "
-            f"noise_floor={noise_floor}; leave it out to accept every positive eigenvalue"
-        )
-    method = DeflatedPower(
-        asked.dimension,
-        n_components,
-        n_restarts=suggest_restarts(n_components) if n_restarts is None else n_restarts,
-        n_iterations=suggest_iterations(asked.dimension) if n_iterations is None else n_iterations,
-        order=asked.order,
-        seed=seed,
-    )
-    while not method.finished:
-        method.advance(*asked.apply(method.probes))
-    return judged(method, asked, noise_floor)
-
-
-def judged(
-    method: DeflatedPower, tensor: SymmetricTensor, noise_floor: float | None = None
-) -> PowerResult:
-    """Give each component of a finished method its status, by one more exact answer."""
-    found = method.components()
-    values, vectors = found.eigenvalues, found.eigenvectors
-    # What the iteration saw of the tensor: less the components found before.
-    before = np.triu(vectors.T @ vectors, k=1) ** (tensor.order - 1)
-    images = tensor.apply(vectors)[0] - vectors @ (values[:, None] * before)
-    onward = unit_columns(images, vectors)
-    # Where p is even, a negative eigenvalue turns its vector around at every step.
-    apart = (np.linalg.norm(onward - sign * vectors, axis=0) for sign in (1, -1))
-    moves = np.minimum(*apart)
-    nothing = ROUNDING * max(values.max(), 0.0)
-
-    def status(value: float, move: float) -> Status:
-        if value <= nothing:
-            return "no eigenvalue above zero"
-        if noise_floor is not None and value <= noise_floor:
-            return "below noise floor"
-        return "found" if move <= SETTLED else "unfinished"
-
-    order = np.argsort(-values, kind="stable")
-    return PowerResult(
-        values[order],
-        vectors[:, order],
-        tuple(status(float(values[i]), float(moves[i])) for i in order),
-        method.n_restarts,
-        method.n_iterations,
-    )
 
 
 def tensor_power(
@@ -195,42 +41,16 @@ def tensor_power(
     *,
     n_restarts: int = 20,
     n_iterations: int = 15,
-    n_polish: int = 10,
+    n_refinements: int = 10,
     start: Array | None = None,
     rng: np.random.Generator,
 ) -> Eigenpairs:
-    """Decompose a symmetric third-order tensor into eigenpairs.
+    """Decompose a symmetric third-order tensor into eigenpairs, as whitening makes it.
 
-    Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
-
-    Parameters
-    ----------
-    tensor : ndarray of shape (d, d, d)
-        Symmetric and finite.
-    n_components : int
-        k, at most d.
-    n_restarts : int
-        L, random starts for each component.
-    n_iterations : int
-        R, power iterations for each start; the best start gets as many again.
-    n_polish : int
-        Sweeps over all components after the last one was found.
-    start : ndarray of shape (d, s), optional
-        Further starting vectors, tried for every component.
-    rng : numpy.random.Generator
-        Source of the random starts.
-
-    Returns
-    -------
-    Eigenpairs
-
-    Raises
-    ------
-    InvalidSettingError
-        If the tensor or a start is not symmetric, finite and of the right shape, or a number is
-        out of range.
+    From `n_restarts` random starts and the columns of `start`, tried for every component; the best
+    of them gets `n_iterations` again. Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
     """
-    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_polish)
+    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_refinements)
     d = len(residual)
     start = _checked_start(start, d)
     # Largest entry 1, so that no norm over- or underflows.
@@ -245,38 +65,24 @@ def tensor_power(
         vector = _iterate(residual, found[:, [best]], n_iterations, values, vectors)
         values[i] = _values(residual, vector, values, vectors)[0]
         vectors[:, i] = vector[:, 0]
-    values = _polish(residual, values, vectors, n_polish)
+    values = _refine_eigenpairs(residual, values, vectors, n_refinements)
     order = np.argsort(-values, kind="stable")
     return Eigenpairs(scale * values[order], vectors[:, order])
 
 
-def polish(tensor: Array, vectors: Array, n_sweeps: int = 10) -> Eigenpairs:
+def refine_eigenpairs(tensor: Array, vectors: Array, n_iterations: int = 10) -> Eigenpairs:
     """Improve approximate eigenvectors by power iteration of each against all others.
 
-    Time O(k d^3) a sweep.
-
-    Parameters
-    ----------
-    tensor : ndarray of shape (d, d, d)
-        Symmetric and finite.
-    vectors : ndarray of shape (d, k)
-        Approximate eigenvectors, of any length.
-    n_sweeps : int
-        Iterations of each.
-
-    Returns
-    -------
-    Eigenpairs
-        In the order of `vectors`.
+    In the order of `vectors`, which may have any length. Time O(k d^3) an iteration of all.
     """
     vectors = _unit(vectors)
     values = _values(tensor, vectors, np.zeros(0), vectors[:, :0])
-    return Eigenpairs(_polish(tensor, values, vectors, n_sweeps), vectors)
+    return Eigenpairs(_refine_eigenpairs(tensor, values, vectors, n_iterations), vectors)
 
 
-def _polish(tensor: Array, values: Array, vectors: Array, n_sweeps: int) -> Array:
-    """Sweep over the columns of `vectors` in place; return their eigenvalues."""
-    for _ in range(n_sweeps):
+def _refine_eigenpairs(tensor: Array, values: Array, vectors: Array, n_iterations: int) -> Array:
+    """Refine the columns of `vectors` in turn, in place; return their eigenvalues."""
+    for _ in range(n_iterations):
         for i in range(len(values)):
             others = values.copy()
             others[i] = 0.0
@@ -319,20 +125,18 @@ def _unit(vectors: Array) -> Array:
 
 
 def _checked(
-    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_polish: int
+    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_refinements: int
 ) -> Array:
     tensor = checked_array(tensor, 3)
-    if not 1 <= n_components <= len(tensor):
-        raise InvalidSettingError(
-            "the number of components must lie between 1 and the side of the tensor, got "
-            f"n_components={n_components} side={len(tensor)}; ask for fewer, or widen the map"
-        )
-    if n_restarts < 1 or n_iterations < 1 or n_polish < 0:
-        raise InvalidSettingError(
-            "restarts and iterations must be at least 1 and sweeps at least 0, got "
-            f"n_restarts={n_restarts} n_iterations={n_iterations} n_polish={n_polish}; "
-            "leave them at their defaults"
-        )
+    require(
+        1 <= n_components <= len(tensor),
+        "the number of components must lie between 1 and the side of the tensor",
+        n_components=n_components,
+        side=len(tensor),
+        remedy="ask for fewer, or widen the projection",
+    )
+    at_least(1, n_restarts=n_restarts, n_iterations=n_iterations)
+    at_least(0, n_refinements=n_refinements)
     return tensor
 
 
@@ -340,9 +144,56 @@ def _checked_start(start: Array | None, d: int) -> Array:
     if start is None:
         return np.empty((d, 0))
     start = np.asarray(start, dtype=np.float64)
-    if start.ndim != 2 or len(start) != d or not np.isfinite(start).all():
-        raise InvalidSettingError(
-            "starting vectors must be finite columns as long as the side of the tensor, got "
-            f"shape={start.shape} side={d}; leave them out to start at random"
-        )
+    require(
+        start.ndim == 2 and len(start) == d and np.isfinite(start).all(),
+        "starting vectors must be finite columns as long as the side of the tensor",
+        shape=start.shape,
+        side=d,
+        remedy="leave them out to start at random",
+    )
     return start
+
+
+def checked_array(array: ArrayLike, order: int | None = None) -> Array:
+    """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
+    checked: Array = np.ascontiguousarray(array, dtype=np.float64)
+    if len(set(checked.shape)) != 1 or checked.ndim != (order or max(checked.ndim, 3)):
+        sides = "three equal sides" if order in (None, 3) else f"{order} equal sides"
+        raise failure(
+            f"a symmetric tensor must have {sides}",
+            shape=checked.shape,
+            remedy="pass T(W, W, W) of one projection W",
+        )
+    check_finite(checked)
+    scale = float(np.abs(checked).max(initial=0.0))
+    # Swaps of neighbouring axes make up every order of the axes.
+    for axis in range(checked.ndim - 1):
+        gaps = np.abs(checked - checked.swapaxes(axis, axis + 1))
+        if gaps.max(initial=0.0) > SYMMETRY_TOLERANCE * scale:
+            first = np.unravel_index(np.argmax(gaps > SYMMETRY_TOLERANCE * scale), gaps.shape)
+            partner = _swapped(first, axis)
+            raise failure(
+                f"a tensor must be symmetric, got largest_difference={gaps.max():.3g} "
+                f"largest_entry={scale:.3g} first_entry={_text(first)} unlike={_text(partner)}",
+                remedy="average it over all orders of its indices, or embed it by `symmetrised`",
+            )
+    return checked
+
+
+def _swapped(index: Sequence[np.intp], axis: int) -> list[np.intp]:
+    swapped = list(index)
+    swapped[axis], swapped[axis + 1] = swapped[axis + 1], swapped[axis]
+    return swapped
+
+
+def _text(index: Sequence[np.intp]) -> str:
+    return f"({', '.join(str(int(i)) for i in index)})"
+
+
+def check_finite(array: Array) -> None:
+    """Raise unless all entries are finite."""
+    require(
+        np.isfinite(array).all(),
+        "a tensor must be finite, got NaN or infinite entries",
+        remedy="check what it was made from",
+    )

@@ -1,6 +1,6 @@
 """From the moments of a round to topics: whiten, decompose, un-whiten, and say what is noise.
 
-With W any fixed map, M1, G = E P2 W and T = E P3(W, W, W) [1]_, and a = alpha_0::
+With W any fixed projection, M1, G = E P2 W and T = E P3(W, W, W) [1]_, and a = alpha_0::
 
     G_c = G - a/(a+1) M1 (W'M1)'                          M2 seen through W
     C   = W' G_c = Q L Q'          R = Q_k L_k^(-1/2)     whitening, k leading directions
@@ -19,14 +19,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, polish, tensor_power
+from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
 from streamlda.spectral.whitening import centred_pairs
 
 Array = NDArray[np.float64]
@@ -43,7 +45,7 @@ LARGE_CONDITION_NUMBER = 1000.0
 #: Least share of alpha_0 that a topic keeps.
 ALPHA_FLOOR = 1e-6
 
-#: Two rounds speak of the same topic when their word distributions have this affinity (0 to 1).
+#: Topics of two rounds are the same when their word distributions have this affinity (0 to 1).
 SAME_TOPIC_AFFINITY = 0.85
 
 #: A topic is supported when noise turns its eigenvector by less than this (radians, first order).
@@ -54,22 +56,11 @@ SUPPORT_ANGLE = 0.5
 class RoundMoments:
     """The moments of a round as read once, before alpha_0 is applied.
 
-    Attributes
-    ----------
-    documents : int
-    first : ndarray of shape (d,)
-        M1.
-    pairs : ndarray of shape (d, t)
-        G over the t columns of W that the triple moment was taken through.
-    triples : ndarray of shape (t, t, t)
-        T.
-    whitening : ndarray of shape (d, t)
-        These columns of W.
-    pair_noise, triple_noise : ndarrays of shape (t, t) and (t, t, t)
-        One draw of the sampling noise of ``W'G`` and T (`Moments.half_differences`).
-    triple_first, triple_pairs : ndarrays of shape (t,) and (t, t), optional
-        ``W'M1`` and ``W'G`` of the documents behind T, where these are not those behind `first`
-        and `pairs`: T is centred by its own, so that a stream may drift in between.
+    `first` is M1, `pairs` G over the t columns of W that the triple moment was taken through
+    (`whitening`), `triples` T. The noises are one draw of the sampling noise of ``W'G`` and T
+    (`Moments.half_differences`). `triple_first` and `triple_pairs` are ``W'M1`` and ``W'G`` of the
+    documents behind T, where these are not those behind M1 and G: T is centred by its own, so that
+    a stream may drift in between.
     """
 
     documents: int
@@ -98,40 +89,26 @@ class RoundMoments:
 
 @dataclass(frozen=True, slots=True)
 class SpectralTopics:
-    """Topics with what is known about their reliability, most prevalent first.
+    """Topics with what is known about their reliability, most prevalent first."""
 
-    Attributes
-    ----------
-    topics : ndarray of shape (K, d)
-        Estimates of mu_i, rows summing to 1; sampling noise leaves some entries slightly negative
-        (`proper` clips them). A topic beyond the rank of the data repeats M1.
-    alpha : ndarray of shape (K,)
-        Dirichlet parameters, scaled to sum to `alpha_0`.
-    alpha_0 : float
-    alpha_fit : float
-        Sum of alpha as the eigenvalues alone give it, over `alpha_0`: 1 when the documents follow
-        the model with this alpha_0.
-    eigenvalues : ndarray of shape (K,)
-        lambda_i of the whitened triple moment; 0 beyond the rank.
-    eigenvalue_noise : ndarray of shape (K,)
-        Norm of the sampling noise E(I, v_i, v_i): to first order the eigenvector is turned by
-        ``eigenvalue_noise / eigenvalues`` radians.
-    pair_eigenvalues : ndarray of shape (t,)
-        Eigenvalues of C, largest first.
-    pair_noise : ndarray of shape (K,)
-        Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
-        direction i is real when its eigenvalue is larger.
-    documents : int
-        Documents behind the estimate.
-    """
-
+    #: mu_i, shape (K, d), rows summing to 1; sampling noise leaves some entries slightly negative
+    #: (`normalized` clips them). A topic beyond the rank of the data repeats M1.
     topics: Array
+    #: Dirichlet parameters, shape (K,), scaled to sum to `alpha_0`.
     alpha: Array
     alpha_0: float
+    #: Sum of alpha as the eigenvalues alone give it, over `alpha_0`: 1 when the documents follow
+    #: the model with this alpha_0.
     alpha_fit: float
+    #: lambda_i of the whitened triple moment, shape (K,); 0 beyond the rank.
     eigenvalues: Array
+    #: Norm of the sampling noise E(I, v_i, v_i), shape (K,): to first order the eigenvector is
+    #: turned by ``eigenvalue_noise / eigenvalues`` radians.
     eigenvalue_noise: Array
+    #: Eigenvalues of C, shape (t,), largest first.
     pair_eigenvalues: Array
+    #: Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
+    #: direction i is real when its eigenvalue is larger.
     pair_noise: Array
     documents: int
 
@@ -155,87 +132,59 @@ class SpectralTopics:
         """Which topics stand above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
-    def proper(self) -> Array:
+    def normalized(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
         clipped = np.maximum(self.topics, 0.0)
-        proper: Array = clipped / clipped.sum(axis=1, keepdims=True)
-        return proper
+        rows: Array = clipped / clipped.sum(axis=1, keepdims=True)
+        return rows
 
 
 def recover_topics(
-    seen: RoundMoments,
+    moments: RoundMoments,
     n_components: int,
     alpha_0: float | None,
     rng: np.random.Generator,
     near: Array | None = None,
 ) -> SpectralTopics:
-    """Decompose the moments of a round into topics.
+    """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4) for each alpha_0 tried.
 
-    Time O(d t^2 + t^3 K + K^4) for each alpha_0 that is tried.
-
-    Parameters
-    ----------
-    seen : Seen
-        Moments of at least one document.
-    n_components : int
-        K.
-    alpha_0 : float or None
-        Sum of the Dirichlet parameters; None solves ``sum_i alpha_i = alpha_0`` for it, which
-        holds at the truth when documents follow the model with 3 topics or more.
-    rng : numpy.random.Generator
-        Starts of the power iterations.
-    near : ndarray of shape (K, d), optional
-        Topics to start from in place of random starts; faster.
+    An unknown alpha_0 (None) solves ``sum_i alpha_i = alpha_0``, which holds at the truth when
+    documents follow the model with 3 topics or more. Power iterations start at random, or (faster)
+    from the topics `near`, shape (K, d).
     """
     if alpha_0 is None:
-        alpha_0 = _solve_alpha_0(seen, n_components, rng)
-    whitened = _Whitened(seen, n_components, alpha_0)
+        alpha_0 = _solve_alpha_0(moments, n_components, rng)
+    whitened = _Whitened(moments, n_components, alpha_0)
     values, vectors = whitened.decompose(rng, near)
-    topics = np.tile(seen.first / seen.first.sum(), (n_components, 1))
-    found = (whitened.centred @ whitened.map @ vectors).T
-    mass = found.sum(axis=1)
-    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
-    topics[: whitened.rank][definite] = found[definite] / mass[definite, None]
-
-    eigenvalues, noise = np.zeros(n_components), np.full(n_components, np.inf)
-    eigenvalues[: whitened.rank] = np.where(definite, values, 0.0)
-    noise[: whitened.rank] = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
-    alpha = _alpha(eigenvalues, alpha_0)
-    total = float(alpha.sum())
-    # Every topic keeps a little prior weight: inference divides by it.
-    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(n_components)
-    order = np.argsort(-alpha, kind="stable")
-    return SpectralTopics(
-        topics=topics[order],
-        alpha=alpha[order] * (alpha_0 / alpha.sum()),
-        alpha_0=alpha_0,
-        alpha_fit=total / alpha_0,
-        eigenvalues=eigenvalues[order],
-        eigenvalue_noise=noise[order],
+    noise = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
+    # Beyond the rank there is nothing.
+    beyond = (0, n_components - whitened.rank)
+    return _sorted_topics(
+        moments.first,
+        np.pad((whitened.centred @ whitened.root @ vectors).T, (beyond, (0, 0))),
+        np.pad(values, beyond),
+        np.pad(noise, beyond),
+        alpha_0,
         pair_eigenvalues=whitened.pair_eigenvalues,
         pair_noise=whitened.pair_noise,
-        documents=seen.documents,
+        documents=moments.documents,
     )
 
 
 def whitened_projection(moments: Moments, n_components: int, alpha_0: float) -> Array:
-    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K).
-
-    Raises
-    ------
-    InsufficientDataError
-        If no direction of the pair moment is positive.
-    """
+    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K)."""
     W = moments.whitening
     inner = W.T @ centred_pairs(moments.first_moment(), moments.pair_moment(), W, alpha_0)
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
     leading = np.flatnonzero(usable)[::-1][:n_components]
-    if len(leading) == 0:
-        raise InsufficientDataError(
-            "whitening needs documents whose words vary, got a pair moment without a positive "
-            f"eigenvalue in documents={moments.documents}; read more documents"
-        )
+    require(
+        len(leading),
+        "whitening needs documents whose words vary, got a pair moment without a positive "
+        f"eigenvalue in documents={moments.documents}",
+        remedy="read more documents",
+        error=InsufficientDataError,
+    )
     return np.ascontiguousarray(W @ (vectors[:, leading] / np.sqrt(values[leading])))
 
 
@@ -251,42 +200,46 @@ def topics_along(
 ) -> SpectralTopics:
     """Return the topics that vectors in whitened coordinates stand for, mu_i ~ G_c v_i.
 
-    Parameters
-    ----------
-    first : ndarray of shape (d,)
-        M1.
-    pairs : ndarray of shape (d, m)
-        G = E P2 V.
-    whitening : ndarray of shape (d, m)
-        V.
-    eigenvalues, vectors : ndarrays of shape (K,) and (m, K)
-    noise : ndarray of shape (K,)
-        `SpectralTopics.eigenvalue_noise`; infinite for a topic that is not to be relied on.
-    alpha_0 : float
-    documents : int
+    With M1, G = E P2 V, V of shape (d, m), vectors of shape (m, K), and the
+    `SpectralTopics.eigenvalue_noise` of each, infinite for a topic that is not to be relied on.
     """
     centred = centred_pairs(first, pairs, whitening, alpha_0)
-    found = (centred @ vectors).T
+    inner = whitening.T @ centred
+    spectrum = np.asarray(np.linalg.eigvalsh((inner + inner.T) / 2)[::-1], dtype=np.float64)
+    return _sorted_topics(
+        first,
+        (centred @ vectors).T,
+        eigenvalues,
+        noise,
+        alpha_0,
+        pair_eigenvalues=spectrum,
+        pair_noise=np.zeros(len(eigenvalues)),
+        documents=documents,
+    )
+
+
+def _sorted_topics(
+    first: Array, found: Array, eigenvalues: Array, noise: Array, alpha_0: float, **others: Any
+) -> SpectralTopics:
+    """Return the topics along the rows of `found`; one without direction repeats M1."""
     mass = found.sum(axis=1)
     definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
     topics = np.tile(first / first.sum(), (len(found), 1))
     topics[definite] = found[definite] / mass[definite, None]
-    alpha = _alpha(np.where(definite, eigenvalues, 0.0), alpha_0)
+    eigenvalues, noise = np.where(definite, eigenvalues, 0.0), np.where(definite, noise, np.inf)
+    alpha = _alpha(eigenvalues, alpha_0)
     total = float(alpha.sum())
+    # Every topic keeps a little prior weight: inference divides by it.
     alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
     order = np.argsort(-alpha, kind="stable")
-    inner = whitening.T @ centred
-    spectrum = np.asarray(np.linalg.eigvalsh((inner + inner.T) / 2)[::-1], dtype=np.float64)
     return SpectralTopics(
         topics=topics[order],
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
         alpha_0=alpha_0,
         alpha_fit=total / alpha_0,
         eigenvalues=eigenvalues[order],
-        eigenvalue_noise=np.where(definite, noise, np.inf)[order],
-        pair_eigenvalues=spectrum,
-        pair_noise=np.zeros(len(found)),
-        documents=documents,
+        eigenvalue_noise=noise[order],
+        **others,
     )
 
 
@@ -296,7 +249,7 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
     A topic of `main` is averaged with its match in `other`, weighted by documents, when both give
     nearly the same distribution; a topic without such a match stays as it is.
     """
-    affinity = np.sqrt(main.proper()) @ np.sqrt(other.proper()).T
+    affinity = np.sqrt(main.normalized()) @ np.sqrt(other.normalized()).T
     mine, theirs = scipy.optimize.linear_sum_assignment(-affinity)
     same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
     mine, theirs = mine[same], theirs[same]
@@ -307,11 +260,7 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
 
 
 def diagnostics(found: SpectralTopics) -> dict[str, object]:
-    """Return what is known about the reliability of topics as plain JSON values.
-
-    The member ``warnings`` says in words what the data cannot support; it is empty when all is
-    well.
-    """
+    """Return the reliability of topics as plain JSON values, with ``warnings`` in words."""
     K, n = len(found.alpha), found.documents
     weak = np.flatnonzero(~found.supported)
     condition = found.condition_number
@@ -349,41 +298,41 @@ def diagnostics(found: SpectralTopics) -> dict[str, object]:
 class _Whitened:
     """The moments of a round in at most K whitened dimensions, for one alpha_0."""
 
-    def __init__(self, seen: RoundMoments, n_components: int, alpha_0: float) -> None:
-        W, a = seen.whitening, alpha_0
-        q = W.T @ seen.first
-        pairs = W.T @ seen.pairs
+    def __init__(self, moments: RoundMoments, n_components: int, alpha_0: float) -> None:
+        W, a = moments.whitening, alpha_0
+        q = W.T @ moments.first
+        pairs = W.T @ moments.pairs
         pairs = (pairs + pairs.T) / 2
-        self.centred = centred_pairs(seen.first, seen.pairs, W, a)
+        self.centred = centred_pairs(moments.first, moments.pairs, W, a)
         values, vectors = np.linalg.eigh(pairs - a / (a + 1) * np.outer(q, q))
         self.pair_eigenvalues, vectors = values[::-1], vectors[:, ::-1]
-        noise = vectors.T @ seen.pair_noise @ vectors
+        noise = vectors.T @ moments.pair_noise @ vectors
         self.pair_noise = np.array(
             [np.linalg.norm(noise[i:, i:], 2) for i in range(min(n_components, len(W.T)))]
         )
         usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
         self.rank = min(n_components, int(usable.sum()))
-        self.map = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
-        own_q = q if seen.triple_first is None else seen.triple_first
-        own_pairs = pairs if seen.triple_pairs is None else seen.triple_pairs
-        u = self.map.T @ own_q
-        inner = self.map.T @ own_pairs @ self.map
+        self.root = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
+        own_q = q if moments.triple_first is None else moments.triple_first
+        own_pairs = pairs if moments.triple_pairs is None else moments.triple_pairs
+        u = self.root.T @ own_q
+        inner = self.root.T @ own_pairs @ self.root
         cube = np.multiply.outer(np.multiply.outer(u, u), u)
         self.tensor = (
-            _contract(seen.triples, self.map)
+            _contract(moments.triples, self.root)
             - a / (a + 2) * _sym3(np.multiply.outer(inner, u))
             + 2 * a**2 / ((a + 1) * (a + 2)) * cube
         )
-        self.noise = _contract(seen.triple_noise, self.map)
-        self._look_through = W @ self.map
+        self.noise = _contract(moments.triple_noise, self.root)
+        self._look_through = W @ self.root
 
     def decompose(self, rng: np.random.Generator, near: Array | None = None) -> Eigenpairs:
         """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
         if self.rank == 0:
             return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
         if near is not None and len(near) == self.rank:
-            # Seen through the map and whitened, a topic points along its eigenvector.
-            return polish(self.tensor, self._look_through.T @ near.T, n_sweeps=10)
+            # Projected and whitened, a topic points along its eigenvector.
+            return refine_eigenpairs(self.tensor, self._look_through.T @ near.T, n_iterations=10)
         return tensor_power(self.tensor, self.rank, rng=rng)
 
 
@@ -399,7 +348,7 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     return alpha
 
 
-def _solve_alpha_0(seen: RoundMoments, n_components: int, rng: np.random.Generator) -> float:
+def _solve_alpha_0(moments: RoundMoments, n_components: int, rng: np.random.Generator) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
     With fewer than 3 topics the equation holds for every alpha_0; then it is 1.
@@ -410,7 +359,7 @@ def _solve_alpha_0(seen: RoundMoments, n_components: int, rng: np.random.Generat
 
     def excess(log_alpha_0: float) -> float:
         a = float(np.exp(log_alpha_0))
-        whitened = _Whitened(seen, n_components, a)
+        whitened = _Whitened(moments, n_components, a)
         values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 

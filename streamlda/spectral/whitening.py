@@ -1,4 +1,4 @@
-"""Linear maps W: which m directions of word space the next round looks through.
+"""Projections W: which m directions of word space the next round looks through.
 
 Topics are consistent for every W through which the topics stay independent; a good W lowers the
 variance. The first one is random. The next ones span the leading eigenvectors of the second
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import require
 from streamlda.kernels import association
 
 Array = NDArray[np.float64]
@@ -25,24 +25,17 @@ WELL_CONDITIONED = 1e-6
 def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
     """Return random signs / sqrt(m), shape (d, m): rows of unit norm, made from the word id.
 
-    Parameters
-    ----------
-    n_features, n_columns : int
-        d and m; m below 65536.
-    seed : int
-        0 <= seed < 2^64. The map is no secret and adds no noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range.
+    The seed has 64 bits. The projection is no secret and adds no noise.
     """
-    if n_features < 1 or not 1 <= n_columns < 2**16 or not 0 <= seed < 2**64:
-        raise InvalidSettingError(
-            "a random map must have n_features >= 1, 1 <= n_columns < 65536 and "
-            f"0 <= seed < 2^64, got n_features={n_features} n_columns={n_columns} seed={seed}; "
-            "use fewer columns or another seed"
-        )
+    require(
+        n_features >= 1 and 1 <= n_columns < 2**16 and 0 <= seed < 2**64,
+        "a random projection must have n_features >= 1, 1 <= n_columns < 65536 and 0 <= seed < "
+        "2^64",
+        n_features=n_features,
+        n_columns=n_columns,
+        seed=seed,
+        remedy="use fewer columns or another seed",
+    )
     probes = np.empty((n_features, n_columns))
     with np.errstate(over="ignore"):
         association.random_signs(np.uint64(seed), probes)
@@ -64,38 +57,19 @@ def centred_pairs(first: Array, pairs: Array, whitening: Array, alpha_0: float) 
 
 
 def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Array:
-    """Return the map that spans the leading eigenvectors of M2 in scaled word space.
+    """Return the projection on the leading eigenvectors of M2 in scaled word space.
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the
-    same sketch gives its action within that range; exact when M2 has rank n_columns or less.
-    Time O(d m^2).
-
-    Parameters
-    ----------
-    pairs : ndarray of shape (d, m)
-        M2 W, from `centred_pairs`.
-    whitening : ndarray of shape (d, m)
-        The W that it was taken through.
-    scale : ndarray of shape (d,)
-        From `word_scale`.
-    n_columns : int
-        Columns of the result, at most m and at most d.
-
-    Returns
-    -------
-    ndarray of shape (d, n_columns)
-        ``scale * U`` with U orthonormal, leading directions first.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there are more columns than the sketch has.
+    same sketch gives its action within that range; exact when M2 has rank n_columns or less. The
+    result is ``scale * U`` with U orthonormal, shape (d, n_columns). Time O(d m^2).
     """
-    if not 1 <= n_columns <= min(pairs.shape):
-        raise InvalidSettingError(
-            "a map must have at least 1 column and no more than its sketch, got "
-            f"n_columns={n_columns} sketch={pairs.shape}; sketch with more columns first"
-        )
+    require(
+        1 <= n_columns <= min(pairs.shape),
+        "a projection must have at least 1 column and no more than its sketch",
+        n_columns=n_columns,
+        sketch=pairs.shape,
+        remedy="sketch with more columns first",
+    )
     sketch = scale[:, None] * pairs
     probes = whitening / scale[:, None]
     # Cut to n_columns before the action is solved for, not after: with m columns the system is

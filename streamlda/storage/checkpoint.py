@@ -42,15 +42,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Arrays, Engine
+from streamlda.engine.engine import Engine
 from streamlda.errors import ModelFileError, NewerFormatError
-from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
-from streamlda.privacy.ledger.ledger import LedgerReader
-from streamlda.private.releaser import PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row, has_checksum
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
@@ -201,8 +201,7 @@ class Checkpoints:
         to_json(body)
         kept: Arrays = {}
         if rows is not None and rows.n_documents:
-            names = ("counts", "word_ids", "row_pointers")
-            kept = {name: getattr(rows, name).copy() for name in names}
+            kept = {name: array.copy() for name, array in rows.arrays.items()}
         # Memory that was written to before is filled several times as fast as new memory.
         spare, self._spare = self._spare, {}
         copied = {name: _copied(array, spare.get(name)) for name, array in arrays.items()}

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
-from streamlda.engine.engine import Engine, projection_digest
+from streamlda.engine.engine import Engine
+from streamlda.engine.warmup import projection_digest
 from streamlda.errors import VocabularyError
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary

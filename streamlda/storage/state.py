@@ -21,15 +21,14 @@ from __future__ import annotations
 import os
 from typing import Any, overload
 
+from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, valid_content, write_arrays
-from streamlda.engine.engine import Arrays, Engine
-from streamlda.engine.power import restored_engine
+from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import PrivateLearner
-from streamlda.private.state import differing
+from streamlda.private.learner import PrivateLearner
 
 STATE_VERSION = 1
 
@@ -122,7 +121,7 @@ def load_state(
             remedy="pass the learner that fits",
         )
         if learner is None:
-            return restored_engine(file.arrays, state)
+            return Engine.from_state(file.arrays, state)
         _check_fits(path, learner, state, run, releases_behind)
         noise = learner.releaser.noise if learner.settings.noise_in_state else None
         engine = PrivateEngine.from_state(file.arrays, state, noise)
@@ -161,7 +160,7 @@ def _check_fits(
         for name in found
         if found[name] != run[name]
     ]
-    others += differing(learner.settings, state["settings"])
+    others += learner.settings.differing(state["settings"])
     require(
         not others,
         f"a state must go on with the settings it was made with, not {', '.join(others)}",
@@ -172,7 +171,7 @@ def _check_fits(
 
 def _run_of(learner: PrivateLearner) -> dict[str, Any]:
     return {
-        "first_place": learner.first_place,
+        "first_place": learner.first_slot,
         "vocabulary": learner.vocabulary,
         "delta": learner.delta,
         "secure": learner.releaser.noise.secure,

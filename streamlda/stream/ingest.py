@@ -277,7 +277,7 @@ class Ingestion(Generic[LearnerT]):
         if self._votes is not None and engine is None:
             raise InsufficientDataError(
                 "words must be chosen from all the places set for it, got "
-                f"places={self.counts.places} vocabulary_documents={self._votes.places}; nothing "
+                f"places={self.counts.places} vocabulary_documents={self._votes.slots}; nothing "
                 "was released: choose from fewer places, or read more"
             )
         if engine is None or self._vocabulary is None or self.counts.places == 0:
@@ -306,7 +306,7 @@ class Ingestion(Generic[LearnerT]):
             self.counts.rejects[reject.reason] += 1
             self._on_reject(reject)
         for row in self._rows(batch):
-            if self._votes is not None and self._learned_from < self._votes.places:
+            if self._votes is not None and self._learned_from < self._votes.slots:
                 self._vote(row, self._votes)
                 continue
             self._held.add(row)
@@ -331,7 +331,7 @@ class Ingestion(Generic[LearnerT]):
         """Let a row vote for the words, and choose them after the last."""
         votes.vote(row.text)
         self._learned_from += 1
-        if self._learned_from == votes.places:
+        if self._learned_from == votes.slots:
             self._vocabulary = votes.choose()
             self._engine = self._make_engine(self._vocabulary)
 

@@ -1,7 +1,7 @@
 """Which words a stream is read by, when they are not given: learned or chosen from its beginning.
 
 `VocabularyLearner` takes the most frequent words of the first documents; what it says depends on
-them and is not private. `PrivateVocabularySelection` lets the first places vote and publishes what
+them and is not private. `PrivateVocabularySelection` lets the first slots vote and publishes what
 enough of them use, by a release of its own (`streamlda.privacy.selection`).
 """
 
@@ -32,7 +32,7 @@ class VocabularyLearner:
     """Which words to take from the first documents of a stream. Not private.
 
     How many documents they are learned from depends on their lengths. A private choice of words
-    is a release of its own, of a stage with a number of places that was fixed in advance.
+    is a release of its own, of a stage with a number of slots that was fixed in advance.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class VocabularyLearner:
 
 
 class PaidRelease(Protocol):
-    """How a choice of words is paid for: `streamlda.private.releaser.ReleaseManager.release`."""
+    """How a choice of words is paid for: `ReleaseManager.release` of `streamlda.private`."""
 
     def __call__(
         self,
@@ -91,9 +91,9 @@ class PaidRelease(Protocol):
 
 
 class PrivateVocabularySelection:
-    """Words to choose privately from the first places of a stream.
+    """Words to choose privately from the first slots of a stream.
 
-    Every record takes a place, and those documents are used for nothing else: what comes after
+    Every record takes a slot, and those documents are used for nothing else: what comes after
     them is learned from. The words are one release, of the arrays ``words`` (UTF-8 text, largest
     noisy weight first, joined by line feeds) and ``weights``.
 
@@ -110,10 +110,10 @@ class PrivateVocabularySelection:
         What a document may change; taken over.
     size : int
         Most words, at least 1; those of the largest noisy weight.
-    places : int
+    slots : int
         Records to choose from, at least 1.
-    first_place : int, default 0
-        Place of the first of them.
+    first_slot : int, default 0
+        Slot of the first of them.
     analyzer : TextAnalyzer
         How texts are split.
     release : callable
@@ -122,7 +122,7 @@ class PrivateVocabularySelection:
     Raises
     ------
     InvalidSettingError
-        If `size` or `places` is below 1.
+        If `size` or `slots` is below 1.
     """
 
     def __init__(
@@ -130,17 +130,17 @@ class PrivateVocabularySelection:
         selection: WordSelection,
         *,
         size: int,
-        places: int,
+        slots: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
-        first_place: int = 0,
+        first_slot: int = 0,
     ) -> None:
-        if size < 1 or places < 1:
+        if size < 1 or slots < 1:
             raise InvalidSettingError(
-                "words must be chosen from at least 1 place, and be at least 1, got "
-                f"vocabulary_documents={places} private_vocabulary={size}"
+                "words must be chosen from at least 1 slot, and be at least 1, got "
+                f"vocabulary_documents={slots} private_vocabulary={size}"
             )
-        self.places, self.first_place = places, first_place
+        self.slots, self.first_slot = slots, first_slot
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
@@ -161,7 +161,7 @@ class PrivateVocabularySelection:
             As the callable `release`.
         """
         facts = self._selection.metadata()
-        first, last = self.first_place, self.first_place + self.places
+        first, last = self.first_slot, self.first_slot + self.slots
         released = self._release(
             WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
         )
@@ -186,7 +186,7 @@ class PrivateVocabularySelection:
         if words == [""]:
             raise InsufficientDataError(
                 "a private choice must find a word that enough documents use, got words=0 "
-                f"places={self.places} threshold={facts['threshold']:.4g}; choose from more "
+                f"slots={self.slots} threshold={facts['threshold']:.4g}; choose from more "
                 "places, or bring a public word list"
             )
         return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))

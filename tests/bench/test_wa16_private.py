@@ -11,7 +11,7 @@ from bench import wa16_private as bench
 from bench.kinds import Json
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule
-from streamlda.spectral.tensors import DenseTensor
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)

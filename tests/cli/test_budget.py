@@ -18,9 +18,15 @@ from streamlda.cli import commands
 from streamlda.errors import BudgetExceededError
 from streamlda.privacy.accounting import cost, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.ledger import (
+    Cohort,
+    DocumentRange,
+    Intent,
+    Ledger,
+    LedgerReader,
+    LedgerTerms,
+)
 from streamlda.privacy.ledger.file import Head, LedgerFile, _connect, _insert
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
-from streamlda.privacy.ledger.reader import LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, finished, publish, release
 

@@ -18,7 +18,9 @@ from streamlda.text.vocabulary import Vocabulary
 
 D = 30
 WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
-SETTINGS = EngineSettings(n_components=3, n_features=D, warmup_documents=250, oversampling=5)
+SETTINGS = EngineSettings(
+    n_components=3, n_features=D, warmup_documents=250, oversampling=5, refine=False
+)
 
 
 def run(*arguments, code=0):

@@ -14,13 +14,12 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.ledger.reader import read_report
+from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement
-from streamlda.private.releaser import ledger_terms
+from streamlda.private.budget import WORDS_FRACTION, for_fewer_words, ledger_terms
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.terms import SHARE_OF_WORDS, for_fewer_words
 from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
@@ -204,7 +203,7 @@ def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     check_files(tmp_path)
     if not made:
         assert done.stderr.count("\n") == 1
-        assert f"places={read} documents_per_snapshot={EVERY}" in done.stderr
+        assert f"slots={read} documents_per_snapshot={EVERY}" in done.stderr
         assert str(read - len(range(3, read, TENTH))) not in done.stderr
 
 
@@ -325,7 +324,7 @@ class Polls:
         return self.polls.pop(0) if self.polls else RecordBatch(exhausted=True)
 
 
-def to_select(places, size=9):
+def to_select(slots, size=9):
     paid = []
 
     def release(name, first, last, event, draw, about):
@@ -335,13 +334,13 @@ def to_select(places, size=9):
     # So little noise that the threshold is between one and two votes of documents of one word.
     selection = WordSelection(0.001, 1e-6, max_words_per_document=4)
     words = PrivateVocabularySelection(
-        selection, size=size, places=places, analyzer=TextAnalyzer(), release=release
+        selection, size=size, slots=slots, analyzer=TextAnalyzer(), release=release
     )
     return words, paid, selection
 
 
 def test_documents_that_choose_the_words_are_used_for_nothing_else():
-    words, paid, selection = to_select(places=4)
+    words, paid, selection = to_select(slots=4)
     polls = [
         RecordBatch(["apple", None, "apple"]),
         RecordBatch(["fig", "apple fig " * 3, None, "lime fig apple"]),
@@ -357,17 +356,17 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
 
 
 def test_the_size_cuts_the_words_and_only_text_is_a_word():
-    words, _, _ = to_select(places=6, size=1)
+    words, _, _ = to_select(slots=6, size=1)
     texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
     found = Ingestion(Polls(RecordBatch(texts)), words, Lengths, blanks=True).run()
     assert found.vocabulary.words == ("bread",)
 
 
 def test_words_are_selected_from_places_only():
-    words, paid, _ = to_select(places=4)
+    words, paid, _ = to_select(slots=4)
     with pytest.raises(InvalidSettingError, match="blanks=False"):
         Ingestion(Polls(), words, Lengths)
-    for wrong in ({"places": 0}, {"places": 1, "size": 0}):
+    for wrong in ({"slots": 0}, {"slots": 1, "size": 0}):
         with pytest.raises(InvalidSettingError, match="at least 1"):
             to_select(**wrong)
     assert paid == []
@@ -376,7 +375,7 @@ def test_words_are_selected_from_places_only():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [1e-7, 1e-6])
 def test_terms_for_the_most_words_cover_fewer_and_their_choice(epsilon, delta):
-    selection = calibrate_selection(epsilon, SHARE_OF_WORDS * delta)
+    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta)
     settings = PrivateSettings(
         n_components=3,
         n_features=900,

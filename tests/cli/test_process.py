@@ -15,8 +15,8 @@ from itertools import pairwise
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.reader import read_report
-from streamlda.private.releaser import CLOCKED_ROWS
+from streamlda.privacy.ledger import read_report
+from streamlda.private.learner import CLOCKED_ROWS
 from streamlda.stream.ingest import BLOCK_DOCUMENTS
 from tests.cli.test_cli import run
 
@@ -239,7 +239,7 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, tmp_path, lines, made
         assert load(tmp_path / "m").settings["snapshot"] == 2
     else:
         assert b"stopped before a snapshot was made" in message
-        assert b"places=490" in message
+        assert b"slots=490" in message
         assert read_report(tmp_path / "L")["generation"] == 3
 
 
@@ -249,7 +249,7 @@ KILLER = """
 import json, os, random, signal, sys, time
 import streamlda_connectors.files, sklearn.feature_extraction.text, tqdm
 from streamlda.stream import ingest
-from streamlda.private import releaser
+from streamlda.private import learner, release_manager
 from streamlda.cli import commands
 from streamlda.kernels import load_kernels
 load_kernels()

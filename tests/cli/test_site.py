@@ -232,7 +232,7 @@ def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
     command[2] = str(tmp_path / "few.jsonl")
     (tmp_path / "few.jsonl").write_text("".join(lines[:20]), "ascii")
     result = run(*command, code=1)
-    assert "got site='south' places=20 expected=" in result.stderr
+    assert "got site='south' slots=20 expected=" in result.stderr
     assert json.loads(run("budget", tmp_path / "south.ledger", "--json").stdout)["generation"] == 0
     assert not (tmp_path / "south.share").exists()
     assert not (tmp_path / "south.ledger.shares").exists()

@@ -28,10 +28,11 @@ from streamlda.errors import (
 )
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import LedgerReader
+from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
-from streamlda.private.releaser import PrivateLearner, ReleaseManager
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 
@@ -142,11 +143,11 @@ def test_before_the_first_window_is_full_it_says_what_is_missing(X):
         lda.partial_fit(X[start:stop])
         assert not hasattr(lda, "components_")
         assert not hasattr(lda, "privacy_")
-        with pytest.raises(NotFittedError, match=rf"places_missing={missing} .*further rows"):
+        with pytest.raises(NotFittedError, match=rf"slots_missing={missing} .*further rows"):
             lda.transform(X[:5])
-        with pytest.raises(InsufficientDataError, match=f"places_missing={missing} "):
+        with pytest.raises(InsufficientDataError, match=f"slots_missing={missing} "):
             _ = lda.alpha_
-        with pytest.raises(AttributeError, match=f"places_missing={missing} "):
+        with pytest.raises(AttributeError, match=f"slots_missing={missing} "):
             lda.to_model()
     lda.partial_fit(X[999:1000])
     first = lda.components_
@@ -270,7 +271,7 @@ def test_a_window_of_nothing_but_noise_is_refused_by_fit_and_warned_about_by_par
 
 
 def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X):
-    with pytest.raises(InsufficientDataError, match=r"places=1000 documents_per_snapshot=2000"):
+    with pytest.raises(InsufficientDataError, match=r"slots=1000 documents_per_snapshot=2000"):
         private(documents_per_snapshot=2000).fit(X[:1000])
     # The last stage is more than half full.
     assert private(documents_per_snapshot=3100).fit(X).documents_seen_ == 3000
@@ -299,11 +300,11 @@ def test_it_goes_on_as_it_began(X):
         ({"epsilon": None}, "must come with epsilon, got epsilon=None and delta"),
         ({"epsilon": None, "delta": None, "ledger": "x"}, "epsilon=None and ledger"),
         ({"delta": 1.5}, "delta"),
-        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be >= 100"),
+        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be .*>= 100"),
         ({"privacy_unit": "word"}, "privacy_unit must be"),
         ({"privacy_unit": "user"}, "users must be given|documents_per_user must be"),
         ({"neighboring_relation": "both"}, "both"),
-        ({"mode": "sometimes"}, "mode window or prefix"),
+        ({"mode": "sometimes"}, "mode must be one of window, prefix"),
         ({"clipping": "never"}, "clipping must be"),
         ({"solver": "gibbs"}, "solver must be"),
     ],

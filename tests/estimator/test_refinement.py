@@ -14,7 +14,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.gibbs import GibbsSampler
-from streamlda.refinement.refine import passes_for, refined
+from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import passes_for
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -135,7 +136,11 @@ def test_fit_equals_the_machines_however_the_passes_are_cut(X):
     model, found = fit(X, random_state=3).to_model(), fit(X, 6, 8, random_state=3)
     batch = DocumentBatch.from_matrix(X)
     settings = StepwiseEMSettings(
-        batch_documents=30, sweeps=3, start_flatness=0.5, annealing=0.6, annealing_steps=100
+        batch_documents=30,
+        inner_iterations=3,
+        start_flatness=0.5,
+        annealing=0.6,
+        annealing_steps=100,
     )
     stepwise = StepwiseEM(model.components, model.alpha, model.background, settings)
     for _ in range(6):
@@ -168,7 +173,7 @@ def test_any_number_of_threads_gives_the_same_bits(X, spectral):
 
     def result(threads):
         with limit_threads(threads):
-            found = refined(model, batch, passes=2, sweeps=2)
+            found = refined(model, batch, passes=2, gibbs_sweeps=2)
         return found.components.tobytes(), found.alpha.tobytes()
 
     assert result(1) == result(2)
@@ -179,7 +184,7 @@ def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
     short = np.zeros((3, V))
     short[0, 0] = short[1, 5] = short[1, 9] = 1
     mixed = sp.vstack([short[:1], X[:90], short[1:], X[90:200]], format="csr")
-    for options in ({"passes": 2}, {"sweeps": 2}):
+    for options in ({"passes": 2}, {"gibbs_sweeps": 2}):
         without = refined(model, batch, **options)
         with_short = refined(model, DocumentBatch.from_matrix(mixed), **options)
         np.testing.assert_array_equal(with_short.components, without.components)
@@ -364,10 +369,10 @@ def test_sweeps_refuse_counts_that_are_not_whole_before_anything_is_fitted(X):
     assert not hasattr(lda, "components_")
 
 
-@pytest.mark.parametrize("name", ["passes", "sweeps"])
+@pytest.mark.parametrize("name", ["passes", "gibbs_sweeps"])
 def test_refined_refuses_negative_numbers_and_other_vocabularies(X, spectral, name):
     model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:50])
-    with pytest.raises(InvalidSettingError, match=f"{name} must be >= 0, got {name}=-1"):
+    with pytest.raises(InvalidSettingError, match=f"{name} must be .* >= 0, got {name}=-1"):
         refined(model, batch, **{name: -1})
     other = DocumentBatch.from_matrix(X[:50, :-1])
     with pytest.raises(InvalidDocumentsError, match=f"n_features=299 expected={V}"):

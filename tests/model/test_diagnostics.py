@@ -28,7 +28,7 @@ def fitted(planted, n_components, documents, seed):
     settings = EngineSettings(
         n_components=n_components, n_features=planted.n_features, seed=seed, alpha_0=1.0
     )
-    engine = Engine(settings)
+    engine = Engine.of_rounds(settings)
     for _ in range(documents // 1000):
         engine.add(planted.documents(1000))
     return engine.snapshot()

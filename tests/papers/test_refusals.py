@@ -31,10 +31,10 @@ from streamlda.papers.wang_anandkumar.compositions import (
 from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.power import DeflatedPower
-from streamlda.spectral.tensors import FactoredTensor
 from tests.corpora import batch_of
 
 NOISE = SeededNoise(0)

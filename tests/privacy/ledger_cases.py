@@ -15,8 +15,14 @@ import pytest
 
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event, GaussianRelease
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import (
+    Cohort,
+    DocumentRange,
+    Intent,
+    Ledger,
+    LedgerReader,
+    LedgerTerms,
+)
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
 EVENT = GaussianRelease(10.0)
@@ -70,15 +76,36 @@ def finished(folder: Path) -> Path:
     return folder / "ledger"
 
 
-def crash_run(task: str, folder: Path, *numbers: int) -> Counter[str]:
-    """Run a task of `tests.privacy.ledger_crash`, and return what it counted."""
-    command = [sys.executable, "-m", "tests.privacy.ledger_crash", task, str(folder)]
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [*command, *map(str, numbers)], cwd=root, capture_output=True, text=True, timeout=3000
-    )
-    assert done.returncode == 0, done.stderr
-    return Counter(json.loads(done.stdout))
+class CrashProcess:
+    """A process that forks workers and kills them; started once, so that each fork is warm."""
+
+    def __init__(self, module: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+
+    def run(self, task: str, folder: Path, *numbers: int) -> Counter[str]:
+        """Run a task of the module, and return what it counted."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([task, str(folder), *numbers]), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        assert isinstance(answer, dict), answer
+        return Counter(answer)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def crashes() -> Iterator[CrashProcess]:
+    process = CrashProcess("tests.privacy.ledger_crash")
+    yield process
+    process.close()
 
 
 @contextmanager

@@ -9,8 +9,7 @@ import pytest
 from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
 from streamlda.privacy.accounting import cost, mu_of, noise_multiplier
 from streamlda.privacy.events import Composed, GaussianRelease
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, release
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import PRICE, TERMS, finished
 
@@ -176,9 +175,9 @@ def flip(folder: Path, name: str, positions: Iterator[int] | Any, rng: np.random
 def test_flipped_byte_gives_no_budget(folder: Path, name: str) -> None:
     size = finished(folder).with_name(name).stat().st_size
     rng = np.random.default_rng(20261121)
-    positions = range(size) if name == "ledger.marker" else rng.integers(size, size=400)
+    positions = range(size) if name == "ledger.marker" else rng.integers(size, size=150)
     found = flip(folder, name, positions, rng)
-    assert found > (50 if name == "ledger" else size - 3)
+    assert found > (20 if name == "ledger" else size - 3)
 
 
 @pytest.mark.soak
@@ -194,7 +193,7 @@ def test_scrambled_block_gives_no_budget(folder: Path) -> None:
     before, content = amounts(path), path.read_bytes()
     rng = np.random.default_rng(5)
     found = 0
-    for _ in range(150):
+    for _ in range(80):
         damaged = bytearray(content)
         start, length = int(rng.integers(len(content))), int(rng.integers(1, 600))
         match rng.integers(4):
@@ -212,4 +211,4 @@ def test_scrambled_block_gives_no_budget(folder: Path) -> None:
             assert amounts(path) == before
         except LedgerError:
             found += 1
-    assert found > 50
+    assert found > 25

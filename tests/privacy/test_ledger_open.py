@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from tests.privacy import ledger_cases
-from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, crash_run, reading_only, release
+from tests.privacy.ledger_cases import EVENT, TERMS, CrashProcess, cohort_of, reading_only, release
 
 # Fixtures, which pytest finds by their names here.
-folder, ledger = ledger_cases.folder, ledger_cases.ledger
+folder, ledger, crashes = ledger_cases.folder, ledger_cases.ledger, ledger_cases.crashes
 
 
 @pytest.mark.parametrize(
@@ -52,12 +51,14 @@ def test_second_writer_is_told_who_holds_the_ledger(ledger: Ledger, folder: Path
     Ledger.open(folder / "ledger", TERMS).close()
 
 
-def test_writers_that_race_take_turns(folder: Path) -> None:
-    assert crash_run("many-writers", folder)["refused"] > 0
+def test_writers_that_race_take_turns(folder: Path, crashes: CrashProcess) -> None:
+    assert crashes.run("many-writers", folder)["refused"] > 0
 
 
-def test_forked_child_neither_writes_nor_holds_the_lock(folder: Path) -> None:
-    assert crash_run("forked-writer", folder)["status"] == -9
+def test_forked_child_neither_writes_nor_holds_the_lock(
+    folder: Path, crashes: CrashProcess
+) -> None:
+    assert crashes.run("forked-writer", folder)["status"] == -9
 
 
 def test_lost_lock_file_stops_the_writer(ledger: Ledger, folder: Path) -> None:
@@ -98,10 +99,7 @@ def test_reader_needs_no_right_to_write(folder: Path) -> None:
 
 
 def test_right_to_write_lost_while_open_is_reported(ledger: Ledger, folder: Path) -> None:
-    with (
-        reading_only(folder),
-        pytest.raises(LedgerError, match="readonly database"),
-    ):
+    with reading_only(folder), pytest.raises(LedgerError, match="readonly database"):
         ledger.begin(cohort_of(ledger, 0, 10), EVENT)
     assert LedgerReader(folder / "ledger").spent == 0
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, publish
 

@@ -9,23 +9,26 @@ from pathlib import Path
 
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.privacy.accounting import cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel, to_json
-from streamlda.privacy.ledger.budget_table import budget_table, figure
+from streamlda.privacy.ledger import (
+    Cohort,
+    DocumentRange,
+    Intent,
+    Ledger,
+    LedgerReader,
+    LedgerTerms,
+    budget_table,
+    figure,
+    read_report,
+)
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Intent, Ledger, LedgerTerms
-from streamlda.privacy.ledger.reader import LedgerReader, read_report
 from streamlda.privacy.ledger.state import ReportBuilder, describe
 from tests.privacy import ledger_cases
-from tests.privacy.ledger_cases import (
-    EVENT,
-    TERMS,
-    cohort_of,
-    release,
-)
+from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
 
 # Fixtures, which pytest finds by their names here.
 folder, ledger = ledger_cases.folder, ledger_cases.ledger
@@ -127,11 +130,9 @@ def amount(lines: list[str], label: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+@settings(max_examples=20)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(6.0, 300.0)),
-        max_size=5,
-    ),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(6.0, 300.0)), max_size=5),
     st.booleans(),
 )
 def test_table_never_shows_too_little_spent_or_too_much_left(
@@ -147,8 +148,8 @@ def test_table_never_shows_too_little_spent_or_too_much_left(
     loss = dict.fromkeys(range(16), Fraction(0))
     spent_after = []
     for (start, length, _), price in zip(releases, paid, strict=True):
-        for place in loss if users else range(start, start + length):
-            loss[place] += price
+        for slot in loss if users else range(start, start + length):
+            loss[slot] += price
         spent_after.append(max(loss.values()))
     spent = max(loss.values())
     budget = Fraction(mu_of(1.0, 1e-6)) ** 2
@@ -197,9 +198,7 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu: float, delta: float) -> Non
         assert exact_delta(mu_squared, Fraction(above)) <= delta
 
 
-def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(
-    folder: Path,
-) -> None:
+def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(folder: Path) -> None:
     terms = replace(TERMS, mode="prefix", horizon=2)
     with Ledger.open(folder / "ledger", terms, create=True) as ledger:
         whole = ledger.report()

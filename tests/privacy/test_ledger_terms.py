@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange
+from streamlda.privacy.ledger import Cohort, DocumentRange
 from streamlda.privacy.ledger.terms import Losses, round_down, round_up, sqrt_down, sqrt_up
 from tests.privacy.ledger_cases import TERMS
 
@@ -66,13 +66,13 @@ def test_losses_equal_those_kept_per_document(
     total = Fraction(0)
     for stream, start, length, price in parts:
         cohort = Cohort("c", (DocumentRange(stream, start, start + length),), 0)
-        places = [(stream, place) for place in range(start, start + length)]
-        largest = max(naive[place] for place in places)
+        slots = [(stream, slot) for slot in range(start, start + length)]
+        largest = max(naive[slot] for slot in slots)
         assert losses.of(cohort) == (largest if parallel else total)
         assert losses.touches(cohort) == (largest > 0)
         losses.add(cohort, price)
-        for place in places:
-            naive[place] += Fraction(price)
+        for slot in slots:
+            naive[slot] += Fraction(price)
         total += Fraction(price)
         assert losses.spent == (max(naive.values()) if parallel else total)
     assert losses.of(None) == (0 if parallel else total)

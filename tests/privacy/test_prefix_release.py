@@ -21,6 +21,7 @@ from streamlda.privacy.matrix_mechanism import (
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
+from tests.privacy.chance import has_scale
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
 ALARM = 1e-5
@@ -89,7 +90,7 @@ def distance(here, there, release=prefixes):
     square = 0.0
     for block in one.mechanism.blocks:
         moved = rows_of(one, outputs, block.name) - rows_of(one, others, block.name)
-        square += one.mechanism.shares[block.name] * np.sum((moved / block.l2_clip_norm) ** 2)
+        square += one.mechanism.fractions[block.name] * np.sum((moved / block.l2_clip_norm) ** 2)
     return math.sqrt(square)
 
 
@@ -169,9 +170,9 @@ def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
 
     rounds, t, one, other = drawn
     stream = silence(len(rounds))
-    for place, documents in enumerate(rounds):
+    for round_, documents in enumerate(rounds):
         for kind in documents:
-            stream = put(stream, place, scaled(*kind))
+            stream = put(stream, round_, scaled(*kind))
     here = put(stream, t, scaled(*one))
     there = stream if relation == "add-remove" else put(stream, t, scaled(*other))
     release = functools.partial(prefixes, neighboring_relation=relation, n_max=30)
@@ -203,11 +204,6 @@ def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
     assert release.event == GaussianRelease(2.5)
 
 
-def variance_p_value(values, sigma):
-    upper = stats.chi2.sf(np.sum((values / sigma) ** 2), values.size)
-    return 2 * min(upper, 1 - upper)
-
-
 @pytest.mark.statistical
 def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
     """Each of the six checks of the right scale gives a false alarm once in 10^5."""
@@ -224,20 +220,8 @@ def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
             exact = np.sum([sums[block.name] for sums in stream[:t]], axis=0)
             noise = outputs[t - 1][block.name] - exact
             sigma = release.stddevs(t)[block.name]
-            assert variance_p_value(noise, sigma) > ALARM
-            assert variance_p_value(noise, sigma * 2 / 3) < ALARM
-            assert variance_p_value(noise, sigma * 3 / 2) < ALARM
+            assert has_scale(noise, sigma)
             assert stats.kstest(noise.reshape(-1) / sigma, "norm").pvalue > ALARM
-
-
-@pytest.mark.parametrize(("horizon", "figure"), [(10, "1.8"), (100, "2.5"), (1000, "3.3")])
-def test_noise_in_units_of_a_single_release(horizon, figure):
-    release = PrefixRelease(BLOCKS, 2.0, horizon=horizon, n_max=1000)
-    single = JointGaussian(BLOCKS, 2.0, n_max=1000)
-    last, first = release.stddevs(horizon), release.stddevs(1)
-    for name, sigma in single.stddevs.items():
-        assert f"{last[name] / sigma:.1f}" == figure
-        assert first[name] / sigma == pytest.approx(release.strategy.sensitivity, rel=1e-3)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 12])
@@ -259,22 +243,6 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
         x = np.array([sums[name] for sums in stream])
         wanted = np.tensordot(np.tri(horizon), x, 1) + np.tensordot(b, np.array(drawn[name]), 1)
         np.testing.assert_allclose([out[name] for out in outputs], wanted, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.statistical
-def test_with_next_to_no_noise_the_prefix_sums_are_exact():
-    """Seven standard deviations are passed by one of 1,200 values once in 10^8."""
-    release = prefixes(z=1e-3, horizon=100, n_max=300_000)
-    rng = np.random.default_rng(5)
-    total = zeros()
-    noise = SeededNoise(24)
-    for t in range(100):
-        sums = {block.name: rng.random(block.shape) * 1000 * block.l2_clip_norm for block in BLOCKS}
-        released = release.step(sums, noise)
-        for name, sigma in release.stddevs(t + 1).items():
-            total[name] += sums[name]
-            assert np.abs(released[name] - total[name]).max() < 7 * sigma
-            assert np.linalg.norm(total[name]) > 1e4 * sigma
 
 
 @pytest.mark.parametrize("source", [SeededNoise(25), SecureNoise()])
@@ -336,14 +304,10 @@ def test_resume_goes_on_to_the_last_bit(rounds):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"z": 1.001},
-        {"neighboring_relation": "replace-one"},
-        {"n_max": 300_000},
-        {"parts": BLOCKS[:1]},
-        {"parts": [*BLOCKS, Block("more", (2,), 1.0)]},
+        *({"z": 1.001}, {"neighboring_relation": "replace-one"}, {"n_max": 300_000}),
+        *({"parts": BLOCKS[:1]}, {"parts": [*BLOCKS, Block("more", (2,), 1.0)]}, {"parts": []}),
         {"parts": [BLOCKS[0], Block("pair", (4, 2), 0.05, weight=2.0)]},
         {"parts": [BLOCKS[0], Block("pair", (2, 4), 0.04, weight=2.0)]},
-        {"parts": []},
     ],
 )
 def test_other_settings_are_refused(settings):
@@ -353,36 +317,30 @@ def test_other_settings_are_refused(settings):
         restore(release.state(), **settings)
 
 
-@pytest.mark.parametrize("part", ["secret", "private"])
-@pytest.mark.parametrize("change", ["round", "missing", "extra", "foreign", "shape", "strategy"])
-def test_a_state_that_does_not_fit_is_refused(part, change):
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("secret", {"pair/rounds": np.array(2)}),
+        ("private", {"pair/rounds": np.array(2)}),
+        ("secret", {"pair/buffers": None}),
+        ("private", {"pair/more": np.zeros(2)}),
+        ("private", {"rounds": np.zeros(2)}),
+        ("secret", {"pair/buffers": np.zeros((1, 2, 4))}),
+        ("private", {"pair/theta": np.array([0.5])}),
+        ("private", {"pair/stddev": np.array(math.nan)}),
+        ("private", {"pair/stddev": np.array([1.0])}),
+        ("private", {"pair/stddev": None}),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(kind, changes):
     release = prefixes()
     run(release, [document()] * 3, 28)
     state = release.state()
-    arrays = getattr(state, part)
-    if change == "round":
-        arrays["pair/rounds"] = np.array(2)
-    elif change == "missing":
-        del arrays["pair/buffers"]
-    elif change == "extra":
-        arrays["pair/more"] = np.zeros(2)
-    elif change == "foreign":
-        arrays["rounds"] = np.zeros(2)
-    elif change == "shape":
-        arrays["pair/buffers"] = np.zeros((1, 2, 4))
-    else:
-        arrays["pair/theta"] = arrays["pair/theta"] * 0.99
+    arrays = getattr(state, kind)
+    arrays |= changes
+    for name in [name for name, array in changes.items() if array is None]:
+        del arrays[name]
     with pytest.raises(InvalidSettingError, match="a saved state must"):
-        restore(state)
-
-
-@pytest.mark.parametrize("stddev", [np.array(math.nan), np.array([1.0]), None])
-def test_a_state_without_its_noise_is_refused(stddev):
-    state = prefixes().state()
-    del state.private["pair/stddev"]
-    if stddev is not None:
-        state.private["pair/stddev"] = stddev
-    with pytest.raises(InvalidSettingError, match="other noise for block=pair"):
         restore(state)
 
 
@@ -427,7 +385,7 @@ def test_nothing_goes_on_after_a_step_that_broke_off():
     ("settings", "message"),
     [
         ({"horizon": 0}, "horizon must be a whole number"),
-        ({"horizon": 10, "n_buffers": 9}, "n_buffers must be a whole number"),
+        ({"horizon": 10, "n_buffers": 9}, "n_buffers must lie in"),
         ({"horizon": BufferedToeplitz((), (), 3), "n_buffers": 0}, "n_buffers must be left out"),
         ({"horizon": 10, "n_max": 0}, "n_max must lie in"),
         ({"horizon": 10, "n_max": 10**8}, "rounding must cost at most 1 %"),
@@ -441,7 +399,7 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 @pytest.mark.parametrize("t", [0, 13, 1.5, True])
 def test_a_round_without_noise_has_no_standard_deviation(t):
-    with pytest.raises(InvalidSettingError, match="t must be"):
+    with pytest.raises(InvalidSettingError, match="t must"):
         prefixes().stddevs(t)
 
 

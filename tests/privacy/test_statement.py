@@ -11,7 +11,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import (
     VOCABULARIES,
-    Stage,
+    ReleasedStage,
     check_statement,
     not_private,
     private_statement,
@@ -20,7 +20,7 @@ from streamlda.privacy.statement import (
 )
 
 Z = noise_multiplier(1.0, 1e-6)
-STAGES = (Stage("words", 0, 199, Z), Stage("moments", 200, 999, 1.5 * Z))
+STAGES = (ReleasedStage("words", 0, 199, Z), ReleasedStage("moments", 200, 999, 1.5 * Z))
 KEYS = {
     *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
     *("neighboring_relation", "mode", "horizon", "mechanism", "noise", "noise_multiplier"),
@@ -55,22 +55,24 @@ def test_a_private_statement_is_plain_json_with_the_documented_keys() -> None:
     assert claimed(ledger=None)["ledger"] == "in memory"
 
 
-def test_a_private_statement_is_told_in_few_lines() -> None:
+def test_a_private_statement_is_shown_in_few_lines() -> None:
     lines = statement_lines(claimed())
     assert 6 <= len(lines) <= 10
     assert all(len(line) <= 120 for line in lines)
-    told = {line[:12].strip(): line[12:] for line in lines}
-    assert told["privacy"] == "private: epsilon 1, delta 1e-06"
-    assert told["unit"] == "document, add-remove"
-    assert told["words"] == "private selection"
-    assert "first 1.000 (worst-case), pair 0.0300" in told["clip bounds"]
-    assert told["stages"].startswith("2 in places 0..999: words 0..199 (noise 4.22")
-    assert "timing" in told["not covered"]
+    found = {line[:12].strip(): line[12:] for line in lines}
+    assert found["privacy"] == "private: epsilon 1, delta 1e-06"
+    assert found["unit"] == "document, add-remove"
+    assert found["words"] == "private selection"
+    assert "first 1.000 (worst-case), pair 0.0300" in found["clip bounds"]
+    assert found["stages"].startswith("2 in places 0..999: words 0..199 (noise 4.22")
+    assert "timing" in found["not covered"]
     users = claimed(
-        privacy_unit="user", documents_per_user=3, stages=[Stage("moments", 0, 9, 1.1 * Z)]
+        privacy_unit="user", documents_per_user=3, stages=[ReleasedStage("moments", 0, 9, 1.1 * Z)]
     )
     assert "user, add-remove, at most 3 documents in a stage" in "\n".join(statement_lines(users))
-    prefix = claimed(mode="prefix", horizon=1000, stages=[Stage("s", i, i, Z) for i in range(9)])
+    prefix = claimed(
+        mode="prefix", horizon=1000, stages=[ReleasedStage("s", i, i, Z) for i in range(9)]
+    )
     assert "1,000 snapshots at most" in "\n".join(statement_lines(prefix))
     assert "6 more" in "\n".join(statement_lines(prefix))
 
@@ -90,7 +92,7 @@ def test_what_promises_nothing_says_so_in_one_line(statement: dict[str, Any], wa
     assert statement_lines(statement) == [f"privacy     {wanted}"]
 
 
-def test_keys_of_a_later_version_are_passed_over() -> None:
+def test_keys_of_a_later_version_are_skipped() -> None:
     later = {**claimed(), "sites": 3}
     check_statement(later)
     assert statement_lines(later) == statement_lines(claimed())
@@ -117,9 +119,9 @@ def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
         ({"secure": False}, "noise='seeded'"),
         ({"vocabulary": "learned, not private"}, "vocabulary='learned"),
         ({"vocabulary": "found"}, "vocabulary='found'"),
-        ({"epsilon": 0.0}, "epsilon must be above 0"),
+        ({"epsilon": 0.0}, "epsilon must be > 0"),
         ({"epsilon": float("nan")}, "epsilon"),
-        ({"delta": 1.0}, "delta must be between"),
+        ({"delta": 1.0}, "delta must lie in"),
         ({"privacy_unit": "word"}, "privacy_unit"),
         ({"documents_per_user": 3}, "documents_per_user=3"),
         ({"privacy_unit": "user"}, "documents_per_user=None"),
@@ -132,8 +134,8 @@ def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
         ({"clip_bounds": {"pair": (0.0, "fixed")}}, "l2_clip_norm"),
         ({"ledger": "place/of/ledger"}, "ledger='a path'"),
         ({"stages": ()}, "stages"),
-        ({"stages": (Stage("a", 5, 4, Z),)}, "stages"),
-        ({"stages": (Stage("a", 0, 2**63, Z),)}, "at least one place"),
+        ({"stages": (ReleasedStage("a", 5, 4, Z),)}, "stages"),
+        ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "at least one slot"),
     ],
 )
 def test_a_claim_that_does_not_hold_is_refused(changes: dict[str, Any], match: str) -> None:
@@ -143,15 +145,15 @@ def test_a_claim_that_does_not_hold_is_refused(changes: dict[str, Any], match: s
 
 def test_noise_must_bear_out_epsilon() -> None:
     """One stage just suffices, two on the same documents or of one user do not."""
-    one, again = Stage("a", 0, 9, Z), Stage("b", 9, 19, Z)
+    one, again = ReleasedStage("a", 0, 9, Z), ReleasedStage("b", 9, 19, Z)
     claimed(stages=[one])
-    claimed(stages=[one, Stage("b", 10, 19, Z)])
+    claimed(stages=[one, ReleasedStage("b", 10, 19, Z)])
     for changes in (
-        {"stages": [Stage("a", 0, 9, Z * (1 - 1e-9))]},
+        {"stages": [ReleasedStage("a", 0, 9, Z * (1 - 1e-9))]},
         {"stages": [one], "epsilon": 1 - 1e-8},
         {"stages": [one, again]},
         {
-            "stages": [one, Stage("b", 10, 19, Z)],
+            "stages": [one, ReleasedStage("b", 10, 19, Z)],
             "privacy_unit": "user",
             "documents_per_user": 1,
         },

@@ -8,7 +8,7 @@ goes into the audit, only that noise is Gaussian, which other tests hold.
 
 A release of a real run is drawn once. Here stages are filled once through the engine, in both
 neighbouring streams, and then released again and again with fresh noise: the releases of that many
-runs, given the same earlier releases (which fix maps and bounds in both).
+runs, given the same earlier releases (which fix projections and bounds in both).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import ReleaseManager
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import PrefixStage, Stage
 from streamlda.simulate import PlantedLDA
@@ -71,12 +71,12 @@ class Stream:
     counts: Array
     users: tuple[str, ...]
 
-    def with_rows(self, places: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
-        """Return the stream with a document, or a blank, at the places."""
+    def with_rows(self, slots: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
+        """Return the stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
-        counts[list(places)] = 0.0 if row is None else row
-        for place in places:
-            users[place] = user
+        counts[list(slots)] = 0.0 if row is None else row
+        for slot in slots:
+            users[slot] = user
         return Stream(counts, tuple(users))
 
 
@@ -116,9 +116,9 @@ def one_word(d: int, word: int) -> Array:
     return row
 
 
-def place_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
-    """Return a place of a stage of the first window, or of the first round after it."""
-    firsts = {name: first for name, first, _ in settings.stage_places()}
+def slot_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
+    """Return a slot of a stage of the first window, or of the first round after it."""
+    firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
 
@@ -154,7 +154,7 @@ def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ())
 
 
 def whitening(settings: PrivateSettings, stream: Stream) -> Array:
-    """Return the map of the triples that `fill` comes to: the adversary may know it."""
+    """Return the projection of the triples that `fill` comes to: the adversary may know it."""
     engine, noise = PrivateEngine(settings), SeededNoise(11)
     start = 0
     while engine.stage is not None and engine.stage.name != "triples":
@@ -162,14 +162,14 @@ def whitening(settings: PrivateSettings, stream: Stream) -> Array:
         start += engine.add(batch, stream.users[start:])
         assert engine.due is not None
         engine.accept(engine.due.release(noise))
-    assert engine._whitening is not None
-    return engine._whitening
+    assert engine.window.whitening is not None
+    return engine.window.whitening
 
 
 def attained_by(
     settings: PrivateSettings, stream: Stream, times: float = 1.0
 ) -> tuple[PrivateSettings, int]:
-    """Return settings whose bound of the triples one word attains so many times, and that word.
+    """Return settings whose bound of the triples one word attains `times` times, and that word.
 
     Once: then it is at the bounds of all three moments of that stage.
     """
@@ -195,14 +195,14 @@ def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int
     before, after = _expected(without), _expected(within)
     shift = [{name: b[name] - a[name] for name in a} for a, b in zip(before, after, strict=True)]
     # Stages that the canary is not in have noise of their own, which tells nothing.
-    told = [
+    shifted = [
         i
         for i, stage in enumerate(without)
         if isinstance(stage, PrefixStage) or any(np.any(s) for s in shift[i].values())
     ]
-    without, within = [without[i] for i in told], [within[i] for i in told]
-    probes = _probes(without, [shift[i] for i in told])
-    moved = np.array([np.vdot(probe, shift[told[i]][name]) for i, name, probe in probes])
+    without, within = [without[i] for i in shifted], [within[i] for i in shifted]
+    probes = _probes(without, [shift[i] for i in shifted])
+    moved = np.array([np.vdot(probe, shift[shifted[i]][name]) for i, name, probe in probes])
     learned = _looks(without, probes, draws // 2, noise)
     covariance = np.atleast_2d(np.cov(learned, rowvar=False))
     # Where noise is missing the variance is 0; that little must do for it.
@@ -261,10 +261,7 @@ def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, s
 
 
 def _looks(
-    stages: Sequence[Stage],
-    probes: Sequence[tuple[int, str, Array]],
-    draws: int,
-    noise: Noise,
+    stages: Sequence[Stage], probes: Sequence[tuple[int, str, Array]], draws: int, noise: Noise
 ) -> Array:
     """Return inner products of fresh releases with the probes, shape (draws, probes)."""
     looks = np.empty((draws, len(probes)))

@@ -1,18 +1,15 @@
-"""Private runs that are killed: run by tests as ``python -m tests.private.release_crash``.
+"""Private runs that are killed: run by tests through `tests.privacy.ledger_cases.CrashProcess`.
 
 This process forks one worker after the other, which reads a stream, pays, draws, stores and
 publishes as a real run does, kills it, and looks at what is left. A worker writes down every draw
 of noise, on the disk, before it is used. After each crash must hold: every draw was paid for, no
-place was in two draws, no block was drawn twice, the spend is that of the places, and what was
+slot was in two draws, no block was drawn twice, the spend is that of the slots, and what was
 published is whole and never changes.
 """
 
 import hashlib
-import json
 import os
 import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -28,18 +25,14 @@ from streamlda.errors import LedgerError
 from streamlda.kernels import load_kernels
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.terms import round_up
 from streamlda.privacy.noise import SecureNoise
-from streamlda.private.releaser import (
-    RELEASE_FORMAT,
-    RELEASE_VERSION,
-    PrivateLearner,
-    ReleaseManager,
-    ledger_terms,
-)
+from streamlda.private.budget import ledger_terms
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from tests.privacy.ledger_crash import die_at, fork, wait
+from tests.privacy.ledger_crash import die_at, fork, kill_after, serve, wait
 from tests.private.audit import Recorder
 
 SETTINGS = PrivateSettings(
@@ -71,10 +64,10 @@ class LoggedNoise(SecureNoise):
         self._on_step("drawn")
         intent = self._ledger.last_intent
         assert intent is not None
-        places = intent.cohort.documents[0]
+        slots = intent.cohort.documents[0]
         digest = hashlib.blake2b(drawn.tobytes(), digest_size=16).hexdigest()
         with (self._folder / "draws").open("a") as draws:
-            draws.write(f"{intent.number} {places.start} {places.stop} {digest}\n")
+            draws.write(f"{intent.number} {slots.start} {slots.stop} {digest}\n")
             draws.flush()
             os.fsync(draws.fileno())
         self._on_step("logged")
@@ -82,7 +75,7 @@ class LoggedNoise(SecureNoise):
 
 
 def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = None) -> None:
-    """End what a crash cut short, try to release old places again, then read on."""
+    """End what a crash cut short, try to release old slots again, then read on."""
     step = on_step or (lambda name: None)
     with Ledger.open(
         folder / "ledger", ledger_terms(SETTINGS), create=True, on_step=on_step
@@ -99,15 +92,15 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
 
 
 def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -> PrivateLearner:
-    """Return a learner from a place on; or see that it is refused its first release."""
-    learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_place=first)
+    """Return a learner from a slot on; or see that it is refused its first release."""
+    learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_slot=first)
     if refused:
         try:
             learner.add(WINDOW)
         except LedgerError:
             pass
         else:
-            raise AssertionError("places were in two releases")
+            raise AssertionError("slots were in two releases")
     return learner
 
 
@@ -129,7 +122,7 @@ def verify(folder: Path) -> str:
     for start, stop, number in released:
         assert shots[number]["cohort_id"] == f"stream:{start}-{stop}"
     for one, other in pairwise(released):
-        assert one[1] <= other[0], "fresh noise was drawn for the same places"
+        assert one[1] <= other[0], "fresh noise was drawn for the same slots"
     assert spent == Fraction(round_up(PRICE if shots else Fraction(0)))
     for number, shot in shots.items():
         found = list((folder / "ledger.releases").glob(f"{number:06d}-*.safetensors"))
@@ -149,18 +142,18 @@ def published(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("ledger.releases/*.safetensors")}
 
 
-def every_step(scratch: Path) -> Counter[str]:
-    """Kill at every step of a window of two releases; then go on."""
+def every_step(scratch: Path, stride: int) -> Counter[str]:
+    """Kill at every step of a window of two releases, or at every second ...; then go on."""
     outcomes: Counter[str] = Counter()
     status = -signal.SIGKILL
     while status == -signal.SIGKILL:
         folder = scratch / f"step-{outcomes['steps']}"
         folder.mkdir()
-        hook = die_at(outcomes["steps"])
+        hook = die_at(stride * outcomes["steps"])
         status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))  # type: ignore[misc]
         outcomes[f"killed {verify(folder)}"] += 1
         before = published(folder)
-        # Every fourth reads a window more; the others recover and try the old places.
+        # Every fourth reads a window more; the others recover and try the old slots.
         more = int(outcomes["steps"] % 4 == 0)
         assert wait(fork(lambda f=folder, n=more: work(f, n))) == 0  # type: ignore[misc]
         verify(folder)
@@ -171,7 +164,7 @@ def every_step(scratch: Path) -> Counter[str]:
 
 
 def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
-    """Kill at random moments; one ledger lives through twenty crashes."""
+    """Kill at random moments of a worker's way; one ledger lives through twenty crashes."""
     rng = np.random.default_rng(seed)
     outcomes: Counter[str] = Counter()
     folder, before = scratch, dict[str, bytes]()
@@ -179,10 +172,7 @@ def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
         if i % 20 == 0:
             folder, before = scratch / f"any-{i}", {}
             folder.mkdir()
-        child = fork(lambda f=folder: work(f, 1000))  # type: ignore[misc]
-        time.sleep(rng.uniform(0.0, 0.15))
-        os.kill(child, signal.SIGKILL)
-        assert wait(child) == -signal.SIGKILL
+        kill_after(int(rng.integers(0, 90)), lambda on_step, f=folder: work(f, 1000, on_step))
         outcomes[f"killed {verify(folder)}"] += 1
         after = published(folder)
         assert before.items() <= after.items()
@@ -191,9 +181,9 @@ def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
     return outcomes
 
 
-def two_processes(scratch: Path) -> Counter[str]:
-    """Release a stream of blanks in this process and in a fork of it, with one source of noise."""
-    noise = SecureNoise()
+def processes(scratch: Path) -> Counter[str]:
+    """Release streams of blanks here and in two forks, with one source of noise."""
+    noise, outcomes = SecureNoise(), Counter[str]()
 
     def save() -> None:
         recorder = Recorder(noise)
@@ -204,21 +194,12 @@ def two_processes(scratch: Path) -> Counter[str]:
         pairs = [arrays["pair"] for name, arrays, _ in recorder.released if name == "pairs"]
         np.save(scratch / f"{os.getpid()}.npy", np.hstack(pairs[:20]))
 
-    child = fork(save)
+    for child in [fork(save), fork(save)]:
+        outcomes[str(wait(child))] += 1
     save()
-    return Counter(status=wait(child))
-
-
-def main() -> None:
-    task, scratch, *numbers = sys.argv[1:]
-    tasks: dict[str, Callable[..., Counter[str]]] = {
-        "every-step": every_step,
-        "any-moment": any_moment,
-        "two-processes": two_processes,
-    }
-    load_kernels()
-    print(json.dumps(tasks[task](Path(scratch), *map(int, numbers))))
+    return outcomes
 
 
 if __name__ == "__main__":
-    main()
+    load_kernels()
+    serve({"every-step": every_step, "any-moment": any_moment, "processes": processes})

@@ -1,11 +1,14 @@
-"""Streams of documents as word counts, and how far two stages are apart; for tests of stages."""
+"""Streams of documents as counts, real runs over them, and how far two stages are apart."""
 
 import itertools
 import math
 
 import numpy as np
+from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
+from streamlda.errors import InsufficientDataError
+from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.users import UserBound
 from streamlda.private import stage as stage_module
 from streamlda.private.contributions import (
@@ -13,7 +16,9 @@ from streamlda.private.contributions import (
     NormStatistic,
     PairStatistic,
     TripleStatistic,
+    View,
 )
+from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
 
@@ -22,6 +27,9 @@ D = 5
 #: The longest row is that of word 3; rows repeat and cancel; word 4 has hardly any.
 _U = np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]])
 MAP = np.array([_U[0], -_U[0], _U[0], 2 * _U[1], 1e-3 * _U[1]])
+
+#: Norm of the longest row.
+LONGEST = float(np.linalg.norm(MAP, axis=1).max())
 
 #: Documents that go to the ends of what there can be: word -> count.
 POOL = {
@@ -41,6 +49,13 @@ POOL = {
     "like another": {0: 2, 3: 1},
 }
 
+#: Any document, for hypothesis.
+DOCUMENTS = st.sampled_from(sorted(POOL)).map(POOL.__getitem__) | st.dictionaries(
+    st.integers(0, D - 1), st.integers(1, 30)
+)
+
+RELATIONS = ["add-remove", "replace-one"]
+
 
 def batch_of_counts(documents, d=D):
     """Return documents given as mappings of word to count as a batch."""
@@ -54,20 +69,23 @@ def batch_of_counts(documents, d=D):
     )
 
 
+def view_of(documents, d=D):
+    documents = list(documents)
+    return View(batch_of_counts(documents, d), np.ones(len(documents), dtype=bool))
+
+
 #: What a stage may consist of. Bounds are in units of the largest norm.
 KINDS = ["norms", "triple norms", "pairs dense", "pairs through a map", "triples", "all"]
 
 
-def parts_of(kind, bound, d=D, whitening=MAP):
+def statistics_of(kind, bound, d=D):
     first = FirstStatistic(d, bound, 0.1)
-    dense = PairStatistic(d, None, bound, 0.78)
-    largest = float(np.linalg.norm(whitening, axis=1).max())
-    pairs = PairStatistic(d, whitening, bound * largest, 0.78)
-    triples = TripleStatistic(whitening, bound * largest**3, 0.12)
+    pairs = PairStatistic(d, MAP, bound * LONGEST, 0.78)
+    triples = TripleStatistic(MAP, bound * LONGEST**3, 0.12)
     return {
         "norms": lambda: [NormStatistic(first, 0.3), NormStatistic(pairs, 0.7)],
         "triple norms": lambda: [NormStatistic(triples, 1.0)],
-        "pairs dense": lambda: [first, dense],
+        "pairs dense": lambda: [first, PairStatistic(d, None, bound, 0.78)],
         "pairs through a map": lambda: [first, pairs],
         "triples": lambda: [triples],
         "all": lambda: [first, pairs, triples],
@@ -89,16 +107,16 @@ def settings_of(relation="add-remove", per_user=None, **options):
     return PrivateSettings(**values)
 
 
-def stage_of(parts, settings, places, group=None, multiplier=1.0):
+def stage_of(statistics, settings, slots, group=None, multiplier=1.0):
     """Return a stage with groups of `group` documents, the largest possible by default."""
     before = stage_module.GROUPS
     try:
         if group is not None:
             stage_module.GROUPS = (group,)
-        mechanism = joint_mechanism(parts, places, settings, multiplier)
+        mechanism = joint_mechanism(statistics, slots, settings, multiplier)
     finally:
         stage_module.GROUPS = before
-    return Stage("stage", 0, places, parts, mechanism)
+    return Stage("stage", 0, slots, statistics, mechanism)
 
 
 def filled(stage, documents, settings, users=None, d=D, cuts=()):
@@ -120,5 +138,105 @@ def distance(mechanism, aggregates, others):
     for block in mechanism.blocks:
         scale = mechanism.steps[block.name] / block.l2_clip_norm
         steps = (aggregates[block.name] - others[block.name]) * scale
-        square += mechanism.shares[block.name] * float(np.sum(steps**2))
+        square += mechanism.fractions[block.name] * float(np.sum(steps**2))
     return math.sqrt(square)
+
+
+def apart(statistics, config, streams, *, group=None, users=(None, None), cuts=()):
+    """Return how far two streams of a stage are apart, over what the mechanism says at most.
+
+    `statistics` makes those of a stage; `users` are those of either stream; `cuts` are where the
+    batches of the second are cut.
+    """
+    stages = [
+        filled(stage_of(statistics(), config, 24, group), documents, config, names, cuts=ends)
+        for documents, names, ends in zip(streams, users, ((), cuts), strict=True)
+    ]
+    mechanism = stages[0].mechanism
+    return distance(mechanism, *(s.aggregates for s in stages)) / mechanism.l2_sensitivity
+
+
+class Run:
+    """An engine, what it released and what it published."""
+
+    def __init__(self, config, seed=1, first_slot=0):
+        self.noise = SeededNoise(seed)
+        self.engine = PrivateEngine(config, self._state_noise(config), first_slot)
+        self.stages, self.released, self.raw, self.snapshots, self.lost = [], [], [], [], 0
+
+    def _state_noise(self, config):
+        return self.noise if config.noise_in_state else None
+
+    def add(self, batch, users=None, start=0, stop=None):
+        stop = batch.n_documents if stop is None else stop
+        while start < stop and self.engine.stage is not None:
+            rest = batch.rows(start, stop)
+            start += self.engine.add(rest, None if users is None else users[start:stop])
+            self.settle()
+        return self
+
+    def settle(self, fed=None):
+        due, stage = self.engine.due, self.engine.stage
+        if due is None:
+            return
+        released = due.release(self.noise) if fed is None else fed
+        self.stages.append((due.stage, due.first, due.last))
+        assert due.event == self.engine.settings.event
+        self.released.append(released)
+        self.raw.append({name: array.copy() for name, array in stage.aggregates.items()})
+        before = self.engine.snapshot
+        try:
+            self.engine.accept(released)
+        except InsufficientDataError:
+            self.lost += 1
+        if self.engine.snapshot is not before:
+            self.snapshots.append(self.engine.snapshot)
+
+    def save(self, *, and_restore):
+        """Save the engine's state, which ends a group of documents, and go on from it or not."""
+        arrays, values = self.engine.state()
+        if and_restore:
+            noise = self._state_noise(self.engine.settings)
+            self.engine = PrivateEngine.from_state(arrays, values, noise)
+        return arrays
+
+
+def run(config, batch, users=None, seed=1, cuts=(), first_slot=0):
+    """Feed a batch cut at `cuts`, making all releases on the way."""
+    own = Run(config, seed, first_slot)
+    for start, stop in itertools.pairwise([0, *sorted(cuts), batch.n_documents]):
+        own.add(batch, users, start, stop)
+    return own
+
+
+def replayed(own, config, batch=None):
+    """Return a run that is fed the released sums of another, over blanks or other documents."""
+    other, start = Run(config, seed=99), 0
+    for released in own.released:
+        if batch is None:
+            other.engine.skip(other.engine.stage.slots_left)
+        else:
+            start += other.engine.add(batch.rows(start, batch.n_documents))
+        other.settle(released)
+    return other
+
+
+def assert_same_sums(one, other):
+    assert one.stages == other.stages
+    for mine, theirs in zip(one.raw, other.raw, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            np.testing.assert_array_equal(mine[name], theirs[name])
+
+
+def assert_same_snapshots(one, other):
+    assert len(one.snapshots) == len(other.snapshots) > 0
+    for mine, theirs in zip(one.snapshots, other.snapshots, strict=True):
+        for name in ("number", "stages", "bounds"):
+            assert getattr(mine, name) == getattr(theirs, name)
+        for name in ("components", "alpha", "background", "mixed"):
+            found, expected = (getattr(each.topics, name) for each in (mine, theirs))
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+        found, expected = mine.topics.spectral, theirs.topics.spectral
+        np.testing.assert_array_equal(found.topics, expected.topics)
+        np.testing.assert_array_equal(found.eigenvalues, expected.eigenvalues)

@@ -23,7 +23,7 @@ from streamlda.privacy.users import UserBound
 from streamlda.private import contributions
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.releaser import PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.settings import STAGES, PrivateSettings
 from tests.private.audit import (
     LIKELY,
@@ -37,14 +37,14 @@ from tests.private.audit import (
     documents,
     mu_below,
     one_word,
-    place_in,
+    slot_in,
     whitening,
     with_triple_bound,
 )
 
 pytestmark = pytest.mark.statistical
 
-D = 30
+D = 20
 BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 Patch = pytest.MonkeyPatch
 
@@ -62,10 +62,10 @@ def settings_of(**changes: Any) -> PrivateSettings:
 
 
 def with_and_without(settings: PrivateSettings, stage: str, word: int, draws: int) -> Finding:
-    """Audit one document of one word against a blank, at one place of a stage."""
-    base, place = documents(400, D), [place_in(settings, stage)]
-    present = base.with_rows(place, one_word(D, word))
-    return audit(settings, base.with_rows(place, None), present, draws)
+    """Audit one document of one word against a blank, at one slot of a stage."""
+    base, slot = documents(400, D), [slot_in(settings, stage)]
+    present = base.with_rows(slot, one_word(D, word))
+    return audit(settings, base.with_rows(slot, None), present, draws)
 
 
 def tight(finding: Finding) -> bool:
@@ -97,8 +97,8 @@ def test_triples_give_away_what_is_claimed() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str) -> None:
     settings = settings_of(clipping="quantile")
-    place = place_in(settings, stage)
-    rows = np.linalg.norm(whitening(settings, documents(400, D).with_rows([place], None)), axis=1)
+    slot = slot_in(settings, stage)
+    rows = np.linalg.norm(whitening(settings, documents(400, D).with_rows([slot], None)), axis=1)
     finding = with_and_without(settings, stage, int(rows.argmax()), 1500)
     assert tight(finding), finding
 
@@ -117,8 +117,8 @@ def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) ->
         W = whitening(settings, base)[:, 0]
         rows = [one_word(D, int(W.argmax())), one_word(D, int(W.argmin()))]
         settings = with_triple_bound(settings, float(min(W.max(), -W.min())) ** 3)
-    place = [place_in(settings, stage)]
-    streams = [base.with_rows(place, row) for row in rows]
+    slot = [slot_in(settings, stage)]
+    streams = [base.with_rows(slot, row) for row in rows]
     finding = audit(settings, streams[0], streams[1], draws)
     assert tight(finding), finding
 
@@ -128,8 +128,8 @@ def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
     settings = settings_of(privacy_unit="user", documents_per_user=3, snapshots=1)
     base = documents(400, D)
     settings, word = attained_by(settings, base)
-    places = [place_in(settings, stage, 2 * i) for stage in settings.stages for i in range(n)]
-    return settings, base.with_rows(places, None), base.with_rows(places, one_word(D, word))
+    slots = [slot_in(settings, stage, 2 * i) for stage in settings.stages for i in range(n)]
+    return settings, base.with_rows(slots, None), base.with_rows(slots, one_word(D, word))
 
 
 @pytest.mark.parametrize("n", [3, 6])
@@ -145,9 +145,9 @@ def in_prefix_mode(draws: int) -> Finding:
     )
     base = documents(1200, 6)
     settings, word = attained_by(settings, base)
-    place = [place_in(settings, "prefix")]
-    present = base.with_rows(place, one_word(6, word))
-    return audit(settings, base.with_rows(place, None), present, draws)
+    slot = [slot_in(settings, "prefix")]
+    present = base.with_rows(slot, one_word(6, word))
+    return audit(settings, base.with_rows(slot, None), present, draws)
 
 
 def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed() -> None:
@@ -187,24 +187,24 @@ def block_without_clipping(patch: Patch) -> None:
     patch.setattr(contributions, "clip_factors", clip_factors)
 
 
-def _fed_again(patch: Patch, parts: Sequence[type[Any]]) -> None:
-    """Let the canary, the second row of the pairs stage, enter the sums of parts once more."""
+def _fed_again(patch: Patch, statistics: Sequence[type[Any]]) -> None:
+    """Let the canary, the second row of the pairs stage, enter the sums once more."""
     kept: list[View] = []
 
-    def patched(part: type[Any]) -> None:
-        original = part.add
+    def patched(statistic: type[Any]) -> None:
+        original = statistic.add
 
         def add(self: Any, view: View) -> None:
             original(self, view)
-            if part is not TripleStatistic:
+            if statistic is not TripleStatistic:
                 kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
-            if part in parts:
+            if statistic in statistics:
                 original(self, kept[0])
 
-        patch.setattr(part, "add", add)
+        patch.setattr(statistic, "add", add)
 
-    for part in (FirstStatistic, PairStatistic, TripleStatistic):
-        patched(part)
+    for statistic in (FirstStatistic, PairStatistic, TripleStatistic):
+        patched(statistic)
 
 
 def twice_in_a_stage(patch: Patch) -> None:
@@ -236,8 +236,8 @@ def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypa
 def test_sensitivity_of_the_other_relation_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
     settings = settings_of(neighboring_relation="replace-one")
-    base, place = documents(400, D), [place_in(settings, "pairs")]
-    streams = [base.with_rows(place, one_word(D, word)) for word in (3, 4)]
+    base, slot = documents(400, D), [slot_in(settings, "pairs")]
+    streams = [base.with_rows(slot, one_word(D, word)) for word in (3, 4)]
     finding = audit(settings, streams[0], streams[1], 3000)
     assert not finding.sound, finding
 
@@ -251,7 +251,9 @@ def test_users_without_a_bound_are_found(monkeypatch: Patch) -> None:
     assert not finding.sound, finding
 
 
+@pytest.mark.long
 def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> None:
+    # Its twin without draws: `test_prefix_release`, neighbours and what attains the sensitivity.
     original = JointGaussian
 
     def forgetful(*args: Any, **values: Any) -> JointGaussian:
@@ -278,9 +280,9 @@ def whole_runs(settings: PrivateSettings, stream: Stream, runs: int, look: Any) 
 @pytest.mark.parametrize("halved", [False, True])
 def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) -> None:
     settings = settings_of(epsilon=20.0, documents_per_snapshot=200)
-    base, place = documents(200, D), [place_in(settings, "pairs")]
-    without = base.with_rows(place, None)
-    within = base.with_rows(place, one_word(D, 3))
+    base, slot = documents(200, D), [slot_in(settings, "pairs")]
+    without = base.with_rows(slot, None)
+    within = base.with_rows(slot, one_word(D, 3))
     stage = PrivateEngine(settings).stage
     assert stage is not None
     mechanism = stage.mechanism
@@ -291,9 +293,10 @@ def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) 
         pair = released["pair"][diagonal] * BOUNDS.pair / mechanism.stddevs["pair"] ** 2
         return float(first + pair)
 
+    runs = 120 if halved else 200
     if halved:
         half_noise(monkeypatch)
-    scores = [whole_runs(settings, stream, 200, look) for stream in (without, within)]
+    scores = [whole_runs(settings, stream, runs, look) for stream in (without, within)]
     sure, likely = (mu_below(scores[0], scores[1], quantile) for quantile in (SURE, LIKELY))
     claim = mu_of(settings.epsilon, settings.delta)
     assert (sure <= claim) is not halved

@@ -201,7 +201,7 @@ def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start() -> Non
     truth, ratios = planted(), []
     for seed in range(8):
         found = topics_of(view_of(1e-4, seed=seed), 0.02, seed=seed)
-        spectral = found.spectral.proper()
+        spectral = found.spectral.normalized()
         ratios.append(error(found.components, truth) / error(spectral, truth))
     assert np.median(ratios) < 0.8
     assert max(ratios) < 1.05
@@ -240,9 +240,8 @@ def test_alpha_0_is_found_when_it_is_not_given() -> None:
 @pytest.mark.parametrize(("kept", "scale"), [(0.0, 1.0), (-12.0, 1.0), (100.0, -1.0)])
 def test_sums_of_nothing_but_noise_are_refused(kept: float, scale: float) -> None:
     first, pairs, _ = expected(planted())
-    with pytest.raises(InsufficientDataError, match="more documents than its noise") as caught:
+    with pytest.raises(InsufficientDataError, match=r"more documents than its noise .*number=-?\d"):
         PairView.of(scale * first, 0.1, pairs, kept, 0.1, None, K, 1.0)
-    assert f"noisy number of documents={kept:.0f}" in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", [None, 20])
@@ -287,9 +286,9 @@ def test_triples_of_other_documents_are_centred_by_their_own_moments(columns: in
         private_topics(view, triples, 0.0, W, first, pairs, 1.0, N, np.random.default_rng(1))
         for first, pairs, _ in (through(W, truth, drifted), through(W, truth))
     )
-    assert error(right.spectral.proper(), truth) < 0.01
+    assert error(right.spectral.normalized(), truth) < 0.01
     assert error(right.components, truth) < 0.01
-    assert error(wrong.spectral.proper(), truth) > 0.1
+    assert error(wrong.spectral.normalized(), truth) > 0.1
     assert error(wrong.components, truth) > 5 * error(right.components, truth)
 
 

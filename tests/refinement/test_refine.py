@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import streamlda.refinement.refine as refined_module
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.refinement.gibbs import GibbsSampler
-from streamlda.refinement.refine import passes_for, refined
+from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import pass_settings, passes_for
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -21,30 +21,19 @@ def planted():
     corpus = PlantedLDA(K, V, alpha_0=0.5, mean_length=6, topic_concentration=0.1, seed=3)
     documents = corpus.documents(500)
     documents = documents.where(documents.usable).rows(0, 350)
-    engine = Engine(EngineSettings(n_components=K, n_features=V, warmup_documents=350))
+    engine = Engine(
+        EngineSettings(n_components=K, n_features=V, warmup_documents=350, refine=False)
+    )
     engine.add(documents)
     return documents, engine.snapshot()
 
 
-@pytest.mark.parametrize(
-    ("documents", "passes"),
-    [
-        (0, 20),
-        (1, 20),
-        (1000, 12),
-        (3000, 4),
-        (9999, 4),
-        (10_000, 8),
-        (49_999, 8),
-        (50_000, 4),
-        (100_000, 4),
-        (195_000, 1),
-        (267_000, 1),
-        (10**9, 1),
-    ],
-)
-def test_passes_by_the_number_of_documents(documents, passes):
-    assert passes_for(documents) == passes
+PASSES = {0: 20, 1: 20, 1000: 12, 3000: 4, 9999: 4, 10_000: 8, 49_999: 8, 50_000: 4, 100_000: 4}
+
+
+@pytest.mark.parametrize("documents", [*PASSES, 150_000, 195_000, 10**9])
+def test_passes_by_the_number_of_documents(documents):
+    assert passes_for(documents) == PASSES.get(documents, 1)
 
 
 def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
@@ -70,7 +59,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, s
     def stepped(**other):
         settings = {
             "batch_documents": size,
-            "sweeps": 3,
+            "inner_iterations": 3,
             "start_flatness": 0.5,
             "annealing": annealing,
             "annealing_steps": -(-len(batch) // size) // 2,
@@ -87,14 +76,14 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, s
     found = refined(model, batch, passes=1)
     order = found.diagnostics["refinement"]["start_topics"]
     np.testing.assert_array_equal(found.components, stepped()[order])
-    for name, value in (("sweeps", 5), ("start_flatness", 0.9), ("annealing", 0.7)):
+    for name, value in (("inner_iterations", 5), ("start_flatness", 0.9), ("annealing", 0.7)):
         assert not np.array_equal(found.components, stepped(**{name: value})[order])
 
 
 @pytest.mark.parametrize(("sweeps", "averaged"), [(1, 1), (3, 3), (8, 3), (12, 4)])
 def test_topics_are_the_mean_of_the_last_sweeps(planted, sweeps, averaged):
     documents, model = planted
-    found = refined(model, documents, sweeps=sweeps, seed=5)
+    found = refined(model, documents, gibbs_sweeps=sweeps, seed=5)
     sampler = GibbsSampler(documents, model.components, model.alpha, GibbsSettings(seed=5))
     sampler.sweep(sweeps - averaged)
     sampler.sweep(averaged, average=True)
@@ -108,7 +97,11 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     batch = DocumentBatch.joined([documents] * 3)
     found = refined(model, batch, passes=20)
     settings = StepwiseEMSettings(
-        batch_documents=30, sweeps=3, start_flatness=0.5, annealing=0.6, annealing_steps=200
+        batch_documents=30,
+        inner_iterations=3,
+        start_flatness=0.5,
+        annealing=0.6,
+        annealing_steps=200,
     )
     machine = StepwiseEM(model.components, model.alpha, model.background, settings)
     for _ in range(20):
@@ -119,7 +112,7 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
 
 
 @pytest.mark.parametrize(
-    ("documents", "passes", "steps", "sweeps", "annealing", "annealed"),
+    ("documents", "passes", "steps", "inner_iterations", "annealing", "annealed"),
     [
         (9999, 4, (10.0, 0.7), 3, 0.6, 200),
         (10_000, 2, (1.0, 0.65), 3, 0.85, 100),
@@ -130,9 +123,10 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     ],
 )
 def test_corpora_of_different_size_have_different_steps(
-    documents, passes, steps, sweeps, annealing, annealed
+    documents, passes, steps, inner_iterations, annealing, annealed
 ):
-    found = refined_module._steps_of(documents, passes)
+    found = pass_settings(documents, passes)
     assert (found.step_offset, found.step_exponent) == steps
-    assert (found.sweeps, found.annealing, found.annealing_steps) == (sweeps, annealing, annealed)
+    assert (found.inner_iterations, found.annealing) == (inner_iterations, annealing)
+    assert found.annealing_steps == annealed
     assert found.start_flatness == 0.5

@@ -15,7 +15,6 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.power import new_engine
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -102,11 +101,11 @@ def test_a_warm_up_without_documents_begins_again_as_in_one_process(
     settings, documents, most_entries, monkeypatch
 ):
     """Two runs of rows that are too short come first, and long rows end a warm-up early."""
-    for module in ("engine.engine", "scaleout.beginning"):
+    for module in ("engine.warmup", "scaleout.beginning"):
         monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", most_entries)
     short = DocumentBatch.from_matrix(np.eye(D)[np.zeros(2 * settings.warmup_documents, int)])
     first = DocumentBatch.joined([short, documents.rows(0, 350)])
-    one = Engine(settings)
+    one = Engine.of_rounds(settings)
     one.add(first)
     arrays, values = one.state()
     W, behind = beginning._map_of([(Shard("a"), Rows(None, first, Counter()))], settings, None)
@@ -119,7 +118,7 @@ def test_topics_are_as_good_as_those_of_one_process(client):
     planted = PlantedLDA(5, 400, seed=3, mean_length=40, topic_concentration=0.05)
     train, held_out = planted.documents(12_000), planted.documents(1000)
     settings = replace(new_settings(5, 400), warmup_documents=1000)
-    one = new_engine(settings)
+    one = Engine.of_rounds(settings)
     one.add(train)
     parts = [train.rows(a, a + 1500) for a in range(0, 12_000, 1500)]
     models = one.snapshot(), fit_partitions(client, parts, settings)
@@ -184,7 +183,7 @@ def read_texts(shard):
 
 
 def test_a_shared_map_is_kept_so_that_engines_can_be_merged(client, settings, documents, cut):
-    beginning = Engine(settings)
+    beginning = Engine.of_rounds(settings)
     beginning.add(documents.rows(0, 500))
     shared = beginning.better_projection()
     found = learn(client, of_partitions(cut[:4]), settings, shared_projection=shared).engine

@@ -12,12 +12,13 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import LANE_STEPS, LaneSchedule
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout import lanes as lanes_module
 from streamlda.scaleout.kept import keep
-from streamlda.scaleout.lanes import LANE_STEPS, Schedule, refined_on, summed, walked
+from streamlda.scaleout.lanes import refined_on, summed, walked
 from streamlda.simulate import PlantedLDA
 from streamlda.threads import thread_count
 from tests.scaleout.conftest import cluster_of
@@ -30,7 +31,7 @@ def corpus():
     """Documents, others held out, and a spectral model of the former."""
     planted = PlantedLDA(K, V, seed=7, mean_length=25, topic_concentration=0.05)
     documents, held_out = planted.documents(6000), planted.documents(800)
-    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=8))
+    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=8, refine=False))
     engine.add(documents.rows(0, 300))
     return documents, held_out, engine.snapshot()
 
@@ -43,7 +44,7 @@ def cut(documents, parts=5):
 @pytest.mark.parametrize("documents", [1, 29, 100, 6000, 50_000, 195_000, 10_000_000, 10**9])
 @pytest.mark.parametrize("passes", [1, 2, 10])
 def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
-    plan = Schedule.of(documents, passes)
+    plan = LaneSchedule.of(documents, passes)
     own = documents // plan.lanes
     assert 1 <= plan.lanes <= 64
     assert plan.rounds * plan.steps <= max(1, own)
@@ -55,7 +56,7 @@ def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
 
 
 def test_lanes_grow_with_the_documents():
-    found = [Schedule.of(n, 1).lanes for n in (50_000, 195_000, 400_000, 10**7)]
+    found = [LaneSchedule.of(n, 1).lanes for n in (50_000, 195_000, 400_000, 10**7)]
     assert found == [2, 4, 8, 64]
 
 
@@ -218,7 +219,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     documents, _, _ = corpus
     parts = of_partitions(cut(documents))
     plain = learn_once(client, parts, settings_of(warmup_documents=3000))
-    one = Engine(settings_of(warmup_documents=3000))
+    one = Engine.of_rounds(settings_of(warmup_documents=3000))
     one.add(documents)
     assert plain.refined is None
     np.testing.assert_allclose(plain.model().components, one.snapshot().components, 1e-10, 1e-14)

@@ -20,11 +20,12 @@ from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_files, of_partitions
-from streamlda.scaleout.private import Aggregates, Piece, count_places, merged, sum_groups
+from streamlda.scaleout.private import Aggregates, Piece, count_slots, merged, sum_groups
 from streamlda.scaleout.shards import Shard
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.ingest import Ingestion
@@ -120,7 +121,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
     settings = settings_of(documents_per_snapshot=2000)
     engine = PrivateEngine(settings)
     if stage == "pairs":
-        engine.skip(engine.stage.open_places)
+        engine.skip(engine.stage.slots_left)
         engine.accept(engine.due.release(SeededNoise(1)))
     assert engine.stage.name == stage
     state, first = engine.state(), engine.stage.first
@@ -148,7 +149,7 @@ def test_a_place_is_never_added_twice():
     sums = {"a": np.arange(3)}
     one, other = Aggregates(sums, ((0, 64), (128, 192))), Aggregates(sums, ((64, 128),))
     both = merged(one, other)
-    assert both.places == ((0, 64), (64, 128), (128, 192))
+    assert both.slots == ((0, 64), (64, 128), (128, 192))
     np.testing.assert_array_equal(both.sums["a"], [0, 2, 4])
     np.testing.assert_array_equal(sums["a"], [0, 1, 2])
     for again in (one, other, Aggregates(sums, ((190, 200),))):
@@ -192,7 +193,7 @@ def test_files_with_bad_records_keep_every_document_at_its_place(client, tmp_pat
     assert_same_releases(recorder, wanted)
     assert found.vocabulary == words
     assert found.documents_seen == 2100
-    assert sum(count_places(shard, None) for shard in of_files(tmp_path).shards) == 2112
+    assert sum(count_slots(shard, None) for shard in of_files(tmp_path).shards) == 2112
 
 
 def test_a_ledger_pays_once_and_refuses_the_same_documents(client, rows, tmp_path):

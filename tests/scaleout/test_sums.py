@@ -26,7 +26,7 @@ from streamlda.threads import thread_count
 
 @pytest.fixture(scope="module")
 def plan(settings, documents):
-    beginning = Engine(settings)
+    beginning = Engine.of_rounds(settings)
     beginning.add(documents.rows(0, 600))
     return Plan(settings, beginning.better_projection(), settings.n_triple_columns)
 

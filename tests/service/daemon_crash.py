@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.kernels import load_kernels
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging

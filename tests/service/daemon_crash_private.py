@@ -17,9 +17,9 @@ from typing import Any
 
 from streamlda.container import read_arrays
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
-from streamlda.private.releaser import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
+from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running
 from streamlda.service.private_work import PrivateWork
 from streamlda.storage.checkpoint import Checkpoints
@@ -68,7 +68,7 @@ def forget_to_pass() -> None:
     """Go on with the records of a release as if it had not used them."""
     code: Any = running
     opened = code.open_work
-    code.open_work = lambda *args: replace(opened(*args), places_to_pass=0)
+    code.open_work = lambda *args: replace(opened(*args), slots_to_skip=0)
 
 
 def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], None]:
@@ -78,7 +78,7 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
         learn, release = PrivateWork.learn, ReleaseManager.release
 
         def checked_learn(self: PrivateWork, batch: RecordBatch) -> Any:
-            if texts[self.places : self.places + batch.n_records] != batch.texts:
+            if texts[self.slots : self.slots + batch.n_records] != batch.texts:
                 os._exit(WRONG)
             return learn(self, batch)
 
@@ -165,7 +165,7 @@ def verify(folder: Path) -> list[dict[str, Any]]:
     return shots
 
 
-def verify_end(folder: Path, shots: list[dict[str, Any]], places: int) -> Counter[str]:
+def verify_end(folder: Path, shots: list[dict[str, Any]], slots: int) -> Counter[str]:
     """Assert that every window gave its snapshot, unless a release of it was lost."""
     topics = [shot for shot in shots if shot["description"] != "words"]
     wanted, window = [], []
@@ -184,7 +184,7 @@ def verify_end(folder: Path, shots: list[dict[str, Any]], places: int) -> Counte
         check_statement(model.privacy)
     (last,) = shots[-1]["documents"]
     # What is left is less than a window, or a choice of words.
-    assert places - last[2] < 500
+    assert slots - last[2] < 500
     with (
         Checkpoints.open(folder / "checkpoints") as store,
         Ledger.open(folder / "ledger") as ledger,

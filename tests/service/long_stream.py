@@ -75,8 +75,8 @@ def is_alive(port: int) -> int:
 def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
     """Wait until so many records were learned from."""
     until = time.monotonic() + seconds
-    while (places := status_of(port)["places"]) is None or places < n_records:
-        assert time.monotonic() < until, f"places={places}"
+    while (slots := status_of(port)["places"]) is None or slots < n_records:
+        assert time.monotonic() < until, f"places={slots}"
         time.sleep(0.05)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.accounting import noise_multiplier
-from streamlda.privacy.statement import Stage, private_statement
+from streamlda.privacy.statement import ReleasedStage, private_statement
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -45,7 +45,7 @@ def shifted(components, amount, *, seed=2):
 def private():
     """Return a privacy statement that bears out its claim."""
     epsilon, delta = 1.0, 1e-6
-    stage = Stage("moments", 0, 99, noise_multiplier(epsilon, delta))
+    stage = ReleasedStage("moments", 0, 99, noise_multiplier(epsilon, delta))
     return private_statement(
         epsilon=epsilon,
         delta=delta,

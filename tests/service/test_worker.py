@@ -67,7 +67,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Be
     found.worker.release()
     released = found.next()
     assert isinstance(released, ReleaseDone)
-    assert (released.snapshot, released.places_left) == (True, 200)
+    assert (released.snapshot, released.slots_left) == (True, 200)
     assert found.publisher.snapshots.numbers() == [1]
     found.worker.checkpoint({"at": 200})
     taken, done = found.next(), found.next()

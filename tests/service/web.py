@@ -81,7 +81,7 @@ def busy_status():
     """Return a status in which nothing is unknown, and which stays alive: its clock stands."""
     made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
     made.set_ready(True)
-    made.set_places(10, 5)
+    made.set_slots(10, 5)
     made.set_lag({0: 3, 1: None})
     made.checkpoint(0.1, 100)
     made.set_budget(1.0, 2.0, 1e-9)

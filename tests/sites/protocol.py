@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import Noise
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA

@@ -47,7 +47,7 @@ class Scene:
         self.honest = list(sites.sites.values())[:honest]
         self.colluders = sites.keys[honest:]
         base = counts_of(sites.documents["site0"])
-        first, _ = self.honest[0].places_wanted(this)
+        first, _ = self.honest[0].slots_wanted(this)
         base[first + 3] = 0
         self.absent = [self._sums(site, sites.documents[site.name]) for site in self.honest]
         base[first + 3] = one_word(D, word)
@@ -67,7 +67,7 @@ class Scene:
 
     def _sums(self, site: Site, batch: DocumentBatch) -> Sums:
         accumulator = ShareAccumulator(
-            self.round, self.config, site.name, *site.places_wanted(self.round)
+            self.round, self.config, site.name, *site.slots_wanted(self.round)
         )
         accumulator.add(batch)
         return accumulator.sums()

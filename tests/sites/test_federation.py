@@ -51,7 +51,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
     settings = config.run_settings
     stage = PrivateEngine(settings).stage
     pooled = joint_mechanism(
-        stage._parts, stage.open_places, config.settings, config.settings.noise_multiplier
+        stage._statistics, stage.slots_left, config.settings, config.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
         local = config.local_fraction * stddev**2
@@ -73,12 +73,12 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
 
 @few
 @given(configs(), st.integers(1, 10**6))
-def test_places_are_allocated_whole_and_by_weight(config, places):
-    dealt = config.allocation(places)
+def test_places_are_allocated_whole_and_by_weight(config, slots):
+    dealt = config.allocation(slots)
     assert list(dealt) == list(config.names)
-    assert sum(dealt.values()) == places
+    assert sum(dealt.values()) == slots
     for member in config.members:
-        assert abs(dealt[member.name] - member.weight * places) <= 1 + 1e-6
+        assert abs(dealt[member.name] - member.weight * slots) <= 1 + 1e-6
 
 
 def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():

@@ -133,13 +133,13 @@ def test_a_numbered_stage_is_decided_by_its_name(begun):
     sites, rounds = begun
     this = rounds["refine 1"]
     engine, _ = this.open(sites.config)
-    engine._refinement, engine._power = None, object()
+    engine.window.refinement, engine.window.power = None, object()
     with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
-        engine._parts("refine 1")
+        engine.window.statistics("refine 1")
     engine, _ = this.open(sites.config)
     for stage in ("refine 2", "power 1"):
         with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
-            engine._parts(stage)
+            engine.window.statistics(stage)
 
 
 def test_refinement_rounds_are_rounds_like_others(begun):

@@ -16,7 +16,7 @@ from streamlda.errors import (
     ModelFileError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
@@ -83,7 +83,7 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
             )
             # One process over all documents: other groups, so roundings of the grid.
             engine, pooled = this.open(sites.config)
-            n = sites.config.allocation(stage.open_places)
+            n = sites.config.allocation(stage.slots_left)
             for site, batch in sites.documents.items():
                 engine.add(batch.rows(0, n[site]))
             assert np.abs(pooled.state()[name] - sum(sums[name] for sums in raw)).max() <= 16
@@ -97,7 +97,7 @@ def moved(sites, this, one, other):
     square = 0.0
     for block in mechanism.blocks:
         apart = (b[block.name] - a[block.name]) * mechanism.steps[block.name]
-        square += mechanism.shares[block.name] * np.sum((apart / block.l2_clip_norm) ** 2)
+        square += mechanism.fractions[block.name] * np.sum((apart / block.l2_clip_norm) ** 2)
     return math.sqrt(square), mechanism.l2_sensitivity
 
 
@@ -193,7 +193,7 @@ def test_a_share_is_made_once(at_work, this, site, documents):
 
 def test_too_few_documents_are_refused_and_nothing_is_spent(at_work, this):
     site = at_work.sites["site1"]
-    with pytest.raises(InsufficientDataError, match="got site='site1' places=100 expected=158"):
+    with pytest.raises(InsufficientDataError, match="got site='site1' slots=100 expected=158"):
         site.make_share(this, [at_work.documents["site1"].rows(0, 100)])
     assert spent(at_work)["site1"] == 0
     assert not list(site.ledger.path.parent.glob("*.shares"))
@@ -280,19 +280,19 @@ def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, docum
     assert ended.outcome == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
-    assert site.places_wanted(this.again()) == (106, 212)
+    assert site.slots_wanted(this.again()) == (106, 212)
 
 
 def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site, documents):
     """Another round or config has masks of its own, but no documents that were in a share."""
-    assert site.places_wanted(this) == (0, 106)
+    assert site.slots_wanted(this) == (0, 106)
     site.make_share(this, documents)
-    assert at_work.sites["site2"].places_wanted(this) == (0, 264)
+    assert at_work.sites["site2"].slots_wanted(this) == (0, 264)
     following = at_work.answer(this).next_round
-    assert at_work.sites["site2"].places_wanted(following) == (264, 300)
+    assert at_work.sites["site2"].slots_wanted(following) == (264, 300)
     other = replace(at_work.config, label="another study")
     of_other = Site(other, at_work.keys[0], site.ledger, "site0")
-    assert of_other.places_wanted(Round.first(other))[0] == 106
+    assert of_other.slots_wanted(Round.first(other))[0] == 106
     costly = replace(other, settings=settings_of(epsilon=5.0))
     with pytest.raises(BudgetExceededError):
         Site(costly, at_work.keys[0], site.ledger, "site0").begin(Round.first(costly))

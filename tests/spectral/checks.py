@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.spectral.tensors import DenseTensor, FactoredTensor
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor
 
 
 def orthonormal(d, k, seed):

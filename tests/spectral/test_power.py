@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower, unit_columns
-from streamlda.spectral.tensors import FactoredTensor
 from tests.spectral import checks, twins
 
 COUNTS = {"n_restarts": 40, "n_iterations": 25}
@@ -23,27 +23,24 @@ def simultaneous(d, k, *, cls=SimultaneousPower, **settings):
     return cls(d, k, **({"n_iterations": 60} | settings))
 
 
-def test_deflated_power_passes_all_checks():
-    checks.check_solver(
-        deflated,
-        twin=lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed),
-        counts=("n_restarts", "n_iterations"),
-    )
-
-
-def test_deflated_power_without_eigenvalue_round_passes_all_checks():
-    checks.check_solver(
+SOLVERS = {
+    "deflated": (deflated, lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed)),
+    "without eigenvalue round": (
         deflated_without_round,
-        twin=lambda array, k, seed: twins.algorithm_2(array, k, 40, 25, seed),
-        counts=("n_restarts", "n_iterations"),
-    )
-
-
-def test_simultaneous_power_passes_all_checks():
-    checks.check_solver(
+        lambda array, k, seed: twins.algorithm_2(array, k, 40, 25, seed),
+    ),
+    "simultaneous": (
         simultaneous,
-        twin=lambda array, k, seed: twins.simultaneous(array, k, 60, seed),
-    )
+        lambda array, k, seed: twins.simultaneous(array, k, 60, seed),
+    ),
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_power_methods_pass_all_checks(solver):
+    make, twin = SOLVERS[solver]
+    counts = ("n_iterations",) if make is simultaneous else ("n_restarts", "n_iterations")
+    checks.check_solver(make, twin=twin, counts=counts)
 
 
 class ForgetsDeflation(DeflatedPower):
@@ -104,9 +101,7 @@ PLANTED = {
     "lends its state": (LendsItsState, checks.check_resume),
     "twin": (
         TakesFirstRestart,
-        lambda make: checks.check_twin(
-            make, lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed)
-        ),
+        lambda make: checks.check_twin(make, SOLVERS["deflated"][1]),
     ),
 }
 

@@ -15,6 +15,7 @@ from streamlda.spectral.topics import (
     average_rounds,
     diagnostics,
     recover_topics,
+    topics_along,
 )
 from streamlda.spectral.whitening import random_projection
 
@@ -51,12 +52,12 @@ def rng():
 
 @pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
 @pytest.mark.parametrize("extra", [0, 7])
-def test_exact_moments_give_exact_topics_for_any_map(rng, alpha, extra):
+def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
     alpha = np.array(alpha)
     mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
     seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))
     found = recover_topics(seen, len(alpha), alpha.sum(), rng)
-    assert matched_l1_error(mu, found.proper()).mean < 1e-8
+    assert matched_l1_error(mu, found.normalized()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
     assert found.alpha_fit == pytest.approx(1.0)
     assert found.supported.all()
@@ -99,11 +100,23 @@ def test_topics_beyond_the_rank_repeat_the_background(rng):
     mu = rng.dirichlet(np.full(40, 0.1), size=2)
     seen = exact(mu, alpha, random_projection(40, 8, seed=5))
     found = recover_topics(seen, 4, 1.0, rng)
-    assert matched_l1_error(mu, found.proper()[:2]).mean < 1e-6
-    np.testing.assert_allclose(found.proper()[2:], np.tile(seen.first, (2, 1)))
+    assert matched_l1_error(mu, found.normalized()[:2]).mean < 1e-6
+    np.testing.assert_allclose(found.normalized()[2:], np.tile(seen.first, (2, 1)))
     assert found.supported.tolist() == [True, True, False, False]
     assert found.alpha.min() > 0
     assert found.condition_number is None or found.condition_number > 1e6
+
+
+def test_a_topic_without_direction_repeats_the_background_and_is_not_supported():
+    first = np.array([0.5, 0.25, 0.25])
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    second = np.diag(first) + np.outer(first, first) / 2
+    found = topics_along(
+        first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 1.0, 9
+    )
+    assert found.eigenvalues.tolist() == [2.0, 0.0]
+    assert found.supported.tolist() == [True, False]
+    np.testing.assert_array_equal(found.topics[1], first)
 
 
 def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
@@ -114,7 +127,7 @@ def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
 
 @pytest.mark.statistical
 def test_noise_estimate_tells_real_topics_from_noise():
-    """20 corpora: with 3 planted topics the 3 stand out, and a 4th asked for is doubted.
+    """20 corpora: with 3 planted topics the 3 stand out, and a 4th is doubted.
 
     The threshold leaves a factor 2 on either side in these corpora; seeds are fixed.
     """
@@ -131,7 +144,7 @@ def test_noise_estimate_tells_real_topics_from_noise():
 
 @pytest.mark.statistical
 def test_averaging_two_rounds_lowers_the_error():
-    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is asked."""
+    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is the bound."""
     single, averaged = [], []
     for seed in range(5):
         planted = PlantedLDA(3, 200, seed=seed, topic_concentration=0.1)
@@ -139,8 +152,8 @@ def test_averaging_two_rounds_lowers_the_error():
         rng = np.random.default_rng(seed)
         rounds = [recover_topics(sampled(planted, 8000, W), 3, 1.0, rng) for _ in range(2)]
         both = average_rounds(*rounds)
-        single += [matched_l1_error(planted.components, r.proper()).mean for r in rounds]
-        averaged.append(matched_l1_error(planted.components, both.proper()).mean)
+        single += [matched_l1_error(planted.components, r.normalized()).mean for r in rounds]
+        averaged.append(matched_l1_error(planted.components, both.normalized()).mean)
         assert both.documents == 16_000
     assert np.mean(averaged) < 0.85 * np.mean(single)
 

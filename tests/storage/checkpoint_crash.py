@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamlda.engine.power import new_engine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.kernels import load_kernels
 from streamlda.simulate import PlantedLDA
@@ -42,7 +42,7 @@ def digest(learner):
 
 def undisturbed_run(documents):
     """Return the digest of the state after each number of documents, of a run nobody killed."""
-    engine = new_engine(SETTINGS)
+    engine = Engine(SETTINGS)
     found = {0: digest(engine)}
     for start in range(0, ROWS, BATCH):
         engine.add(documents.rows(start, start + BATCH))
@@ -55,7 +55,7 @@ def work(folder, documents, batches, on_step=None):
     with Checkpoints.open(folder, on_step=on_step) as store:
         newest = store.newest()
         learned = learned_at(newest.position) if newest else 0
-        engine = newest.restore() if newest else new_engine(SETTINGS)
+        engine = newest.restore() if newest else Engine(SETTINGS)
         for _ in range(batches):
             engine.add(documents.rows(learned, learned + BATCH))
             learned = min(ROWS, learned + BATCH)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.engine.power import new_engine
+from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
@@ -38,7 +39,7 @@ def test_killed_it_goes_on_with_a_whole_generation(tmp_path, how):
 
 @pytest.mark.parametrize("solver", ["whitened-tensor", "online-power", "simultaneous"])
 def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
-    engine = new_engine(replace(SETTINGS, solver=solver, documents_per_round=100))
+    engine = Engine(replace(SETTINGS, solver=solver, documents_per_round=100))
     engine.add(documents.rows(0, 600))
     with Checkpoints.open(tmp_path) as store:
         store.save(engine, {}, WORDS)
@@ -94,7 +95,7 @@ def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documen
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(ModelFileError, match="words-"):
             store.newest()
-        engine = new_engine(SETTINGS)
+        engine = Engine(SETTINGS)
         store.save(engine, position_of(0), WORDS)
         assert store.newest().generation == 2
 
@@ -126,19 +127,19 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path, documen
     with Checkpoints.open(folder) as store:
         with pytest.raises(InvalidSettingError, match="one daemon"):
             Checkpoints.open(folder)
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
     Checkpoints.open(folder).close()
 
 
 def test_a_value_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(InvalidSettingError, match="plain JSON"):
-            store.save(new_engine(SETTINGS), {"news/0": object()}, WORDS)
+            store.save(Engine(SETTINGS), {"news/0": object()}, WORDS)
         assert store.newest() is None
         assert list(tmp_path.glob("state-*")) == []
 
@@ -173,14 +174,14 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
         found = store.newest(private.ledger)
         assert (found.epoch, found.ledger_id) == (0, private.ledger.ledger_id)
         again = found.restore(private.learner())
-        assert again.engine.places == 10
+        assert again.engine.slots == 10
         assert digest(again.engine) == digest(learner.engine)
         learner.add(documents.rows(10, 20))
         assert private.ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
             store.newest(private.ledger)
         store.save(learner, position_of(20), WORDS)
-        assert store.newest(private.ledger).restore(private.learner()).engine.places == 20
+        assert store.newest(private.ledger).restore(private.learner()).engine.slots == 20
         # The newest is lost: the one before is whole, but its documents were released.
         (tmp_path / "checkpoints" / "state-000002").unlink()
         with pytest.raises(LedgerError, match="before a release"):
@@ -203,6 +204,6 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, documents, private):
         )
         with pytest.raises(InvalidSettingError, match="ledger"):
             store.save(unpaid, {}, WORDS)
-        store.save(new_engine(SETTINGS), {}, WORDS)
+        store.save(Engine(SETTINGS), {}, WORDS)
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest(private.ledger)

@@ -19,7 +19,8 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
@@ -30,7 +31,9 @@ from streamlda.text.vocabulary import Vocabulary
 
 ROWS, D = 3000, 30
 WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
-SETTINGS = EngineSettings(n_components=3, n_features=D, warmup_documents=250, oversampling=5)
+SETTINGS = EngineSettings(
+    n_components=3, n_features=D, warmup_documents=250, oversampling=5, refine=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -199,10 +202,10 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_seed = EngineSettings(n_components=3, n_features=D, oversampling=5, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, r"shared_map=True,False; make a map file \(streamlda map\)"),
+        (own, r"shared_projection=True,False; make a map file \(streamlda map\)"),
         (
             learned(documents, 500, shared=other_projection),
-            r"share one map.*map=[0-9a-f]{16},[0-9a-f]{16};",
+            r"share one projection.*projection=[0-9a-f]{16},[0-9a-f]{16};",
         ),
         (
             learned(documents, 500, settings=other_seed),
@@ -211,7 +214,7 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
-    with pytest.raises(InvalidSettingError, match="shared_map=False,False"):
+    with pytest.raises(InvalidSettingError, match="shared_projection=False,False"):
         own.merge(Engine(SETTINGS))
     assert engine.documents_seen == 500
     for name, array in engine.state()[0].items():
@@ -335,7 +338,7 @@ def test_what_does_not_fit_is_refused_with_its_folders(folders, tmp_path, docume
     own = Engine(SETTINGS)
     own.add(documents.rows(0, 300))
     own = save(tmp_path / "own", own, kafka({"8": 300}))
-    with pytest.raises(InvalidSettingError, match=r"shared_map=True,False.*path='.*/0','.*/own'"):
+    with pytest.raises(InvalidSettingError, match=r"_projection=True,False.*path='.*/0','.*/own'"):
         merge_checkpoints([*folders, own])
 
 

@@ -17,9 +17,11 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.ledger import Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import SecureNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, ledger_terms
+from streamlda.private.budget import ledger_terms
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.service.work import PublicWork
 from streamlda.simulate import PlantedLDA
@@ -112,7 +114,7 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
         manager = ReleaseManager(SecureNoise(), ledger, name)
         learner = PrivateLearner(settings, manager, vocabulary="public")
         learner = load_state(tmp_path / f"{name}.state", learner)
-        assert learner.engine.places == 1250
+        assert learner.engine.slots == 1250
         np.testing.assert_array_equal(learner.snapshot().components, model.components)
         users = [f"u{i}" for i in range(3000)]
         for at in range(1250, 2800, 50):
@@ -137,7 +139,7 @@ def test_checkpoints_of_a_daemon_go_on(old, name, words):
     )
     work = PublicWork(settings, saved.vocabulary, every=500, most=None, about={})
     work.restore(saved)
-    assert work.places == 1200
+    assert work.slots == 1200
     lines = (old / "documents.jsonl").read_text().splitlines()[:100]
     rows = [json.loads(line)["text"] for line in lines]
     work.learn(RecordBatch(rows))
@@ -169,9 +171,9 @@ def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
         saved = store.newest(ledger, catch_up=True)
         assert saved.releases_behind == 0
         manager = ReleaseManager(SecureNoise(), ledger, "docs")
-        learner = PrivateLearner(settings, manager, vocabulary="public", first_place=0)
+        learner = PrivateLearner(settings, manager, vocabulary="public", first_slot=0)
         saved.restore(learner)
-        assert learner.engine.places == 1200
+        assert learner.engine.slots == 1200
 
 
 def test_sites_answer_a_round(old):

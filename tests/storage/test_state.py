@@ -17,7 +17,8 @@ from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, N
 from streamlda.model.topic_model import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.releaser import PrivateLearner, ReleaseManager, open_ledger
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.state import load_state, save_state
@@ -214,7 +215,7 @@ NOT_SUMS = "saved sums must be whole numbers in the shapes"
     [
         (lambda a, m: a.pop("sums/pair"), InvalidSettingError, NOT_SUMS),
         (lambda a, m: a.update({"sums/first": np.ones(39)}), InvalidSettingError, NOT_SUMS),
-        (stage(places=10_000), InvalidSettingError, "places=10000"),
+        (stage(places=10_000), InvalidSettingError, "slots=10000"),
         (lambda a, m: m["state"].pop("stage"), ModelFileError, "hold a valid state.*KeyError"),
         (stage(name="quadruples"), ModelFileError, "must hold a valid state"),
     ],
@@ -253,9 +254,7 @@ def test_other_settings_are_refused(saved, changes, shown):
 def test_another_beginning_is_refused(saved, documents):
     run, path = saved
     learner = run.fresh()
-    elsewhere = PrivateLearner(
-        run.settings, learner.releaser, vocabulary="hashed", first_place=1000
-    )
+    elsewhere = PrivateLearner(run.settings, learner.releaser, vocabulary="hashed", first_slot=1000)
     with pytest.raises(InvalidSettingError, match=r"first_place=1000 .*vocabulary='hashed'"):
         load_state(path, elsewhere)
     learner.add(documents.rows(0, 3))

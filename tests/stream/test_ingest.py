@@ -45,7 +45,7 @@ class Scripted:
 
 
 def given_engine(vocabulary, k=2):
-    return Engine(EngineSettings(n_components=k, n_features=vocabulary.n_features))
+    return Engine(EngineSettings(n_components=k, n_features=vocabulary.n_features, refine=False))
 
 
 def corpus(n=600, seed=0):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, require
 from streamlda.papers.dplda.moments import LDAMoments
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from streamlda.spectral.power import SimultaneousPower
-from streamlda.spectral.tensors import DenseTensor
 
 Array = NDArray[np.float64]
 

@@ -64,7 +64,7 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
 )
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
-from streamlda.private.contributions import pack_triples, unpack_pairs, unpack_triples
+from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
 
 Array = NDArray[np.float64]

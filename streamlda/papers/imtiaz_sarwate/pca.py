@@ -28,7 +28,7 @@ from streamlda.checks import one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, second_block
-from streamlda.private.contributions import pack_pairs, unpack_pairs
+from streamlda.private.packing import pack_pairs, unpack_pairs
 
 Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]

@@ -12,12 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.private.contributions import (
-    pack_pairs,
-    pack_triples,
-    unpack_pairs,
-    unpack_triples,
-)
+from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
 
 Array = NDArray[np.float64]

@@ -68,15 +68,8 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
 )
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
-from streamlda.private.contributions import (
-    TRIPLE_TERMS,
-    FirstStatistic,
-    PairStatistic,
-    View,
-    pack_triples,
-    unpack_pairs,
-    unpack_triples,
-)
+from streamlda.private.contributions import TRIPLE_TERMS, FirstStatistic, PairStatistic, View
+from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments
 

@@ -23,7 +23,7 @@ from streamlda.checks import above, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
-from streamlda.private.contributions import pack_pairs
+from streamlda.private.packing import pack_pairs
 from streamlda.threads import one_blas_thread
 
 Array = NDArray[np.float64]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, require
+from streamlda.papers.wang_anandkumar.algorithm_1 import PowerResult, robust_tensor_power
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import unit_columns
-from streamlda.spectral.tensor_power import PowerResult, robust_tensor_power
-from streamlda.spectral.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
 
 Array = NDArray[np.float64]
 

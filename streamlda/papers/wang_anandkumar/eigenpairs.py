@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import above, at_least, one_of
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 from streamlda.spectral.power import unit_columns
-from streamlda.spectral.tensors import SymmetricTensor
 
 Array = NDArray[np.float64]
 

@@ -29,8 +29,7 @@ from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.privacy import accounting
 from streamlda.privacy.accounting import Budget, cost
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.ledger.ledger import Cohort
-from streamlda.privacy.ledger.reader import LedgerReader
+from streamlda.privacy.ledger import Cohort, LedgerReader
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower

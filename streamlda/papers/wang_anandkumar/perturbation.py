@@ -18,7 +18,7 @@ from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise
-from streamlda.spectral.tensors import checked_array
+from streamlda.spectral.tensor_power import checked_array
 
 Array = NDArray[np.float64]
 

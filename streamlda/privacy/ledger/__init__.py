@@ -1,1 +1,26 @@
 """What was spent, on the disk before noise is drawn."""
+
+from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger.budget_table import budget_table, figure, plain
+from streamlda.privacy.ledger.file import OnStep, sync_folder
+from streamlda.privacy.ledger.ledger import Ledger, Recovery
+from streamlda.privacy.ledger.reader import LedgerReader, read_report
+from streamlda.privacy.ledger.state import Intent
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms
+
+__all__ = [
+    "Cohort",
+    "DocumentRange",
+    "Intent",
+    "Ledger",
+    "LedgerReader",
+    "LedgerTerms",
+    "OnStep",
+    "Recovery",
+    "budget_table",
+    "digest_file",
+    "figure",
+    "plain",
+    "read_report",
+    "sync_folder",
+]

@@ -29,20 +29,10 @@ _CONTEXT = Context(prec=40)
 
 
 def budget_table(report: Mapping[str, Any]) -> list[str]:
-    """Return a report of a ledger as lines for people.
+    """Return a report (`LedgerReader.report` or `read_report`) as lines for people.
 
-    Time and memory O(releases described).
-
-    Parameters
-    ----------
-    report : mapping
-        What `LedgerReader.report` or `read_report` returned. If the latter left releases out, a
-        line says how many.
-
-    Returns
-    -------
-    list of str
-        At most `WIDTH` characters each, unless figures alone take more; printable only.
+    At most `WIDTH` characters each, unless figures alone take more; printable only. If releases
+    were left out of it, a line says how many.
     """
     lines = [*_summary(report), "", *_releases(report)]
     notes = _notes(report)
@@ -160,7 +150,7 @@ def _cells(shot: Mapping[str, Any], *, name_stream: bool) -> tuple[str, ...]:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # Names are shortened, never the numbers of places behind the name of a stream.
+    # Names are shortened, never the numbers of slots after the name of a stream.
     numbers = max(len(row[_PLACES].rpartition(" ")[2]) for row in rows)
     least = dict.fromkeys(_NAMES, _NARROWEST) | {_PLACES: max(_NARROWEST, numbers + 4)}
     over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
@@ -180,7 +170,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    # The end of a name, or of a run of places, tells more than its beginning.
+    # The end of a name, or of a range of slots, says more than its beginning.
     return text if len(text) <= width else "..." + text[3 - width :]
 
 

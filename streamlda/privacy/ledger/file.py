@@ -33,14 +33,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from streamlda.errors import LedgerError
+from streamlda.checks import failure, require
+from streamlda.errors import LedgerError, StreamLDAError
 
 #: Marks the database as one of ours ("sLDG"), and counts the formats.
 APPLICATION_ID = 0x734C4447
 FORMAT_VERSION = 1
 
 #: What every message about a ledger that cannot be trusted says.
-EXHAUSTED = "its budget counts as used up"
+EXHAUSTED = (
+    "its budget counts as used up: bring the newest copy back, together with its .marker file"
+)
 
 BUSY_SECONDS = 30.0
 
@@ -81,12 +84,8 @@ START = Head(0, "0" * 64)
 class LedgerFile:
     """Rows on disk, read by anyone and written by the holder of the lock.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The database. A symbolic link is followed, so that all names share one lock.
-    on_step : callable or None
-        For tests of crashes.
+    A symbolic link is followed, so that all names share one lock. `on_step` is for tests of
+    crashes.
     """
 
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
@@ -112,9 +111,12 @@ class LedgerFile:
             except BlockingIOError as error:
                 holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
                 os.close(descriptor)
-                raise LedgerError(
-                    f"a ledger must have one writer, got path={str(self.path)!r} held by "
-                    f"pid={holder or 'unknown'}; stop that process, or read without writing"
+                raise failure(
+                    "a ledger must have one writer",
+                    path=str(self.path),
+                    pid=int(holder) if holder.isdigit() else "unknown",
+                    remedy="stop that process, or read without writing",
+                    error=LedgerError,
                 ) from error
             except BaseException:
                 os.close(descriptor)
@@ -137,9 +139,9 @@ class LedgerFile:
     def check_writable(self) -> None:
         """Raise a `LedgerError` unless this process still is the only writer."""
         if self._lock is None:
-            raise LedgerError(
-                f"a ledger must be open for writing, got path={str(self.path)!r} closed, or opened "
-                "before a fork; open it in the process that writes"
+            raise self._refusal(
+                "a ledger must be open for writing, and not from before a fork",
+                "open it in the process that writes",
             )
         here = os.fstat(self._lock)
         try:
@@ -147,15 +149,18 @@ class LedgerFile:
         except FileNotFoundError:
             there = None
         if there is None or (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-            raise LedgerError(
-                "the lock file of a ledger must stay while it is open, got "
-                f"path={str(self.path)!r} with another lock file; close it and open it again"
+            raise self._refusal(
+                "the lock file of a ledger must stay while it is open: there is another lock file",
+                "close it and open it again",
             )
         if not self._trusted:
-            raise LedgerError(
-                "a ledger must be opened again after a failed write, got "
-                f"path={str(self.path)!r}; close it, remove the cause and open it again"
+            raise self._refusal(
+                "a ledger must be opened again after a failed write",
+                "close it, remove the cause and open it again",
             )
+
+    def _refusal(self, rule: str, remedy: str) -> StreamLDAError:
+        return failure(rule, path=str(self.path), remedy=remedy, error=LedgerError)
 
     # Making.
 
@@ -191,23 +196,17 @@ class LedgerFile:
     # Reading.
 
     def load(self, visit: Callable[[Row], None]) -> None:
-        """Check all of the ledger and show every row to `visit`, in order.
-
-        Time O(rows), memory O(1) rows.
-
-        Raises
-        ------
-        LedgerError
-            If it is missing, damaged, foreign, of a later format, or older than its marker.
-        """
+        """Check all of the ledger and show every row to `visit`, in order; memory O(1) rows."""
         # The marker first: a writer moves it after the row, so it can only lag behind.
         marked = self._read_marker()
-        if not os.path.lexists(self.path):
-            raise LedgerError(
-                "a ledger must not go missing, got "
-                f"path={str(self.path)!r} marker={'found' if marked else 'none'}; {EXHAUSTED}: "
-                "bring the newest copy back, together with its .marker file"
-            )
+        require(
+            os.path.lexists(self.path),
+            "a ledger must not go missing",
+            path=str(self.path),
+            marker="found" if marked else "none",
+            remedy=EXHAUSTED,
+            error=LedgerError,
+        )
         head = START
         ledger_id = ""
         marker_met = False
@@ -265,11 +264,8 @@ class LedgerFile:
     def append(self, kind: str, subject: str, body: Mapping[str, Any]) -> Row:
         """Add a row; it is on the disk when this returns.
 
-        Raises
-        ------
-        LedgerError
-            If it could not be written, or someone else has written. The row may be there all the
-            same; nothing more is written until the ledger is opened again.
+        After an error it may be there all the same; nothing more is written until the ledger is
+        opened again.
         """
         self.check_writable()
         self._trusted = False
@@ -412,21 +408,19 @@ def reported(path: Path, rule: str) -> Iterator[None]:
         # An operation may fail for a passing cause; any other error of a database is damage, also
         # one whose own message quotes damaged text.
         damaged = not isinstance(error, sqlite3.OperationalError | OSError)
-        remedy = (
-            f"{EXHAUSTED}: bring the newest copy back, together with its .marker file"
-            if damaged
-            else "nothing may be released until the cause is gone; then open it again for writing"
-        )
-        raise LedgerError(
-            f"{rule}, got path={str(path)!r} error={type(error).__name__}({error}); {remedy}"
+        passing = "nothing may be released until the cause is gone; then open it again for writing"
+        raise failure(
+            rule,
+            path=str(path),
+            cause=f"{type(error).__name__}({error})",
+            remedy=EXHAUSTED if damaged else passing,
+            error=LedgerError,
         ) from error
 
 
-def _untrusted(path: Path, reason: str) -> LedgerError:
-    return LedgerError(
-        f"a ledger must be whole, unaltered and the newest, got path={str(path)!r}: {reason}; "
-        f"{EXHAUSTED}: bring the newest copy back, together with its .marker file"
-    )
+def _untrusted(path: Path, reason: str) -> StreamLDAError:
+    rule = f"a ledger must be whole, unaltered and the newest, but {reason}"
+    return failure(rule, path=str(path), remedy=EXHAUSTED, error=LedgerError)
 
 
 def _link(head: Head, fields: tuple[Any, ...]) -> str:

@@ -10,8 +10,8 @@ After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks 
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
 refuses unless the caller asks for it with ``replay=True`` and pays again.
 
-The ledger holds places of documents, never their words. Under the add-remove relation their number
-is private all the same, so the files are readable by their owner only.
+The ledger holds record slots of documents, never their words. Under the add-remove relation their
+number is private all the same, so the files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -24,43 +24,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from streamlda.errors import InvalidSettingError, LedgerError
+from streamlda.checks import require
+from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
 from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported, sync_folder
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
-from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms
-
-__all__ = [
-    "Cohort",
-    "DocumentRange",
-    "Intent",
-    "Ledger",
-    "LedgerReader",
-    "LedgerTerms",
-    "Recovery",
-]
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What became of a release that a crash cut short.
-
-    Attributes
-    ----------
-    intent : Intent
-        The release; its price stays spent in any case.
-    outcome : {"committed", "lost"}
-        Whether the stored bytes are published now.
-    path : Path or None
-        The published artefact.
-    """
+    """What became of a release that a crash cut short; its price stays spent in any case."""
 
     intent: Intent
-    outcome: Literal["committed", "lost"]
-    path: Path | None
+    outcome: Literal["committed", "lost"]  # Whether the stored bytes are published now.
+    path: Path | None  # The published artefact.
 
 
 class Ledger(LedgerReader):
@@ -84,35 +65,21 @@ class Ledger(LedgerReader):
         create: bool = False,
         on_step: OnStep | None = None,
     ) -> Self:
-        """Open a ledger for writing, or make it.
+        """Open a ledger for writing, or with `create` make it if there never was one.
 
-        Parameters
-        ----------
-        path : str or path-like
-            The ledger; ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. The
-            folder must exist.
-        terms : LedgerTerms or None
-            What it must have been made with, or will be; None takes any.
-        create : bool, default False
-            Make it if there is none and there never was one. Leave it False where a checkpoint
-            says that there is one.
-        on_step : callable or None
-            Called with the name of each step, for tests of crashes.
-
-        Raises
-        ------
-        LedgerError
-            As for `LedgerReader`, and if another process has it open for writing, or it cannot be
-            written.
+        ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. `terms` are what it must
+        have been made with, or will be; None takes any. Leave `create` False where a checkpoint
+        says that there is a ledger. `on_step` is called with the name of each step, for tests of
+        crashes. A ledger that another process has open for writing is refused.
         """
         file = LedgerFile(path, on_step)
         file.lock()
         try:
             if create and not file.exists():
-                if terms is None:
-                    raise InvalidSettingError(
-                        "a new ledger must have terms, got terms=None; pass LedgerTerms"
-                    )
+                require(
+                    terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
+                )
+                assert terms is not None
                 file.create({"terms": terms.to_json(), "at": _now()})
             return cls(terms, _file=file)
         except BaseException:
@@ -145,25 +112,9 @@ class Ledger(LedgerReader):
     ) -> Intent:
         """Spend the price of a release; only after the return may its noise be drawn.
 
-        Parameters
-        ----------
-        cohort : Cohort
-            The documents that the release reads, with the ledger's present generation.
-        event : event
-            What is to be released (`streamlda.privacy.events`); its cost is the price.
-        config_hash, description : str
-            Kept with the release. Never document text.
-        replay : bool, default False
-            Allow documents that were in a release before, and spend on them again.
-
-        Returns
-        -------
-        Intent
-
-        Raises
-        ------
-        BudgetExceededError, LedgerError, InvalidSettingError
-            As `check`. A `LedgerError` of a failed write may leave the price spent all the same.
+        Refuses what `check` refuses. After an error of writing the price may be spent all the
+        same. `config_hash` and `description` are kept with the release: never document text.
+        `replay` allows documents that were in a release before, and spends on them again.
         """
         self._file.check_writable()
         with self._thread:
@@ -183,30 +134,13 @@ class Ledger(LedgerReader):
             return intent
 
     def publish(
-        self,
-        intent: Intent,
-        temp_path: str | os.PathLike[str],
-        final_path: str | os.PathLike[str],
+        self, intent: Intent, temp_path: str | os.PathLike[str], final_path: str | os.PathLike[str]
     ) -> None:
-        """Give a finished artefact its final name, and commit the release.
+        """Give a finished artefact its final name, and commit the release; time O(bytes).
 
-        Time O(bytes), memory O(1).
-
-        Parameters
-        ----------
-        intent : Intent
-            What `begin` returned for it.
-        temp_path : str or path-like
-            The complete artefact; it is forced to the disk here.
-        final_path : str or path-like
-            Its name, on the same file system. Only the artefact that this ledger last published
-            there is replaced.
-
-        Raises
-        ------
-        LedgerError
-            If the intent is not the pending one, the files do not fit, or a write fails. `recover`
-            then ends the release.
+        The artefact is complete in `temp_path`, on the same file system, and is forced to the disk
+        here. Only the artefact that this ledger last published under `final_path` is replaced.
+        After an error `recover` ends the release.
         """
         self._file.check_writable()
         with self._thread:
@@ -234,18 +168,8 @@ class Ledger(LedgerReader):
         """End the release that a crash or an error cut short, without drawing any noise.
 
         Call it after opening, and after an error between `begin` and `publish`; never while the
-        caller still works on a release.
-
-        Returns
-        -------
-        Recovery or None
-            ``"committed"`` if the bytes recorded by `publish` were all there, ``"lost"`` if not;
-            None if no release was pending.
-
-        Raises
-        ------
-        LedgerError
-            If a write fails.
+        caller still works on a release. The outcome is ``"committed"`` if the bytes recorded by
+        `publish` were all there, ``"lost"`` if not; None if no release was pending.
         """
         self._file.check_writable()
         with self._thread:
@@ -297,12 +221,15 @@ class Ledger(LedgerReader):
             self.ledger_id,
             pending.number,
         )
-        if not known or self._state.written is not None:
-            raise LedgerError(
-                "an artefact must belong to the release that is pending, and each release has one, "
-                f"got intent={intent.number} pending={pending and pending.number} "
-                f"path={str(self.path)!r}; publish what begin() returned last, once, or recover()"
-            )
+        require(
+            known and self._state.written is None,
+            "an artefact must belong to the release that is pending, and each release has one",
+            intent=intent.number,
+            pending=pending and pending.number,
+            path=str(self.path),
+            remedy="publish what begin() returned last, once, or recover()",
+            error=LedgerError,
+        )
 
 
 def _now() -> str:

@@ -8,44 +8,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
+from streamlda.checks import require
+from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
-from streamlda.privacy.ledger.state import (
-    Intent,
-    LedgerState,
-    ReportBuilder,
-    build_event,
-    describe,
-)
+from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
 
 
 def read_report(
     path: str | os.PathLike[str], *, first: int = 0, last: int = sys.maxsize
 ) -> dict[str, Any]:
-    """Check a ledger and report on it in one reading, also while it is being written.
+    """Check a ledger and report on it (`LedgerReader.report`), also while it is being written.
 
-    Time O(rows); memory O(releases described).
-
-    Parameters
-    ----------
-    path : str or path-like
-        The ledger.
-    first, last : int
-        Describe only so many of the oldest and of the newest releases; all by default.
-
-    Returns
-    -------
-    dict
-        As `LedgerReader.report`.
-
-    Raises
-    ------
-    LedgerError
-        As for `LedgerReader`.
+    Only the `first` oldest and the `last` newest releases are described. Time O(rows); memory
+    O(releases described).
     """
     builder = ReportBuilder(first, last)
     LedgerFile(path).load(builder.add)
@@ -55,20 +34,9 @@ def read_report(
 class LedgerReader:
     """A ledger opened to look at it; nothing is locked or written.
 
-    Opening checks the whole chain: time O(rows), memory O(1) rows.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The ledger.
-    terms : LedgerTerms or None
-        What it must have been made with; None takes any.
-
-    Raises
-    ------
-    LedgerError
-        If the ledger is missing, damaged, foreign, of a later format, older than its marker, or
-        has other terms.
+    Opening checks the whole chain, and the terms it must have been made with (None takes any):
+    time O(rows), memory O(1) rows. A `LedgerError` says that it is missing, damaged, foreign, of a
+    later format, older than its marker, or of other terms.
     """
 
     def __init__(
@@ -135,48 +103,37 @@ class LedgerReader:
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
 
-        Parameters
-        ----------
-        epoch : int
-            The generation that was stored with the state.
-        ledger_id : str or None
-            The ledger that was stored with it, if it was.
-
-        Raises
-        ------
-        LedgerError
-            If the state is from before a release, from after one that this ledger does not know
-            (then the ledger is an older copy), or belongs to another ledger.
+        `epoch` is the generation that was stored with it: the state must be neither from before a
+        release, nor from after one that this ledger does not know (an older copy).
         """
-        if ledger_id is not None and ledger_id != self.ledger_id:
-            raise LedgerError(
-                "a state must be restored with its own ledger, got "
-                f"ledger_id={ledger_id!r} and path={str(self.path)!r} of {self.ledger_id!r}; "
-                "open the ledger that the state was made with"
-            )
-        if epoch > self.generation:
-            raise LedgerError(
-                "a ledger must not be older than the state beside it, got "
-                f"epoch={epoch} generation={self.generation} path={str(self.path)!r}; {EXHAUSTED}: "
-                "bring the newest copy back, together with its .marker file"
-            )
-        if epoch < self.generation:
-            raise LedgerError(
-                "a state from before a release must not be used again, since its documents would "
-                f"take part twice, got epoch={epoch} generation={self.generation} "
-                f"path={str(self.path)!r}; restore the newest checkpoint, or drop the state and go "
-                "on behind the last cohort (last_intent.cohort)"
-            )
+        self._require(
+            ledger_id in (None, self.ledger_id),
+            "a state must be restored with its own ledger",
+            ledger_id=ledger_id,
+            id_of_this=self.ledger_id,
+            remedy="open the ledger that the state was made with",
+        )
+        self._require(
+            epoch <= self.generation,
+            "a ledger must not be older than the state beside it",
+            epoch=epoch,
+            generation=self.generation,
+            remedy=EXHAUSTED,
+        )
+        self._require(
+            epoch >= self.generation,
+            "a state from before a release must not be used again, since its documents would take "
+            "part twice",
+            epoch=epoch,
+            generation=self.generation,
+            remedy="restore the newest checkpoint, or drop the state and go on behind the last "
+            "cohort (last_intent.cohort)",
+        )
 
     def check_target(self, final_path: str | os.PathLike[str]) -> None:
         """Refuse a place where something lies that this ledger did not publish last.
 
-        Such a file may be newer than the ledger: then the ledger is an older copy.
-
-        Raises
-        ------
-        LedgerError
-            If the file is there and is not the artefact last committed under that name.
+        That file may be newer than the ledger: then the ledger is an older copy.
         """
         target = Path(os.path.realpath(final_path))
         if not os.path.lexists(target):
@@ -184,50 +141,33 @@ class LedgerReader:
         known = self._file.latest("committed", self._relative(target))
         with reported(target, "a place for an artefact must be readable"):
             same = known is not None and digest_file(target)[0] == known["digest"]
-        if not same:
-            raise LedgerError(
-                "an artefact may replace only the one that this ledger published there, got "
-                f"path={str(target)!r} with other content; if it is newer than the ledger, the "
-                "ledger is an old copy; else choose another place"
-            )
+        require(
+            same,
+            "an artefact may replace only the one that this ledger published there, unchanged",
+            path=str(target),
+            remedy="if it is newer than the ledger, the ledger is an old copy; else choose another "
+            "place",
+            error=LedgerError,
+        )
 
     def check(self, event: Event, cohort: Cohort | None = None, *, replay: bool = False) -> None:
         """Raise what `Ledger.begin` would raise, and spend nothing.
 
-        Call it before any document is read.
-
-        Parameters
-        ----------
-        event : event
-            What is to be released.
-        cohort : Cohort or None
-            Its documents; None stands for documents that were in no release yet.
-        replay : bool, default False
-            Allow documents that were in a release before.
-
-        Raises
-        ------
-        BudgetExceededError
-            If the budget does not cover the release, or the horizon is reached.
-        LedgerError
-            If a release is pending, the cohort is from before a release, or its documents were in
-            one and `replay` is False.
-        InvalidSettingError
-            If the event costs nothing.
+        Call it before any document is read. Without a cohort it is about documents that were in
+        no release yet. `BudgetExceededError`: the budget does not cover the release, or the
+        horizon is reached. `LedgerError`: a release is pending, or the cohort is from before a
+        release, or was in one and `replay` is False.
         """
         state = self._state
         requested = cost(event).mu_squared
-        if requested <= 0:
-            raise InvalidSettingError(
-                f"a release must cost something, got mu_squared={requested!r}; "
-                "describe all its noise by streamlda.privacy.events"
-            )
-        if state.pending is not None:
-            raise LedgerError(
-                "one release must end before the next begins, got "
-                f"pending intent={state.pending.number} path={str(self.path)!r}; publish it, or "
-                "call recover() if its process has ended"
-            )
+        rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
+        require(requested > 0, rule, mu_squared=requested, remedy=remedy)
+        self._require(
+            state.pending is None,
+            "one release must end before the next begins",
+            pending_intent=state.pending and state.pending.number,
+            remedy="publish it, or call recover() if its process has ended",
+        )
         if cohort is not None:
             self._check_cohort(cohort, replay)
         spent = state.losses.of(cohort)
@@ -249,19 +189,14 @@ class LedgerReader:
     def report(self) -> dict[str, Any]:
         """Return budget, spending and every release as plain JSON values.
 
-        Time O(rows), and about 3 ms for each distinct figure of epsilon; memory O(rows).
-
-        Returns
-        -------
-        dict
-            ``budget`` (the terms, and their mu and mu_squared), ``spent``, ``left`` and
-            ``left_for_new_documents`` (each in ``mu_squared``, ``mu`` and ``epsilon`` at the
-            ledger's delta; spent is rounded up, left is what one more release alone may cost, on
-            the documents that have spent most and on new ones, rounded down), ``releases_left``
-            (by the horizon, None without one), ``generation``, ``ledger_id``,
-            ``format_version``, ``entries`` (rows), ``pending`` and ``lost`` (numbers of intents),
-            ``snapshots`` (one per intent: its row, its own ``epsilon``, the
-            ``epsilon_spent_after`` it, its ``state``, and the ``artifact`` with its ``digest``).
+        ``budget`` (the terms, and their mu and mu_squared), ``spent``, ``left`` and
+        ``left_for_new_documents`` (each in ``mu_squared``, ``mu`` and ``epsilon`` at the ledger's
+        delta; spent is rounded up, left is what one more release alone may cost, on the documents
+        that have spent most and on new ones, rounded down), ``releases_left`` (by the horizon,
+        None without one), ``generation``, ``ledger_id``, ``format_version``, ``entries`` (rows),
+        ``pending`` and ``lost`` (numbers of intents), ``snapshots`` (one per intent: its row, its
+        own ``epsilon``, the ``epsilon_spent_after`` it, its ``state``, and the ``artifact`` with
+        its ``digest``). Time O(rows), and about 3 ms for each distinct figure of epsilon.
         """
         builder = ReportBuilder(0, sys.maxsize)
         for row in self._file.rows():
@@ -280,24 +215,26 @@ class LedgerReader:
         self.check_epoch(cohort.generation)
         namesake = self._file.latest("intent", cohort.cohort_id)
         documents = cohort.to_json()["documents"]
-        if namesake is not None and namesake["documents"] != documents:
-            raise LedgerError(
-                "a cohort must keep its documents, got "
-                f"cohort_id={cohort.cohort_id!r} that named others; choose a new name"
-            )
+        self._require(
+            namesake is None or namesake["documents"] == documents,
+            "a cohort must keep its documents: a name that named others is taken",
+            cohort_id=cohort.cohort_id,
+            remedy="choose a new name",
+        )
         if not self._state.losses.touches(cohort):
             return
-        if self.terms.mode == "prefix":
-            raise LedgerError(
-                "documents may take part only once in prefix sums, whose noise is correlated, got "
-                f"cohort_id={cohort.cohort_id!r} replay={replay}; use new documents"
-            )
-        if not replay:
-            raise LedgerError(
-                "documents must not be in two releases unless that is asked for, got "
-                f"cohort_id={cohort.cohort_id!r}; use new documents, or pass replay=True to "
-                "spend on them again"
-            )
+        self._require(
+            self.terms.mode != "prefix",
+            "documents may take part only once in prefix sums, whose noise is correlated",
+            cohort_id=cohort.cohort_id,
+            remedy="use new documents",
+        )
+        self._require(
+            replay,
+            "documents must not be in two releases by accident",
+            cohort_id=cohort.cohort_id,
+            remedy="use new documents, or pass replay=True to spend on them again",
+        )
 
     def _check_terms(self, wanted: LedgerTerms) -> None:
         here, there = self.terms.to_json(), wanted.to_json()
@@ -306,11 +243,14 @@ class LedgerReader:
             for name in here
             if here[name] != there[name]
         ]
-        if differing:
-            raise LedgerError(
-                f"a ledger keeps the terms it was made with, got {', '.join(differing)} "
-                f"path={str(self.path)!r}; use those terms, or another ledger for other documents"
-            )
+        self._require(
+            not differing,
+            f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
+            remedy="use those terms, or another ledger for other documents",
+        )
+
+    def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:
+        require(holds, rule, **values, path=str(self.path), remedy=remedy, error=LedgerError)
 
     def _relative(self, path: Path) -> str:
         # So that a folder can be moved with all that is in it.

@@ -21,6 +21,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from streamlda.checks import failure
 from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.privacy.accounting import DELTA_MARGIN, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
@@ -38,37 +39,18 @@ from streamlda.privacy.ledger.terms import (
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A release that has been paid for.
+    """A release that has been paid for; see `Ledger.begin`."""
 
-    Attributes
-    ----------
-    number : int
-        1 for the first release of the ledger; the ledger's generation from this release on.
-    ledger_id : str
-        The ledger that recorded it.
-    cohort : Cohort
-        The documents it reads.
-    event : event
-        What is released (`streamlda.privacy.events`).
-    mu_squared : float
-        What it costs each of them, as it was worked out then.
-    config_hash, description : str
-        As given to `Ledger.begin`.
-    replay : bool
-        Whether the caller allowed documents that were in a release before.
-    at : str
-        Time of the intent, UTC, ISO 8601.
-    """
-
+    #: 1 for the first release of the ledger; the ledger's generation from this release on.
     number: int
     ledger_id: str
     cohort: Cohort
     event: Event
-    mu_squared: float
+    mu_squared: float  # What it costs each of its documents, as it was worked out then.
     config_hash: str
     description: str
     replay: bool
-    at: str
+    at: str  # Time of the intent, UTC, ISO 8601.
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the row of this intent."""
@@ -85,38 +67,20 @@ class Intent:
 
 
 class LedgerState:
-    """The sum of all rows so far.
-
-    Attributes
-    ----------
-    terms : LedgerTerms
-    ledger_id : str
-    losses : Losses
-    budget : Fraction
-        Total mu^2, rounded down.
-    generation : int
-        Number of intents.
-    last : Intent or None
-        The newest intent.
-    pending : Intent or None
-        The newest intent, while it is neither committed nor lost.
-    written : dict or None
-        The artefact of `pending`, once it is complete.
-    rows : int
-        Number of rows.
-    """
+    """The sum of all rows so far."""
 
     terms: LedgerTerms
     ledger_id: str
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
-        self.budget = Fraction(0)
-        self.generation = 0
+        self.budget = Fraction(0)  # Total mu^2, rounded down.
+        self.generation = self.rows = 0  # Number of intents, and of rows.
+        #: The newest intent; and while it is neither committed nor lost.
         self.last: Intent | None = None
         self.pending: Intent | None = None
+        #: The artefact of `pending`, once it is complete.
         self.written: dict[str, Any] | None = None
-        self.rows = 0
 
     @property
     def releases_left(self) -> int | None:
@@ -137,13 +101,7 @@ class LedgerState:
         return max(self.budget - spent, Fraction(0))
 
     def apply(self, row: Row) -> None:
-        """Add one row.
-
-        Raises
-        ------
-        LedgerError
-            If this row cannot follow the rows before it.
-        """
+        """Add one row."""
         try:
             fits = self._apply(row)
         except (LookupError, TypeError, ValueError, StreamLDAError) as error:
@@ -195,20 +153,13 @@ def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[
     Each is on the safe side of the exact figure: not below it if `upward`, else not above it.
     """
     if upward:
-        mu = sqrt_up(mu_squared)
-        return {
-            "mu_squared": round_up(mu_squared),
-            "mu": mu,
-            "epsilon": _epsilon_of(mu, terms.delta),
-        }
-    mu = sqrt_down(mu_squared)
+        mu, rounded = sqrt_up(mu_squared), round_up(mu_squared)
+        return {"mu_squared": rounded, "mu": mu, "epsilon": _epsilon_of(mu, terms.delta)}
+    mu, rounded = sqrt_down(mu_squared), round_down(mu_squared)
     # A budget that is whole is the epsilon it was made with, whatever its mu was rounded to.
     whole = mu_squared >= terms.mu_squared()
-    return {
-        "mu_squared": round_down(mu_squared),
-        "mu": mu,
-        "epsilon": terms.epsilon if whole else _epsilon_below(mu, terms.delta),
-    }
+    epsilon = terms.epsilon if whole else _epsilon_below(mu, terms.delta)
+    return {"mu_squared": rounded, "mu": mu, "epsilon": epsilon}
 
 
 #: Most releases of a ledger cost the same.
@@ -218,9 +169,9 @@ _epsilon_of = lru_cache(maxsize=1024)(epsilon_of)
 def _epsilon_below(mu: float, delta: float) -> float:
     """Return an epsilon that is not above the exact one of mu and delta.
 
-    Just below what `epsilon_of` returns, `delta_of` is above the delta asked for, and the exact
-    delta at most `DELTA_MARGIN` below that: so asking for a little more delta than there is gives
-    a place where the exact delta is still too large. The last factor is twice the bisection's.
+    Just below what `epsilon_of` returns, `delta_of` is above the given delta, and the exact
+    delta at most `DELTA_MARGIN` below that: so a little more delta than there is gives an epsilon
+    at which the exact delta is still too large. The last factor is twice the bisection's.
     """
     more = delta * (1 + 2 * DELTA_MARGIN)
     return epsilon_of(mu, more) * (1 - 2e-14) if more < 1 else 0.0
@@ -229,13 +180,8 @@ def _epsilon_below(mu: float, delta: float) -> float:
 class ReportBuilder:
     """Gathers what `LedgerReader.report` says, row by row.
 
-    Time about 30 us a row, and at the end about 3 ms for each distinct figure of epsilon; memory
-    O(releases described).
-
-    Parameters
-    ----------
-    first, last : int
-        Releases to describe: so many of the oldest and of the newest.
+    The `first` oldest and the `last` newest releases are described. Time about 30 us a row, and at
+    the end about 3 ms for each distinct figure of epsilon; memory O(releases described).
     """
 
     def __init__(self, first: int, last: int) -> None:
@@ -302,10 +248,7 @@ class ReportBuilder:
 
 
 def build_event(rows: Iterable[Row]) -> Event:
-    """Return all releases as one event; see `LedgerReader.to_event`.
-
-    Time O(n log n) for n releases, memory O(n).
-    """
+    """Return all n releases as one event (`LedgerReader.to_event`); time O(n log n)."""
     state = LedgerState()
     intents: list[Intent] = []
     for row in rows:
@@ -346,8 +289,6 @@ def _overlapping(intents: list[Intent]) -> list[int]:
     return [leader(i) for i in range(len(intents))]
 
 
-def _misplaced(row: Row) -> LedgerError:
-    return LedgerError(
-        "the rows of a ledger must follow its protocol, got "
-        f"row={row.seq} kind={row.kind!r}; {EXHAUSTED}: bring the newest copy back"
-    )
+def _misplaced(row: Row) -> StreamLDAError:
+    rule = "the rows of a ledger must follow its protocol"
+    return failure(rule, row=row.seq, kind=row.kind, remedy=EXHAUSTED, error=LedgerError)

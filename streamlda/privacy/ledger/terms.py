@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import above, at_least, between, failure, one_of, require
 from streamlda.privacy.accounting import mu_of
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 
@@ -31,69 +31,46 @@ _mu_of = lru_cache(maxsize=64)(mu_of)
 UNITS = ("document", "user")
 MODES = ("window", "prefix")
 
-#: Document places are counted up to here, so that they fit every 64-bit format.
-MAX_PLACE = 2**63 - 1
+#: Record slots are counted up to here, so that they fit every 64-bit format.
+MAX_SLOT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTerms:
-    """What is fixed for the whole life of a ledger.
+    """What is fixed for the whole life of a ledger; epsilon and delta are for one privacy unit.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Total budget of one privacy unit.
-    privacy_unit : {"document", "user"}
-        Whose presence is hidden. Documents are each in one cohort, so cohorts compose in parallel.
-        A user may have documents in all of them, so cohorts add up.
-    neighboring_relation : {"add-remove", "replace-one"}
-        What a neighbouring stream is.
-    mode : {"window", "prefix"}
-        Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
-    horizon : int or None
-        Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
-    config_hash : str
-        Names the configuration that the budget is for, such as a digest of all settings that
-        bear on privacy.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a value is out of range or two of them clash.
+    Documents are each in one cohort, so cohorts compose in parallel. A user may have documents in
+    all of them, so cohorts add up.
     """
 
     epsilon: float
     delta: float
     privacy_unit: str = "document"
     neighboring_relation: str = "add-remove"
+    #: Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
     mode: str = "window"
+    #: Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
-    config_hash: str = ""
+    config_hash: str = ""  # Names the configuration that the budget is for.
 
     def __post_init__(self) -> None:
+        above(0, epsilon=self.epsilon)
+        between(0, 1, ends=False, delta=self.delta)
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, float(getattr(self, name)))
-        _require(0 < self.epsilon < math.inf, "epsilon must be above 0 and finite", self.epsilon)
-        _require(0 < self.delta < 1, "delta must be between 0 and 1", self.delta)
-        _require(self.privacy_unit in UNITS, f"privacy_unit must be in {UNITS}", self.privacy_unit)
-        _require(
-            self.neighboring_relation in NEIGHBORING_RELATIONS,
-            f"neighboring_relation must be in {NEIGHBORING_RELATIONS}",
-            self.neighboring_relation,
-        )
-        _require(self.mode in MODES, f"mode must be in {MODES}", self.mode)
+        one_of(UNITS, privacy_unit=self.privacy_unit)
+        one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
+        one_of(MODES, mode=self.mode)
         if self.mode == "prefix":
-            whole = type(self.horizon) is int and self.horizon > 0
-            _require(whole, "horizon must be a whole number above 0 in prefix mode", self.horizon)
-            # Shares of a user in several sums have correlated noise: their mu, not mu^2, add up.
-            _require(
-                self.privacy_unit == "document",
-                "privacy_unit must be 'document' in prefix mode",
-                self.privacy_unit,
-            )
+            require(type(self.horizon) is int, "horizon must be an int", horizon=self.horizon)
+            at_least(1, horizon=self.horizon)
+            # Sums of a user have correlated noise: their mu, not mu^2, add up.
+            one_of(("document",), privacy_unit=self.privacy_unit, remedy="use mode='window'")
         else:
-            _require(self.horizon is None, "horizon must be None in window mode", self.horizon)
-        _require(isinstance(self.config_hash, str), "config_hash must be a str", self.config_hash)
+            rule = "horizon must be None in window mode"
+            require(self.horizon is None, rule, horizon=self.horizon)
+        held = isinstance(self.config_hash, str)
+        require(held, "config_hash must be a str", config_hash=self.config_hash)
 
     def mu_squared(self) -> Fraction:
         """Return the budget as mu^2, rounded down."""
@@ -106,19 +83,13 @@ class LedgerTerms:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRange:
-    """Places of a stream, from `start` up to but not including `stop`.
+    """Record slots of a stream, from `start` up to but not including `stop`.
 
-    A place is a public number: it must not depend on whether other documents are there. Count
-    every record, those rejected or too short as well; a neighbouring stream has the same places,
-    one of them empty. If places were counted over usable documents only, one document less would
-    move all later ones across window boundaries, and parallel composition would not hold.
-
-    Parameters
-    ----------
-    stream : str
-        Names the stream, or the file or partition, in which the places count.
-    start, stop : int
-        ``0 <= start < stop``.
+    A slot is a public number: it must not depend on whether other documents are there. Count
+    every record, those rejected or too short as well; a neighbouring stream has the same slots,
+    one of them empty. If only usable documents were counted, one document less would move all
+    later ones across window boundaries, and parallel composition would not hold. `stream` names
+    the stream, or the file or partition, in which the slots count.
     """
 
     stream: str
@@ -127,52 +98,47 @@ class DocumentRange:
 
     def __post_init__(self) -> None:
         whole = type(self.start) is int and type(self.stop) is int
-        _require(
-            whole and 0 <= self.start < self.stop <= MAX_PLACE,
-            "a range must hold at least one place, counted from 0 in Python integers",
-            (self.start, self.stop),
+        require(
+            whole and 0 <= self.start < self.stop <= MAX_SLOT,
+            "a range must hold at least one slot, counted from 0 in Python integers",
+            start=self.start,
+            stop=self.stop,
         )
-        _require(isinstance(self.stream, str), "a stream must be named by a str", self.stream)
+        named = isinstance(self.stream, str)
+        require(named, "a stream must be named by a str", stream=self.stream)
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The documents that one release reads.
-
-    Parameters
-    ----------
-    cohort_id : str
-        Name of the cohort.
-    documents : tuple of DocumentRange
-        Where its documents stand; ranges that do not overlap.
-    generation : int
-        Generation of the ledger when the cohort was gathered. It guards against a state that was
-        restored from before a release.
-    position : mapping or None
-        Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
-        state whose cohort was released can be dropped and the stream picked up behind it.
-    """
+    """The documents that one release reads."""
 
     cohort_id: str
-    documents: tuple[DocumentRange, ...]
+    documents: tuple[DocumentRange, ...]  # Ranges that do not overlap.
+    #: Generation of the ledger when the cohort was gathered. It guards against a state that was
+    #: restored from before a release.
     generation: int
+    #: Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
+    #: state whose cohort was released can be dropped and the stream picked up behind it.
     position: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        _require(isinstance(self.cohort_id, str), "cohort_id must be a str", self.cohort_id)
-        _require(len(self.documents) > 0, "a cohort must have documents", self.documents)
+        named = isinstance(self.cohort_id, str)
+        require(named, "cohort_id must be a str", cohort_id=self.cohort_id)
+        require(len(self.documents) > 0, "a cohort must have documents", documents=self.documents)
         ordered = sorted(self.documents, key=lambda part: (part.stream, part.start))
         for part, after in pairwise(ordered):
             apart = part.stream != after.stream or part.stop <= after.start
-            _require(apart, "ranges of a cohort must not overlap", (part, after))
-        _require(type(self.generation) is int, "generation must be an int", self.generation)
+            require(apart, "ranges of a cohort must not overlap", range=part, next=after)
+        counted = type(self.generation) is int
+        require(counted, "generation must be an int", generation=self.generation)
         try:
             json.dumps(self.position, allow_nan=False)
         except (TypeError, ValueError) as error:
-            kind = type(self.position).__name__
-            raise InvalidSettingError(
-                f"position must be plain JSON values, got type={kind} with {error}; "
-                "pass what Source.position() returned"
+            raise failure(
+                "position must be plain JSON values",
+                type=type(self.position).__name__,
+                cause=str(error),
+                remedy="pass what Source.position() returned",
             ) from error
 
     def to_json(self) -> dict[str, Any]:
@@ -194,18 +160,14 @@ class Cohort:
 class Losses:
     """The exact mu^2 of every document, and the largest of them.
 
-    Neighbouring places of equal loss are kept as one, so a stream cut into windows of one price
-    takes O(1) memory. `add` takes O(s) time and memory for s places where the loss changes.
-
-    Parameters
-    ----------
-    parallel : bool
-        True if disjoint documents do not share a budget.
+    Neighbouring slots of equal loss are kept as one, so a stream cut into windows of one price
+    takes O(1) memory. `add` takes O(s) time and memory for s slots where the loss changes. With
+    `parallel`, disjoint documents do not share a budget.
     """
 
     def __init__(self, *, parallel: bool) -> None:
         self._parallel = parallel
-        #: Per stream: sorted places where the loss changes, and the loss from each of them on.
+        #: Per stream: sorted slots where the loss changes, and the loss from each of them on.
         self._steps: dict[str, tuple[list[int], list[Fraction]]] = {}
         self._total = Fraction(0)
         self._largest = Fraction(0)
@@ -229,23 +191,23 @@ class Losses:
         """Charge every document of the cohort."""
         charge = Fraction(mu_squared)
         for part in cohort.documents:
-            places, losses = self._steps.setdefault(part.stream, ([0], [Fraction(0)]))
-            first = _split(places, losses, part.start)
-            last = _split(places, losses, part.stop)
+            slots, losses = self._steps.setdefault(part.stream, ([0], [Fraction(0)]))
+            first = _split(slots, losses, part.start)
+            last = _split(slots, losses, part.stop)
             for i in range(first, last):
                 losses[i] += charge
                 self._largest = max(self._largest, losses[i])
             # From right to left: what is merged stands behind what is still to be looked at.
             for i in range(last, max(first, 1) - 1, -1):
                 if losses[i] == losses[i - 1]:
-                    del places[i], losses[i]
+                    del slots[i], losses[i]
         self._total += charge
 
     def _largest_in(self, cohort: Cohort) -> Fraction:
         largest = Fraction(0)
         for part in cohort.documents:
-            places, losses = self._steps.get(part.stream, ([0], [Fraction(0)]))
-            inside = slice(bisect_right(places, part.start) - 1, bisect_left(places, part.stop))
+            slots, losses = self._steps.get(part.stream, ([0], [Fraction(0)]))
+            inside = slice(bisect_right(slots, part.start) - 1, bisect_left(slots, part.stop))
             largest = max(largest, *losses[inside])
         return largest
 
@@ -277,15 +239,10 @@ def sqrt_down(value: Fraction) -> float:
     return root
 
 
-def _split(places: list[int], losses: list[Fraction], place: int) -> int:
-    """Let the loss change at a place, if by nothing, and return its index."""
-    i = bisect_left(places, place)
-    if i == len(places) or places[i] != place:
-        places.insert(i, place)
+def _split(slots: list[int], losses: list[Fraction], slot: int) -> int:
+    """Let the loss change at a slot, if by nothing, and return its index."""
+    i = bisect_left(slots, slot)
+    if i == len(slots) or slots[i] != slot:
+        slots.insert(i, slot)
         losses.insert(i, losses[i - 1])
     return i
-
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise InvalidSettingError(f"{rule}, got {value!r}; correct it and call again")

@@ -17,7 +17,7 @@ from streamlda.papers.imtiaz_sarwate.metrics import matched_component_error
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.contributions import pack_triples, unpack_triples
+from streamlda.private.packing import pack_triples, unpack_triples
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
 
 D, K, VARIANCE, RADIUS = 8, 3, 0.05, 1.4
@@ -184,7 +184,7 @@ def test_a_sample_is_as_well_hidden_as_promised_by_both_stages(scheme: str) -> N
 def released_values(network):
     """Return U, variance and bound of the second stage, from the first release alone."""
     second = network.stages[0][2]
-    from streamlda.private.contributions import unpack_pairs
+    from streamlda.private.packing import unpack_pairs
 
     moment = unpack_pairs(second.sums["second"] / second.documents, D)
     vectors = np.linalg.eigh(moment)[1][:, ::-1]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
 from streamlda.papers.wang_anandkumar.baselines import random_marginal, random_marginal_power
 from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
-from streamlda.spectral.tensor_power import robust_tensor_power
-from streamlda.spectral.tensors import DenseTensor, FactoredTensor
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor
 from tests.spectral.checks import check_recovers, noisy_array, orthonormal
 
 

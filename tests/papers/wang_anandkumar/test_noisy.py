@@ -17,12 +17,12 @@ from streamlda.papers.wang_anandkumar import noisy as noisy_module
 from streamlda.papers.wang_anandkumar.compositions import advanced_composition, basic_composition
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy.accounting import Budget, cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
-from streamlda.spectral.tensors import FactoredTensor
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
 ALARM = 1e-5

@@ -1,21 +1,20 @@
-"""What a private run agrees on before it reads a document: words, delta, ledger, first price."""
+"""The budget of a private run, fixed before it reads a document: words, delta, ledger, price."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.privacy.events import Composed
-from streamlda.privacy.ledger.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.errors import LedgerError
+from streamlda.privacy.events import Composed, Event
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.selection import WordSelection, calibrate_selection
-from streamlda.private.releaser import ledger_terms
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import PrivateSettings, check_sampler_loss, sampler_factor
 
-#: Part of delta that a choice of words may use with its Gaussian noise. The rest is at least what
-#: `PrivateSettings.delta_left` takes off, so that terms made for the topics cover the words too.
-SHARE_OF_WORDS = 0.9
+#: Fraction of delta that a choice of words may use with its Gaussian noise. The rest is at least
+#: what `PrivateSettings.delta_left` takes off, so that terms made for the topics cover the words.
+WORDS_FRACTION = 0.9
 
 #: How a privacy statement calls the kinds of `Vocabulary`.
 STATEMENTS = {"given": "public", "hashed": "hashed", "selected": "private selection"}
@@ -29,22 +28,28 @@ class WordsAndDelta(NamedTuple):
 
 
 def words_and_delta(epsilon: float, delta: float, relation: str) -> WordsAndDelta:
-    """Return a choice of words at the whole epsilon, since its documents are in nothing else.
-
-    Raises
-    ------
-    InvalidSettingError
-        If delta is too small beside what the exactness of the noise leaves open.
-    """
-    selection = calibrate_selection(epsilon, SHARE_OF_WORDS * delta, neighboring_relation=relation)
+    """Return a choice of words at the whole epsilon, since its documents are in nothing else."""
+    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta, neighboring_relation=relation)
     # The rest of delta covers what the exactness of the sampler leaves open for the words.
-    left_open = selection.tv_distance_bound * (1 + math.exp(min(epsilon, 700.0)))
-    if left_open > (1 - SHARE_OF_WORDS) * delta:
-        raise InvalidSettingError(
-            "delta must be at least ten times what the exactness of the noise leaves open, "
-            f"got delta={delta} open={left_open:.2g}; take a larger delta or a smaller epsilon"
-        )
+    loss = selection.tv_distance_bound * sampler_factor(epsilon)
+    check_sampler_loss(delta, loss, (1 - WORDS_FRACTION) * delta)
     return WordsAndDelta(selection, delta - selection.delta)
+
+
+def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
+    """Return the terms of a ledger for a run: what all its releases may cost one unit."""
+    horizon = None
+    if settings.mode == "prefix":
+        assert settings.snapshots is not None
+        horizon = settings.n_stages + settings.snapshots - 1
+    return LedgerTerms(
+        epsilon=settings.epsilon,
+        delta=settings.delta_left,
+        privacy_unit=settings.privacy_unit,
+        neighboring_relation=settings.neighboring_relation,
+        mode=settings.mode,
+        horizon=horizon,
+    )
 
 
 def run_terms(settings: PrivateSettings, *, words: bool) -> LedgerTerms:
@@ -72,38 +77,30 @@ def for_fewer_words(settings: PrivateSettings, n_features: int) -> PrivateSettin
 
 
 def check_first_price(
-    ledger: Ledger, stream: str, settings: PrivateSettings, n_words: int, words_event: Any
+    ledger: Ledger,
+    stream: str,
+    settings: PrivateSettings,
+    word_slots: int = 0,
+    words_event: Event | None = None,
 ) -> None:
     """Refuse what the ledger will not allow, before any document is read.
 
-    Parameters
-    ----------
-    ledger : Ledger
-    stream : str
-    settings : PrivateSettings
-    n_words : int
-        Places that the words are chosen from; 0 if they are not.
-    words_event : event or None
-        The price of that.
-
-    Raises
-    ------
-    BudgetExceededError, LedgerError
+    Words are chosen from the first `word_slots` slots, for the price `words_event`.
     """
-    event: Any = settings.event
+    event: Event = settings.event
     if settings.privacy_unit == "user":
         # Users pay for every stage of a window.
         event = Composed([settings.event] * settings.n_stages)
     ledger.check(event)
     # The first release, and the first window if that is another one.
-    last = n_words or settings.stage_places()[0][2]
-    place = DocumentRange(stream, 0, last)
-    cohort = Cohort(f"{stream}:0-{last}", (place,), ledger.generation)
+    last = word_slots or settings.stage_slots()[0][2]
+    slots = DocumentRange(stream, 0, last)
+    cohort = Cohort(f"{stream}:0-{last}", (slots,), ledger.generation)
     try:
         ledger.check(words_event or event, cohort)
     except LedgerError as error:
         raise LedgerError(
-            "documents must not be in two releases, got first places that were in one before of "
+            "documents must not be in two releases, got first slots that were in one before of "
             f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, and "
             "if these are others than before, name their stream (--stream NAME, source.stream)"
         ) from error

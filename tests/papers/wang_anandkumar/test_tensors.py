@@ -8,7 +8,7 @@ import pytest
 from bench.wa16_figure1 import noise_tensor
 from streamlda.errors import InvalidSettingError
 from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm, z_eigenpairs
-from streamlda.spectral.tensors import (
+from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,
     ImplicitTensor,

@@ -1,21 +1,18 @@
-"""What a private engine saves beside its raw sums, as named arrays and plain JSON values.
+"""What a private engine saves beside its raw sums, as named arrays.
 
 Everything here was made of noisy sums, so it is private itself. It is kept as it is rather than
-made again from the sums: a map that another machine computes may differ in its last digits, or in
-a sign, from the one that half of a stage was summed through.
+computed again: a projection that another machine computes may differ in its last digits, or in a
+sign, from the one that half of a stage was summed through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from streamlda.privacy.clipping import ClipBounds
-from streamlda.private.settings import PrivateSettings
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
@@ -45,21 +42,3 @@ def from_arrays(kind: type[T], arrays: Mapping[str, NDArray[Any]], prefix: str, 
     names = [field.name for field in fields(kind) if field.name not in others]  # type: ignore[arg-type]
     stored = {name: arrays[prefix + name] for name in names}
     return kind(**{k: v if v.ndim else v.item() for k, v in stored.items()}, **others)
-
-
-def settings_from(values: Mapping[str, Any]) -> PrivateSettings:
-    """Make the settings again from what `dataclasses.asdict` gave."""
-    clipping = values["clipping"]
-    if isinstance(clipping, Mapping):
-        clipping = ClipBounds(**clipping)
-    return PrivateSettings(**{**values, "clipping": clipping})
-
-
-def differing(wanted: PrivateSettings, values: Mapping[str, Any]) -> list[str]:
-    """Return the settings, as ``name=value (saved: value)``, in which a saved state differs."""
-    asked = asdict(wanted)
-    return [
-        f"{name}={asked.get(name)!r} (saved: {values.get(name)!r})"
-        for name in sorted({*asked, *values})
-        if name not in asked or name not in values or asked[name] != values[name]
-    ]

@@ -1,0 +1,117 @@
+"""What an engine is at a time: one phase, and the counters that all of its phases share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Self
+
+import numpy as np
+
+from streamlda.arrays import State
+from streamlda.checks import require
+from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError
+from streamlda.model.topic_model import TopicModel
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.topics import (
+    RoundMoments,
+    SpectralTopics,
+    average_rounds,
+    diagnostics,
+    recover_topics,
+)
+
+#: Another round is averaged in when it has at least this share of the documents of the largest.
+LEAST_AVERAGED_SHARE = 0.1
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an engine has met. The engine counts documents and tokens, its phases rounds."""
+
+    documents_seen: int = 0
+    documents_skipped: int = 0
+    tokens_seen: int = 0
+    rounds_finished: int = 0
+    #: Documents that the projection of the current round was made of; "behind_map" in files.
+    projection_documents: int = 0
+
+    def state(self) -> dict[str, int]:
+        """Return them by their names in files."""
+        values = asdict(self)
+        return values | {"behind_map": values.pop("projection_documents")}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, int]) -> Self:
+        """Return what `state` was called on."""
+        others = {name: value for name, value in values.items() if name != "behind_map"}
+        return cls(projection_documents=values["behind_map"], **others)
+
+
+@dataclass(eq=False)
+class Phase(ABC):
+    """A pure state machine: documents in, topics out, until another phase goes on."""
+
+    settings: EngineSettings
+    counters: Counters
+
+    @abstractmethod
+    def add(self, batch: DocumentBatch, start: int) -> int:
+        """Take documents from `start` on, none beyond the end of the phase; return how many."""
+
+    def next(self) -> Phase:
+        """Return the phase that goes on, once the documents taken have been counted."""
+        return self
+
+    @abstractmethod
+    def rounds(self) -> list[Moments]:
+        """Return the sums that topics are made of, those of most documents first."""
+
+    def topics(self) -> SpectralTopics:
+        """Return the topics of the first sum, averaged with others where they agree."""
+        K, rng = self.settings.n_components, np.random.default_rng(self.settings.seed)
+        first, *others = self.rounds()
+        found = recover_topics(RoundMoments.of(first), K, self.settings.alpha_0, rng)
+        for other in others:
+            if other.documents >= LEAST_AVERAGED_SHARE * first.documents:
+                moments, near = RoundMoments.of(other), found.normalized()
+                found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
+        return found
+
+    def snapshot(self) -> TopicModel:
+        """Return a model without vocabulary; the phase is not changed."""
+        return self._model(self.topics(), self.rounds())
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return all that is needed to go on but settings and counters."""
+
+    def _require_documents(self) -> None:
+        require(
+            self.counters.documents_seen >= 2,
+            f"topics need at least 2 documents of at least {MIN_TOKENS} tokens",
+            documents_seen=self.counters.documents_seen,
+            documents_skipped=self.counters.documents_skipped,
+            remedy="check the text field, the token pattern and the vocabulary",
+            error=InsufficientDataError,
+        )
+
+    def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
+        """Return spectral topics with the word frequencies of their sums."""
+        frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
+        return TopicModel(
+            components=found.normalized(),
+            alpha=found.alpha,
+            background=frequencies / frequencies.sum(),
+            settings=asdict(self.settings),
+            diagnostics={
+                **diagnostics(found),
+                "documents_skipped": self.counters.documents_skipped,
+                "rounds_finished": self.counters.rounds_finished,
+            },
+            documents_seen=self.counters.documents_seen,
+            tokens_seen=self.counters.tokens_seen,
+        )

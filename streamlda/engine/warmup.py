@@ -1,0 +1,107 @@
+"""The documents that a stream begins with, and the projections that sums are taken through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.documents import DocumentBatch
+from streamlda.engine.settings import EngineSettings
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.whitening import (
+    centred_pairs,
+    next_projection,
+    random_projection,
+    word_scale,
+)
+
+Array = NDArray[np.float64]
+
+#: Power steps that sharpen the first projection on the warm-up documents.
+WARMUP_POWER_STEPS = 3
+
+#: A warm-up also ends at this many stored counts (12 bytes each), however few the documents.
+WARMUP_MAX_ENTRIES = 4_000_000
+
+
+def warmup_end(batch: DocumentBatch, start: int, documents: int, entries: int) -> int:
+    """Return where a warm-up ends that is at `start` and has room for N documents and counts.
+
+    With the last of these documents, or with the one that fills up the counts, whichever comes
+    first; else with the batch.
+    """
+    pointers = batch.row_pointers
+    reached = int(np.searchsorted(pointers, pointers[start] + entries))
+    return min(start + documents, reached, batch.n_documents)
+
+
+class WarmUpDocuments:
+    """Documents kept for a projection: at most `most`, of `WARMUP_MAX_ENTRIES` counts or so."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._parts: list[DocumentBatch] = []
+        self._documents = self._entries = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the warm-up ends here."""
+        return self._documents >= self.most or self._entries >= WARMUP_MAX_ENTRIES
+
+    def add(self, batch: DocumentBatch, start: int) -> int:
+        """Keep a copy of documents from `start` up to the end of the warm-up; return how many."""
+        missing = self.most - self._documents, WARMUP_MAX_ENTRIES - self._entries
+        part = batch.rows(start, warmup_end(batch, start, *missing))
+        self._parts.append(part.copy())
+        self._documents += part.n_documents
+        self._entries += len(part.counts)
+        return part.n_documents
+
+    def batch(self) -> DocumentBatch:
+        """Return them as one batch, one at least: sums must not depend on how they came."""
+        self._parts = [DocumentBatch.joined(self._parts)]
+        return self._parts[0]
+
+    def clear(self) -> None:
+        """Keep none."""
+        self._parts.clear()
+        self._documents = self._entries = 0
+
+    def state(self) -> Arrays:
+        """Return them as named arrays; nothing if there are none."""
+        return with_prefix(self.batch().arrays, "warmup.") if self._parts else {}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], n_features: int) -> None:
+        """Take back what `state` returned."""
+        if kept := named(arrays, "warmup."):
+            self.add(DocumentBatch(**kept, n_features=n_features, integral=False), 0)
+
+
+def first_projection(warmup: DocumentBatch, settings: EngineSettings) -> Array:
+    """Find a projection by power steps on the second moment of the warm-up documents."""
+    W = random_projection(settings.n_features, settings.n_columns, settings.seed)
+    for _ in range(WARMUP_POWER_STEPS):
+        sketch = Moments(W, triple_columns=0)
+        sketch.add(warmup)
+        W = better_projection(sketch, settings)
+    return W
+
+
+def better_projection(moments: Moments, settings: EngineSettings) -> Array:
+    """Return the projection that sums lead to, for the round after them; time O(d m^2)."""
+    first = moments.first_moment()
+    # It only has to span the topics roughly, whatever alpha_0 will be.
+    alpha_0 = settings.working_alpha_0
+    pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
+    return next_projection(pairs, moments.whitening, word_scale(first), settings.n_columns)
+
+
+def projection_digest(whitening: Array) -> str:
+    """Return 16 hex digits that tell projections apart by content. Time O(d m)."""
+    data = np.ascontiguousarray(whitening, dtype="<f8").view(np.uint8).data
+    return blake2b(data, digest_size=8).hexdigest()

@@ -1,0 +1,50 @@
+"""Symmetric arrays as vectors of their different entries, so that noise is drawn once for each.
+
+Entries are scaled by the square root of how often they occur: norms stay Frobenius norms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def pack_pairs(upper: Array) -> Array:
+    """Return the upper triangle row by row, times sqrt(2) off the diagonal."""
+    i, j = np.triu_indices(len(upper))
+    packed: Array = upper[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    return packed
+
+
+def unpack_pairs(packed: Array, d: int) -> Array:
+    """Return the symmetric matrix that `pack_pairs` packed."""
+    i, j = np.triu_indices(d)
+    full = np.empty((d, d))
+    full[i, j] = full[j, i] = packed / np.where(i == j, 1.0, np.sqrt(2.0))
+    return full
+
+
+def pack_triples(tensor: Array) -> Array:
+    """Return the entries i <= j <= k of a symmetric tensor, times sqrt(times they occur)."""
+    i, j, k, scale = _triples(len(tensor))
+    packed: Array = tensor[i, j, k] * scale
+    return packed
+
+
+def unpack_triples(packed: Array, t: int) -> Array:
+    """Return the symmetric tensor that `pack_triples` packed."""
+    i, j, k, scale = _triples(t)
+    full = np.empty((t, t, t))
+    for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
+        full[a, b, c] = packed / scale
+    return full
+
+
+def _triples(t: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array]:
+    i, j, k = (index.astype(np.int64) for index in np.indices((t, t, t)).reshape(3, -1))
+    chosen = (i <= j) & (j <= k)
+    i, j, k = i[chosen], j[chosen], k[chosen]
+    times = np.where((i == j) & (j == k), 1.0, np.where((i == j) | (j == k), 3.0, 6.0))
+    return i, j, k, np.sqrt(times)

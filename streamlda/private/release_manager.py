@@ -1,0 +1,119 @@
+"""Releases paid for, drawn and stored: the ledger's three steps around the noise of a stage.
+
+The artefact of a release is a file of its noisy sums (kind ``streamlda-release``, version 1), in a
+folder beside the ledger: everything that ever left the raw sums is in these files, and topics can
+be made from them again, with another alpha_0 say, at no further cost. Without a ledger nothing is
+stored: the guarantee holds for the run, and nothing remembers it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.privacy.events import Event
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
+from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.private.budget import ledger_terms
+from streamlda.private.settings import PrivateSettings
+
+RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
+
+
+def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
+    """Return a digest of all that bears on a release, but for documents, words and starts."""
+    values = {name: value for name, value in asdict(settings).items() if name != "seed"}
+    values["vocabulary"] = vocabulary
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def open_ledger(path: str | os.PathLike[str], settings: PrivateSettings) -> Ledger:
+    """Open the ledger of a run for writing, or make it.
+
+    A release that a crash cut short is ended first.
+    """
+    ledger = Ledger.open(Path(path), ledger_terms(settings), create=True)
+    try:
+        ledger.recover()
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+class ReleaseManager:
+    """Pays for releases and draws their noise: `SecureNoise` by default.
+
+    Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
+    writing. `stream` names the stream in which slots count: two runs that name the same documents
+    differently spend on them twice without noticing.
+    """
+
+    def __init__(
+        self, noise: Noise | None = None, ledger: Ledger | None = None, stream: str = "stream"
+    ) -> None:
+        self.noise = SecureNoise() if noise is None else noise
+        self.ledger = ledger
+        self.stream = stream
+        if ledger is not None:
+            self.folder = ledger.path.with_name(ledger.path.name + ".releases")
+
+    @property
+    def ledger_id(self) -> str | None:
+        """Random name of the ledger; None without one."""
+        return None if self.ledger is None else self.ledger.ledger_id
+
+    def check(self, event: Event) -> None:
+        """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
+        if self.ledger is not None:
+            self.ledger.check(event)
+
+    def release(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        event: Event,
+        draw: Callable[[Noise], dict[str, Any]],
+        about: Mapping[str, Any],
+        config: str = "",
+    ) -> dict[str, Any]:
+        """Pay for a release of the slots from `first` to before `last`, draw and store it.
+
+        `draw` returns the noisy arrays; it is called once, after the price is on the disk. `about`
+        is stored with them, `config` is the `config_hash` of the run, for the ledger. After an
+        error the price may be spent.
+        """
+        if self.ledger is None:
+            return draw(self.noise)
+        documents = (DocumentRange(self.stream, first, last),)
+        cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+        intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
+        arrays = draw(self.noise)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        final = self._path(intent)
+        temporary = final.with_name(final.name + ".new")
+        stored = {"stage": name, "first": first, "last": last - 1, **about}
+        stored["secure"] = self.noise.secure
+        write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
+        self.ledger.publish(intent, temporary, final)
+        return arrays
+
+    def _path(self, intent: Intent) -> Path:
+        name = intent.description.replace(" ", "-")
+        return self.folder / f"{intent.number:06d}-{name}.safetensors"
+
+    def stored(self, intent: Intent) -> ArraysFile | None:
+        """Return what a release gave, or None if it was lost."""
+        assert self.ledger is not None
+        path = self._path(intent)
+        if not path.exists():
+            return None
+        self.ledger.check_target(path)
+        return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)

@@ -1,0 +1,243 @@
+"""The stages of one window: what each sums, and what its noisy sums give to those after it.
+
+Nothing here sees a document: all that a `Window` holds was made of released sums and public
+settings, so it may be shown, and it costs no privacy to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure
+from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
+from streamlda.privacy.statement import ReleasedStage
+from streamlda.private.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
+from streamlda.private.contributions import (
+    FirstStatistic,
+    NormStatistic,
+    PairStatistic,
+    Statistic,
+    TripleNorms,
+    TripleStatistic,
+    checked_projection,
+)
+from streamlda.private.packing import unpack_pairs, unpack_triples
+from streamlda.private.power import PowerRounds
+from streamlda.private.refinement import RefinementRounds
+from streamlda.private.settings import PrivateSettings, clip_quantile_for
+from streamlda.private.stage import groups_touched
+from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
+
+Array = NDArray[np.float64]
+Sums = Mapping[str, Array]
+
+#: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
+#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words). For users it is as
+#: many times larger as their contributions may touch groups.
+LEAST_BOUND = 2.0**-16
+
+#: Weights of the statistics where they are in one release.
+FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
+
+#: Name of the rounds after the first window in ``prefix`` mode.
+PREFIX = "prefix"
+
+
+class Window:
+    """What the released stages of a window gave; `probes` is the public random projection."""
+
+    def __init__(self, settings: PrivateSettings, probes: Array | None) -> None:
+        self.settings, self.probes = settings, probes
+        self.records: list[ReleasedStage] = []
+        self.bounds = ClipBounds(1.0, 1.0, 1.0, "private-quantile")
+        self.view: PairView | None = None
+        self.whitening: Array | None = None
+        self.power: PowerRounds | None = None
+        self.refinement: RefinementRounds | None = None
+        if isinstance(settings.clipping, ClipBounds):
+            self.bounds = settings.clipping
+        elif settings.clipping == "worst-case":
+            pair = self._pair().largest_norm
+            self.bounds = replace(self.bounds, pair=pair, source="worst-case")
+
+    @property
+    def first_stage(self) -> str:
+        """Name of the stage that a window begins with."""
+        return "norms" if self.settings.clipping == "quantile" else "pairs"
+
+    def statistics(self, stage: str) -> list[Statistic]:
+        """Return what a stage sums, made from what earlier stages gave."""
+        if stage == "norms":
+            return [NormStatistic(self._first(), 0.3), NormStatistic(self._pair(), 0.7)]
+        if stage == "pairs":
+            return [self._first(), self._pair()]
+        if stage == "triple norms":
+            return [NormStatistic(TripleNorms(self._projection()), 1.0)]
+        if stage == "triples":
+            return [self._triple()]
+        if stage == PREFIX:
+            return [self._first(), self._pair(), self._triple()]
+        # The name decides, and what it needs must be there.
+        if self.refinement and stage == f"refine {self.refinement.rounds_done + 1}":
+            return [self.refinement.statistic()]
+        if self.power and stage.startswith("power "):
+            return [self.power.statistic(self.bounds.triple)]
+        if not stage.startswith(("power ", "refine ")):
+            raise KeyError(stage)
+        rule = "a numbered stage must come with the state of the rounds before it"
+        raise failure(rule, stage=stage, remedy="restore the state whole")
+
+    def accept(
+        self, stage: str, released: Sums, stddevs: Mapping[str, float], slots: int
+    ) -> str | PrivateTopics:
+        """Take the noisy sums of a stage, and return the name of the next one, or the topics.
+
+        `slots` are those of the window so far, for the record. Sums that hold nothing but noise
+        raise `InsufficientDataError`.
+        """
+        # Rounds are numbered: "power 1", "refine 2".
+        kind = stage.rstrip("0123456789").rstrip()
+        if kind == "norms":
+            first, pair = self._first().largest_norm, self._pair().largest_norm
+            self._set_bounds(released, stddevs, first=first, pair=pair)
+            return "pairs"
+        if kind == "pairs":
+            self.view = self._pair_view(released, stddevs)
+            self.whitening = self.view.whitening
+            if self.settings.clipping == "quantile":
+                return "triple norms"
+            if self.settings.clipping == "worst-case":
+                largest = TripleNorms(self.whitening).largest_norm
+                self.bounds = replace(self.bounds, triple=largest)
+            return self._begin_last()
+        if kind == "triple norms":
+            self._set_bounds(released, stddevs, triple=TripleNorms(self._projection()).largest_norm)
+            return self._begin_last()
+        if kind == "triples":
+            assert self.view is not None
+            return self._refined(self._triple_topics(self.view, released, stddevs, slots))
+        if kind == PREFIX:
+            view = self._pair_view(released, stddevs)
+            return self._triple_topics(view, released, stddevs, slots)
+        number = int(stage.removeprefix(kind))
+        if kind == "power":
+            assert self.power is not None
+            self.power.answer(released, stddevs)
+            if number < self.settings.n_rounds:
+                return f"power {number + 1}"
+            rng = np.random.default_rng(self.settings.seed)
+            return self._refined(self.power.topics(slots, rng))
+        assert self.refinement is not None
+        self.refinement.answer(released, stddevs)
+        if number < self.settings.n_refinement_rounds:
+            return f"refine {number + 1}"
+        return self.refinement.topics()
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return what `restore` needs, as arrays and plain JSON values."""
+        arrays: Arrays = {} if self.whitening is None else {"map": self.whitening}
+        if self.view is not None:
+            arrays |= to_arrays(self.view, "view/", but=("probes",))
+        if self.power is not None:
+            arrays |= with_prefix(self.power.state(), "power/")
+        if self.refinement is not None:
+            arrays |= with_prefix(self.refinement.state(), "refinement/")
+        return arrays, {
+            "records": [asdict(record) for record in self.records],
+            "bounds": asdict(self.bounds),
+        }
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self.records = [ReleasedStage(**record) for record in values["records"]]
+        self.bounds = ClipBounds(**values["bounds"])
+        if "map" in arrays:
+            self.whitening = checked_projection(arrays["map"], self.settings.n_features)
+        if "view/first" in arrays:
+            self.view = from_arrays(PairView, arrays, "view/", probes=self.probes)
+        if power := named(arrays, "power/"):
+            assert self.view is not None
+            self.power = PowerRounds.from_state(power, self.settings, self.view, self._projection())
+        if refinement := named(arrays, "refinement/"):
+            self.refinement = RefinementRounds.from_state(refinement, self.settings)
+
+    def _set_bounds(self, released: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
+        """Clip at a quantile of the norms, whose noisy counts are released; up to the largest."""
+        settings, q = self.settings, self.settings.clip_quantile
+        if q is None:
+            slots = {name: last - first for name, first, last in settings.stage_slots()}
+            q = clip_quantile_for(settings.n_features, slots["pairs"], settings.noise_multiplier)
+        for name, norm in largest.items():
+            counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
+            bound = private_quantile(counts, NormHistogram(norm).edges, q, stddev)
+            found: Any = {name: max(bound, LEAST_BOUND * groups_touched(settings) * norm)}
+            self.bounds = replace(self.bounds, **found)
+
+    def _pair_view(self, released: Sums, stddevs: Mapping[str, float]) -> PairView:
+        settings, pair, stddev = self.settings, released["pair"], stddevs["pair"]
+        if self.probes is None:
+            # Off the diagonal the packed entries stand for sqrt(2) times their value.
+            pair, stddev = unpack_pairs(pair, settings.n_features), stddev / np.sqrt(2)
+        return PairView.of(
+            released["first"],
+            stddevs["first"],
+            pair,
+            float(released["pair_kept"]),
+            stddev,
+            self.probes,
+            min(settings.n_components, settings.n_features),
+            settings.working_alpha_0,
+        )
+
+    def _triple_topics(
+        self, view: PairView, released: Sums, stddevs: Mapping[str, float], slots: int
+    ) -> PrivateTopics:
+        whitening, kept = self._projection(), float(released["triple_kept"])
+        check_documents(kept)
+        t = whitening.shape[1]
+        return private_topics(
+            view,
+            unpack_triples(released["triple"], t) / kept,
+            stddevs["triple"] / np.sqrt(6) / kept,
+            whitening,
+            released["triple_first"] / kept,
+            unpack_pairs(released["triple_pair"], t) / kept,
+            self.settings.alpha_0,
+            slots,
+            np.random.default_rng(self.settings.seed),
+        )
+
+    def _begin_last(self) -> str:
+        if self.settings.solver == WHITENED_TENSOR:
+            return "triples"
+        assert self.view is not None
+        self.power = PowerRounds(self.settings, self.view, self._projection())
+        return "power 1"
+
+    def _refined(self, topics: PrivateTopics) -> str | PrivateTopics:
+        if not self.settings.n_refinement_rounds:
+            return topics
+        self.refinement = RefinementRounds(self.settings, topics)
+        # Topics are all that rounds know of the moments, which take more memory.
+        self.view = self.power = None
+        return "refine 1"
+
+    def _first(self) -> FirstStatistic:
+        return FirstStatistic(self.settings.n_features, self.bounds.first, FIRST_WEIGHT)
+
+    def _pair(self) -> PairStatistic:
+        d = self.settings.n_features
+        return PairStatistic(d, self.probes, self.bounds.pair, PAIR_WEIGHT)
+
+    def _triple(self) -> TripleStatistic:
+        return TripleStatistic(self._projection(), self.bounds.triple, TRIPLE_WEIGHT)
+
+    def _projection(self) -> Array:
+        assert self.whitening is not None
+        return self.whitening

@@ -1,0 +1,125 @@
+"""Engines of every kind with streams that take them through all of their phases."""
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamlda.container import to_json
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.simulate import PlantedLDA
+
+PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
+TEXT = {"n_components": 12, "n_features": 300, "warmup_documents": 300, "oversampling": 10}
+ROUNDS = {"documents_per_round": 100, "n_iterations": 4, "n_restarts": 6}
+FORGETS = {"memory_documents": 6000, "warmup_documents": 300, "n_iterations": 1}
+
+
+def planted(seed: int = 7) -> PlantedLDA:
+    return PlantedLDA(4, 150, seed=seed, topic_concentration=0.1)
+
+
+def with_short(documents: DocumentBatch, every: int = 20) -> DocumentBatch:
+    """Return the documents with every twentieth too short to be learned from."""
+    rows = documents.to_csr().tolil()
+    rows[::every] = 0
+    return DocumentBatch.from_matrix(rows.tocsr())
+
+
+@cache
+def planted_documents() -> DocumentBatch:
+    return with_short(planted().documents(12_000))
+
+
+def text_corpus() -> PlantedLDA:
+    """Documents that mix more topics than an engine takes by default."""
+    return PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=2)
+
+
+@cache
+def text_documents() -> DocumentBatch:
+    return text_corpus().documents(6000)
+
+
+@cache
+def changing_documents() -> DocumentBatch:
+    """Topics change after 6000 documents."""
+    parts = [with_short(planted(seed).documents(6000)) for seed in (1, 2)]
+    return DocumentBatch.joined(parts)
+
+
+@cache
+def shared_projection() -> np.ndarray:
+    learner = Engine(EngineSettings(**PLANTED, refine=False))
+    learner.add(planted_documents().rows(0, 3000))
+    return learner.better_projection()
+
+
+class Kind(NamedTuple):
+    """Settings, a stream, and where its phases change or are under way."""
+
+    settings: dict[str, Any]
+    documents: Any
+    cuts: list[int]
+    shared: bool = False
+
+    def engine(self, **changes: Any) -> Engine:
+        W = shared_projection() if self.shared else None
+        return Engine(EngineSettings(**{**self.settings, **changes}), shared_projection=W)
+
+
+def online(solver: str) -> Kind:
+    return Kind({**PLANTED, **ROUNDS, "solver": solver}, planted_documents, [1, 400, 451, 2750])
+
+
+def forgetting(solver: str) -> Kind:
+    """Cuts in the first rounds, on the change of generations, in a warm-up, a trial, a search."""
+    cuts = [2050, 3157, 3158, 3300, 3600, 6300, 7600, 11_999]
+    return Kind({**PLANTED, **FORGETS, "solver": solver}, changing_documents, cuts)
+
+
+KINDS = {
+    "sums": Kind({**PLANTED, "refine": False}, planted_documents, [1, 399, 400, 1999, 2000, 2001]),
+    "shared": Kind(PLANTED, planted_documents, [0, 401], shared=True),
+    "follows": Kind(PLANTED, planted_documents, [1, 400, 425, 2100]),
+    "refining": Kind(TEXT, text_documents, [0, 1, 299, 300, 301, 345, 2000, 3299, 3330]),
+    "online-power": online("online-power"),
+    "simultaneous": online("simultaneous"),
+    "forgetting online-power": forgetting("online-power"),
+    "forgetting simultaneous": forgetting("simultaneous"),
+}
+#: Of these, sums do not depend on the cut into batches either.
+EXACT = [name for name in KINDS if name not in ("sums", "shared", "follows")]
+
+
+def fed(learner, documents, start=0, stop=None, size=None):
+    """Return the engine after documents in batches of a size, or in one."""
+    stop = len(documents) if stop is None else stop
+    for first in range(start, stop, size or max(stop - start, 1)):
+        learner.add(documents.rows(first, min(first + size, stop) if size else stop))
+    return learner
+
+
+def resumed(learner: Engine) -> Engine:
+    """Return another engine of its state, as from a file."""
+    arrays, values = learner.state()
+    copies = {name: array.copy() for name, array in arrays.items()}
+    return Engine.from_state(copies, json.loads(to_json(values)))
+
+
+def assert_same_state(one, other):
+    (mine, my_values), (theirs, their_values) = one.state(), other.state()
+    assert my_values == their_values
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def assert_same_model(one, other):
+    for name in ("components", "alpha", "background"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.diagnostics == other.diagnostics
+    assert (one.documents_seen, one.tokens_seen) == (other.documents_seen, other.tokens_seen)

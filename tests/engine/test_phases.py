@@ -1,0 +1,196 @@
+"""What holds in every phase of every kind of engine: resumption, reading, cuts, rounds."""
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine import rounds
+from streamlda.engine.generation import Generation
+from streamlda.engine.phase import Counters
+from streamlda.engine.recent_documents import RecentDocuments
+from streamlda.engine.refining import Refinement
+from streamlda.engine.warmup import warmup_end
+from streamlda.errors import InsufficientDataError
+from streamlda.storage.state import load_state, save_state
+from tests.engine.kinds import (
+    EXACT,
+    KINDS,
+    assert_same_model,
+    assert_same_state,
+    fed,
+    planted_documents,
+    resumed,
+)
+
+
+def check_resume(name, cut):
+    """A resumed engine equals one that never stopped, to the last bit, and reads the same."""
+    kind = KINDS[name]
+    documents = kind.documents()
+    straight = fed(kind.engine(), documents, 0, cut)
+    other = resumed(straight)
+    assert_same_state(straight, other)
+    if cut > 1:
+        assert_same_model(straight.snapshot(), other.snapshot())
+    for learner in (straight, other):
+        fed(learner, documents, cut, min(cut + 1500, len(documents)))
+    assert_same_state(straight, other)
+    assert_same_model(straight.snapshot(), other.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [(name, cut) for name, kind in KINDS.items() for cut in kind.cuts]
+)
+def test_resume_equals_uninterrupted_bit_for_bit(name, cut):
+    check_resume(name, cut)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_state_file_brings_the_engine_back(name, tmp_path):
+    kind = KINDS[name]
+    learner = fed(kind.engine(), kind.documents(), 0, kind.cuts[-1])
+    save_state(tmp_path / "state", learner)
+    assert_same_state(learner, load_state(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_reading_is_possible_at_any_time_and_changes_nothing(name):
+    kind = KINDS[name]
+    read, unread = kind.engine(), kind.engine()
+    documents = kind.documents()
+    for start in range(0, 4000, 200):
+        for learner in (read, unread):
+            fed(learner, documents, start, start + 200)
+        read.snapshot()
+        assert_same_state(read, unread)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("cuts", [[1], [299, 300, 301, 1999, 3157, 3158, 3159], range(7, 7000, 97)])
+def test_cuts_of_the_stream_change_nothing(name, cuts):
+    kind = KINDS[name]
+    documents, whole, parts = kind.documents().rows(0, 7000), kind.engine(), kind.engine()
+    inside = [cut for cut in cuts if cut < len(documents)]
+    for start, stop in zip([0, *inside], [*inside, len(documents)], strict=True):
+        parts.add(documents.rows(start, stop))
+    whole.add(documents)
+    assert_same_state(whole, parts)
+    assert_same_model(whole.snapshot(), parts.snapshot())
+
+
+@pytest.mark.parametrize("name", ["sums", "shared", "refining", "simultaneous"])
+def test_short_documents_are_counted_and_change_nothing(name):
+    """Not within the warm-up, which they make longer or shorter like any other."""
+    kind = KINDS[name]
+    plain, mixed = kind.engine(), kind.engine()
+    short = DocumentBatch.from_matrix(2 * np.eye(plain.settings.n_features)[3:4])
+    for start in range(0, 3500, 100):
+        for learner in (plain, mixed):
+            fed(learner, kind.documents(), start, start + 100)
+        if start >= 500:
+            mixed.add(short)
+    assert mixed.documents_skipped - plain.documents_skipped == 30
+    assert mixed.documents_seen == plain.documents_seen
+    one, other = plain.snapshot(), mixed.snapshot()
+    np.testing.assert_array_equal(one.components, other.components)
+    np.testing.assert_array_equal(one.background, other.background)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_too_few_documents_are_an_error_that_says_so(name):
+    learner = KINDS[name].engine()
+    learner.add(DocumentBatch.from_matrix(np.eye(learner.settings.n_features)[:90]))
+    with pytest.raises(InsufficientDataError, match="seen=0 documents_skipped=90"):
+        learner.snapshot()
+
+
+def rounds_by_hand(documents, warmup, growth):
+    """Return the rounds finished, and the documents that the last projection was made of."""
+    used, done, finished = warmup, warmup, 0
+    for _ in range(documents - warmup):
+        done += 1
+        if done >= int(growth * used):
+            used, done, finished = done, 0, finished + 1
+    return finished, used
+
+
+def check_rounds(growth):
+    documents = planted_documents()
+    documents = documents.where(documents.usable)
+    learner = KINDS["sums"].engine(warmup_documents=20, round_growth=growth)
+    learner.add(documents.rows(0, 20))
+    for n in range(20, 500):
+        found = learner.rounds_finished, learner.counters.projection_documents
+        assert found == rounds_by_hand(n, 20, growth)
+        learner.add(documents.rows(n, n + 1))
+
+
+@pytest.mark.parametrize("growth", [1.04, 1.5, 3.0])
+def test_a_round_ends_with_the_document_that_fills_it(growth):
+    check_rounds(growth)
+
+
+def test_a_warm_up_ends_with_the_document_that_reaches_a_limit():
+    batch = DocumentBatch.from_matrix(np.tril(np.ones((6, 5)), -1)[[1, 0, 3, 2, 5, 4]])
+    widths = np.diff(batch.row_pointers).tolist()
+    for start in range(6):
+        for documents in range(1, 8):
+            for entries in range(1, 17):
+                stop = start
+                while stop < 6 and stop - start < documents and sum(widths[start:stop]) < entries:
+                    stop += 1
+                assert warmup_end(batch, start, documents, entries) == stop
+
+
+def forgetful(*names):
+    """Return a way to restore counters that forgets some."""
+    restore = Counters.from_state.__func__
+
+    def from_state(cls, values):
+        return restore(cls, {**values, **dict.fromkeys(names, 0)})
+
+    return classmethod(from_state)
+
+
+def without(owner, attribute, value):
+    """Return what restores an object whose attribute is then lost."""
+    restore = owner.from_state.__func__
+
+    def from_state(cls, *saved):
+        made = restore(cls, *saved)
+        setattr(made, attribute, value)
+        return made
+
+    return classmethod(from_state)
+
+
+LENGTH = rounds.round_length
+FORGETS = "forgetting simultaneous"
+BUGS = {
+    "a counter of documents": (Counters, forgetful("documents_skipped"), "sums", 2001),
+    "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
+    "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
+    "a trial": (
+        Generation,
+        without(Generation, "_on_trial", False),
+        "forgetting simultaneous",
+        3600,
+    ),
+    "documents": (RecentDocuments, without(RecentDocuments, "parts", []), "refining", 2000),
+    "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_phase_that_forgets_is_found(bug, monkeypatch):
+    owner, restore, name, cut = BUGS[bug]
+    monkeypatch.setattr(owner, "from_state", restore)
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        check_resume(name, cut)
+
+
+@pytest.mark.parametrize("late", [1, -1])
+def test_a_round_that_ends_a_document_late_or_early_is_found(late, monkeypatch):
+    monkeypatch.setattr(rounds, "round_length", lambda *a, **k: LENGTH(*a, **k) + late)
+    with pytest.raises(AssertionError):
+        check_rounds(3.0)

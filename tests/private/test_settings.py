@@ -1,0 +1,192 @@
+"""Settings of private runs: what follows from them, what is refused, and their digest."""
+
+import math
+from dataclasses import asdict, replace
+
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.private.refinement import is_round
+from streamlda.private.release_manager import config_hash
+from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
+from tests.corpora import batch_of
+from tests.private.streams import Run, settings_of
+
+
+def config_of(**options):
+    return settings_of(**{"n_features": 6, **options})
+
+
+USERS = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2}
+PREFIX = {"mode": "prefix", "snapshots": 3}
+POWER = {"solver": "noisy-power"}
+
+
+@pytest.mark.parametrize(
+    ("options", "digest"),
+    [
+        ({}, "ad54bcc8f80b436a740353fa89d4cb24"),
+        ({"clipping": ClipBounds(0.6, 0.4, 5.0, "fixed")}, "c999656e3cfab113cfe3412f419c4a6b"),
+        ({**USERS, "epsilon": 25.0, "delta": 1e-2}, "375c766857d1adbad01622b4d4dc8d78"),
+        (
+            {"refinement_rounds": 3, "documents_per_snapshot": 3000},
+            "c7300e717dc30872c78f626b8e7e96db",
+        ),
+        (
+            {**POWER, "n_iterations": 2, "n_restarts": 2, "documents_per_snapshot": 4000},
+            "f06f6bcab3f2a4a468a77c828333b6d9",
+        ),
+    ],
+)
+def test_equal_settings_have_the_digest_of_version_0_1_0(options, digest):
+    """Ledgers hold it: releases of then must be known as those of the same settings."""
+    values = {"n_components": 3, "n_features": 20, "documents_per_snapshot": 1000, **options}
+    assert config_hash(config_of(**values), "public") == digest
+    assert config_hash(config_of(**values, seed=9), "public") == digest
+    assert config_hash(config_of(**values), "hashed") != digest
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": 0}, "n_components must be .* >= 1, got n_components=0"),
+        ({"n_features": 0}, "n_features must be .* >= 1"),
+        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be .* >= 100"),
+        ({"oversampling": -1}, "oversampling must be .* >= 0"),
+        ({"seed": -1}, "seed must be .* >= 0"),
+        ({"alpha_0": 0.0}, "alpha_0 must be > 0 and finite"),
+        ({"alpha_0": math.nan}, "alpha_0 must be > 0 and finite"),
+        # Single precision must not lose what a round of refinement starts from.
+        ({"alpha_0": 1e-7}, "alpha_0 must lie in 1e-06..1e"),
+        ({"alpha_0": 1e7}, "alpha_0 must lie in 1e-06..1e"),
+        ({"privacy_unit": "household"}, "privacy_unit must be one of document, user"),
+        ({"mode": "binary tree"}, "mode must be one of window, prefix"),
+        ({"documents_per_user": 3}, "None for documents"),
+        ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),
+        ({**USERS, "documents_per_user": 0}, "documents_per_user must be .* >= 1"),
+        ({**USERS, "snapshots": None}, "snapshots must be a number"),
+        ({**USERS, "noise_in_state": True}, "cannot hide users"),
+        ({"mode": "prefix"}, "snapshots must be a number"),
+        ({"snapshots": 0}, "snapshots must be .* >= 1, got snapshots=0"),
+        ({**PREFIX, "noise_in_state": True}, "prefix mode must have"),
+        ({**PREFIX, **USERS}, "prefix mode must have"),
+        ({**PREFIX, **POWER}, "mode must be window"),
+        ({**PREFIX, "refinement_rounds": 3}, "mode must be window"),
+        ({"clipping": "none"}, "clipping must be quantile, worst-case or ClipBounds"),
+        ({"clip_quantile": 1.0}, r"clip_quantile must lie in 0\.\.1"),
+        ({"delta": 1e-15}, "delta must be at least ten times"),
+        ({"neighboring_relation": "swap"}, "relation"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"solver": "magic"}, "solver='magic'"),
+        ({**POWER, "n_restarts": 0}, "n_restarts=0"),
+        ({**POWER, "n_iterations": 0}, "n_iterations=0"),
+        ({**POWER, "documents_per_snapshot": 199}, "slots=9 rounds=10"),
+        ({"refinement_rounds": -1}, "refinement_rounds=-1"),
+        ({"documents_per_snapshot": 100, "refinement_rounds": 12}, "rounds=12"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        config_of(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "fraction"),
+    [
+        # Noise of 30.8 documents, 18 documents each.
+        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 10_000}, 0.0553),
+        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 1000}, 0.1),
+        ({"documents_per_snapshot": 10_000}, 0.015),
+        ({"documents_per_snapshot": 10**6}, 0.001),
+    ],
+)
+def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
+    stages = config_of(**options).stages
+    assert stages["norms"] == stages["triple norms"] == pytest.approx(fraction, rel=2e-3)
+    assert sum(stages.values()) == pytest.approx(1)
+
+
+def wide(**options):
+    """Return settings with more words than a whole pair matrix is made for."""
+    few = {"n_features": 2000, "epsilon": 4.0, "documents_per_snapshot": 40_000}
+    return config_of(**(few | options))
+
+
+def test_refinement_is_on_where_it_helps():
+    assert wide().n_refinement_rounds == wide(epsilon=2.0).n_refinement_rounds == REFINEMENTS
+    off = [
+        # Where noise is large, moments need all documents.
+        wide(epsilon=0.5),
+        wide(noise_in_state=True, epsilon=2.0),
+        wide(epsilon=2.0, **{**USERS, "documents_per_user": 5}),
+        wide(refinement_rounds=0),
+        wide(**PREFIX),
+        wide(solver="simultaneous"),
+        config_of(),
+    ]
+    assert not any(config.n_refinement_rounds for config in off)
+    assert wide(solver="simultaneous", refinement_rounds=2).n_refinement_rounds == 2
+    same = wide(refinement_rounds=0)
+    assert list(same.stages) == list(wide().stages)[: len(same.stages)]
+    assert wide().noise_multiplier == same.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**POWER, "documents_per_snapshot": 200},
+        {"refinement_rounds": 3, "documents_per_snapshot": 100},
+    ],
+)
+def test_the_fewest_slots_of_a_round_are_accepted(options):
+    config = config_of(**options)
+    slots = [last - first for name, first, last in config.stage_slots() if name[-1].isdigit()]
+    assert min(slots) >= LEAST_ROUND - (not is_round(config.stage_slots()[-1][0]))
+    assert sum(config.stages.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"), [({"solver": "simultaneous"}, 11), ({"refinement_rounds": 3}, 7)]
+)
+def test_users_pay_for_every_stage_of_every_window(options, stages):
+    config = config_of(**USERS, **options)
+    assert len(config.stages) == config.n_stages == stages
+    expected = noise_multiplier(config.epsilon, config.delta_left, 2 * stages)
+    assert config.noise_multiplier == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_features": 6}, {"clipping": "worst-case"}, PREFIX],
+    ids=["quantile", "few words", "worst case", "prefix"],
+)
+def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(options):
+    config = config_of(**{"n_features": 30, "n_components": 2, **options})
+    paid, own, start, needed = config.delta - config.delta_left, Run(config), 0, {}
+    batch = batch_of([[n % 6, n % 5, 3, 4] for n in range(1200)], config.n_features)
+    while start < batch.n_documents:
+        stage = own.engine.stage
+        needed[stage.name] = (1 + math.exp(config.epsilon)) * stage.mechanism.tv_distance_bound
+        start += own.engine.add(batch.rows(start, batch.n_documents))
+        own.settle()
+    assert {"pairs", "triples"} <= needed.keys()
+    assert max(needed.values()) <= paid
+    assert ("prefix" in needed) == (config.mode == "prefix")
+
+
+def test_the_quantile_to_clip_at_falls_with_the_noise():
+    found = [clip_quantile_for(1000, n, 4.0) for n in (10**9, 10**6, 120_000, 80_000, 100)]
+    assert found == sorted(found, reverse=True)
+    assert (found[0], found[-1]) == (0.95, 0.5)
+    assert 0.5 < found[2] < 0.95
+
+
+def test_saved_settings_are_restored_and_compared():
+    config = config_of(clipping=ClipBounds(0.6, 0.4, 5.0, "fixed"))
+    values = {**asdict(config), "epsilon": 3.0, "later": 1}
+    assert PrivateSettings.of(asdict(config)) == config
+    assert config.differing(asdict(config)) == []
+    assert config.differing(values) == ["epsilon=20.0 (saved: 3.0)", "later=None (saved: 1)"]
+    assert replace(config, alpha_0=None).working_alpha_0 == config.working_alpha_0 == 1.0
