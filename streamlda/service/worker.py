@@ -24,7 +24,6 @@ from streamlda.service.status import Status
 from streamlda.service.work import Released, Work
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.stream.source import Position, RecordBatch
-from streamlda.threads import one_at_a_time
 
 #: What each answers to whoever asked for it.
 Tell = Callable[[Event], None]
@@ -107,8 +106,7 @@ class Worker:
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
-            with one_at_a_time():
-                found = self._work.learn(batch)
+            found = self._work.learn(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
             self._status.count("rejected", len(batch.rejects))
@@ -127,8 +125,7 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            with one_at_a_time():
-                released = self._work.release()
+            released = self._work.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))
