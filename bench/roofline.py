@@ -76,11 +76,11 @@ def work(kernel: str, of: Shape) -> tuple[float, float]:
 
 def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Bandwidth, matrix products and kernels, one after the other on the same threads."""
-    import numba
     from threadpoolctl import threadpool_limits
 
-    threads = parameters["threads"] or numba.get_num_threads()
-    numba.set_num_threads(threads)
+    from streamlda.threads import limit_threads, thread_count
+
+    threads = parameters["threads"] or thread_count()
     # All libraries of linear algebra must be there when they are limited.
     import scipy.linalg.blas  # noqa: F401
 
@@ -94,7 +94,8 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     sweeps = StepwiseEMSettings().inner_iterations
     seconds = parameters["seconds"]
     meter.started()
-    with meter.timed(), threadpool_limits(limits=threads, user_api="blas"):
+    blas = threadpool_limits(limits=threads, user_api="blas")
+    with meter.timed(), limit_threads(threads), blas:
         found: Json = {
             "threads": threads,
             "memory_bandwidth": bandwidth(parameters["triad_bytes"], seconds),
@@ -138,26 +139,23 @@ def fastest(call: Callable[[], Any], seconds: float) -> float:
 
 def bandwidth(size: int, seconds: float) -> float:
     """Return bytes/s of a = b + s c over three arrays of `size` bytes in all, 24 a number."""
-    import numba
-    from numba import types
-
-    from streamlda.kernels import F64_1D, OUT_F64_1D, kernel
+    from streamlda.kernels import F64_1D, OUT_F64_1D, parallel_kernel
 
     # Compiled as the kernels that it is compared with.
-    @kernel(types.void(OUT_F64_1D, F64_1D, F64_1D, types.float64), parallel=True)
-    def triad(a: Any, b: Any, c: Any, scale: float) -> None:
-        for i in numba.prange(len(a)):
+    @parallel_kernel(lambda scale, b, c, a: (len(a), len(a)))
+    def triad(first: int, last: int, scale: float, b: F64_1D, c: F64_1D, a: OUT_F64_1D) -> None:
+        for i in range(first, last):
             a[i] = b[i] + scale * c[i]
 
     length = size // 24
     a, b, c = (np.full(length, value) for value in (0.0, 1.0, 2.0))
-    triad(a, b, c, 3.0)
+    triad(3.0, b, c, a)
     # Small arrays are gone through often: the clock is not that fine.
     rounds = max(1, 2**24 // size)
 
     def call() -> None:
         for _ in range(rounds):
-            triad(a, b, c, 3.0)
+            triad(3.0, b, c, a)
 
     return 24 * length * rounds / fastest(call, seconds)
 
@@ -198,28 +196,28 @@ def time_refinement(
 ) -> tuple[dict[str, float], float]:
     """Return seconds a call of the kernels of a refinement, and topics a document has."""
     from streamlda.kernels import refinement as kernels
+    from streamlda.refinement.stepwise_em import entries_by_word
 
     K, V = corpus.components.shape
     n, nnz = len(documents), len(documents.counts)
     alpha = np.asarray(corpus.alpha, dtype=np.float32)
     words = np.ascontiguousarray(corpus.components.T + 1e-9).astype(np.float32)
     running = np.cumsum(words * alpha, axis=1, dtype=np.float32)
-    shares = np.empty((nnz, K), dtype=np.float32)
+    responsibilities = np.empty((nnz, K), dtype=np.float32)
     totals = np.zeros((V, K))
     rows = documents.counts, documents.word_ids, documents.row_pointers
-    entries = np.empty(nnz, dtype=np.int64), np.empty(V + 1, dtype=np.int64)
-    kernels.entries_by_word(documents.word_ids, *entries)
+    entries = entries_by_word(documents.word_ids, documents.counts, V)
     found = {
         "expect_topics": fastest(
-            lambda: kernels.expect_topics(*rows, words, alpha, sweeps, shares), seconds
+            lambda: kernels.expect_topics(*rows, words, alpha, sweeps, responsibilities), seconds
         ),
         "add_shares": fastest(
-            lambda: kernels.add_shares(*entries, documents.counts, shares, totals), seconds
+            lambda: kernels.add_responsibilities(*entries, responsibilities, totals), seconds
         ),
     }
     tokens = np.concatenate([[0], np.cumsum(documents.counts)]).astype(np.int64)
     topics = np.empty(tokens[-1], dtype=np.int16)
-    kernels.draw_topics(shares, documents.row_pointers, tokens, 0, 0, topics)
+    kernels.draw_topics(responsibilities, documents.row_pointers, tokens, 0, 0, topics)
     found["resample_topics"] = fastest(
         lambda: kernels.resample_topics(*rows[1:], tokens, words, running, 0, 0, 1, topics),
         seconds,

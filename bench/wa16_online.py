@@ -102,12 +102,10 @@ def hundred_tokens(n: int, n_features: int, rng: np.random.Generator) -> Documen
 
 def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Processor seconds a document of the triple association on one thread, regrouping included."""
-    import numba
-
     from bench.data import zipf_documents
     from streamlda.spectral.associations import DocumentAssociation
+    from streamlda.threads import limit_threads
 
-    numba.set_num_threads(1)
     rng = np.random.default_rng(seed)
     d, n_probes, nnz = (parameters[name] for name in ("n_features", "n_probes", "nnz"))
     if nnz is None:
@@ -121,7 +119,7 @@ def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
     sums.add(batches[0])
     meter.started()
     seconds = []
-    with meter.timed():
+    with meter.timed(), limit_threads(1):
         for batch in batches * parameters["passes"]:
             before = time.process_time()
             sums.add(batch)

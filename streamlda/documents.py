@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
+from streamlda.kernels import checking
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -240,21 +241,16 @@ class DocumentBatch:
         _require(holds, rule, **ends, remedy=from_matrix)
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
-        # Here, so that a program that only names the class need not wait for numba.
-        from streamlda.kernels.checking import FRACTIONAL, find_faults
-
         faults = np.empty(self.n_documents, dtype=np.int32)
         arrays = (self.counts, self.word_ids, self.row_pointers)
-        find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
+        checking.find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
         found = int(np.bitwise_or.reduce(faults))
-        if found & ~FRACTIONAL or (integral and found):
+        if found & ~checking.FRACTIONAL or (integral and found):
             self._refuse(faults, found)
         self.whole = not found
 
     def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
         """Raise for the least fault, and name the first document that has it."""
-        from streamlda.kernels import checking
-
         from_matrix = "build the batch with DocumentBatch.from_matrix"
         rules: dict[int, tuple[str, str]] = {
             checking.OUTSIDE: ("word ids must lie in 0..n_features-1", "encode by the vocabulary"),

@@ -165,8 +165,8 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
     an entry of `X`.
 
-    Kernels run on all cores (``numba.set_num_threads``) through OpenMP, which cannot be used in a
-    forked child once its parent has used it: choose spawn in `multiprocessing`.
+    Kernels run on all processors that the process may use; ``NUMBA_NUM_THREADS`` in the environment
+    sets fewer.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.

@@ -2,13 +2,11 @@
 
 import os
 
-# Before numba is imported. With one thread the parallel kernels would be tested in name only; with
-# more than two, and BLAS threads besides, two test workers would get in each other's way.
+# With more than two threads, and BLAS threads besides, two test workers would get in each other's
+# way.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-# Waiting threads sleep: on two cores shared by two workers, spinning ones would hold each other up.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -31,5 +29,5 @@ settings.load_profile("quick")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name.startswith("test_kernels"):
+        if item.path.parent.name == "kernels":
             item.add_marker("kernels")

@@ -19,32 +19,33 @@ def documents_of(batch):
         yield [(e, int(batch.word_ids[e]), float(batch.counts[e])) for e in entries]
 
 
-def expect_topics(batch, words, alpha, sweeps):
+def expect_topics(batch, words, alpha, inner_iterations):
     """Shares by definition: everything else in the document is summed anew for every entry."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
-    shares = np.zeros((len(batch.counts), len(alpha)))
+    responsibilities = np.zeros((len(batch.counts), len(alpha)))
     for document in documents_of(batch):
-        for sweep in range(sweeps):
+        for iteration in range(inner_iterations):
             for e, word, count in document:
-                seen = [o for o in document if sweep > 0 or o[0] < e]
-                rest = sum((c * shares[o] for o, _, c in seen), start=np.zeros(len(alpha)))
-                if sweep > 0:
-                    rest = rest - min(count, 1.0) * shares[e]
+                seen = [o for o in document if iteration > 0 or o[0] < e]
+                parts = (c * responsibilities[o] for o, _, c in seen)
+                rest = sum(parts, start=np.zeros(len(alpha)))
+                if iteration > 0:
+                    rest = rest - min(count, 1.0) * responsibilities[e]
                 p = words[word] * (alpha + rest)
-                shares[e] = p / p.sum()
-    return shares
+                responsibilities[e] = p / p.sum()
+    return responsibilities
 
 
-def draw_topics(batch, shares, token_pointers, seed, first):
+def draw_topics(batch, responsibilities, token_pointers, seed, first):
     topics = []
     for d, document in enumerate(documents_of(batch)):
         key, number = stream_key(seed, first + d, 0), 0
         for e, _, _ in document:
             for _ in range(token_pointers[e], token_pointers[e + 1]):
                 u, running, k = unit(key, number), F32(0), -1
-                while k < 0 or (u >= running and k < shares.shape[1] - 1):
+                while k < 0 or (u >= running and k < responsibilities.shape[1] - 1):
                     k += 1
-                    running = running + shares[e, k]
+                    running = running + responsibilities[e, k]
                 topics.append(k)
                 number += 1
     return topics

@@ -6,8 +6,10 @@ import numpy as np
 from scipy.special import digamma
 
 
-def variational_shares(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
-    shares, norms = [], []
+def variational_responsibilities(
+    counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance
+):
+    responsibilities, norms = [], []
     for first, last in pairwise(row_pointers):
         ids, c = word_ids[first:last], counts[first:last]
         gamma = alpha + c.sum() / len(alpha)
@@ -17,6 +19,6 @@ def variational_shares(counts, word_ids, row_pointers, words, alpha, max_iterati
             before, gamma = gamma, alpha + c @ phi
             if np.mean(abs(gamma - before)) < tolerance:
                 break
-        shares.append(phi)
+        responsibilities.append(phi)
         norms.append(np.linalg.norm(c[:, None] * phi))
-    return np.concatenate(shares), np.array(norms)
+    return np.concatenate(responsibilities), np.array(norms)

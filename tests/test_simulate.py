@@ -15,11 +15,6 @@ from tests import oracle_text
 pytestmark = pytest.mark.kernels
 
 
-def plain(kernel):
-    """Return the uncompiled kernel; with the compiler switched off it is one already."""
-    return getattr(kernel, "py_func", kernel)
-
-
 LENGTHS = {
     "random": [5, 17, 40, 80, 3, 11],
     "no documents": [],
@@ -50,10 +45,9 @@ def test_draw_tokens_equals_oracle(kind, n_features):
     expected = oracle_text.draw_tokens(
         uniforms.tolist(), topic_cdf.tolist(), word_cdf.tolist(), offsets.tolist()
     )
-    for function in (draw_tokens, plain(draw_tokens)):
-        tokens = np.empty(offsets[-1], dtype=np.int32)
-        function(uniforms, topic_cdf, word_cdf, starts, offsets, tokens)
-        assert tokens.tolist() == expected
+    tokens = np.empty(offsets[-1], dtype=np.int32)
+    draw_tokens(uniforms, topic_cdf, word_cdf, starts, offsets, tokens)
+    assert tokens.tolist() == expected
 
 
 @pytest.mark.parametrize(("kind", "n_features"), CASES)
@@ -61,16 +55,15 @@ def test_tally_tokens_equals_oracle(kind, n_features):
     offsets = offsets_of(kind)
     tokens = np.random.default_rng(1).integers(n_features, size=offsets[-1], dtype=np.int32)
     expected = oracle_text.tally_tokens(tokens.tolist(), offsets.tolist())
-    for function in (tally_tokens, plain(tally_tokens)):
-        word_ids, counts = tokens.copy(), np.full(len(tokens), np.nan)
-        distinct = np.empty(len(offsets) - 1, dtype=np.int64)
-        function(offsets, word_ids, counts, distinct)
-        found = [
-            list(zip(word_ids[a : a + m].tolist(), counts[a : a + m].tolist(), strict=True))
-            for a, m in zip(offsets[:-1], distinct, strict=True)
-        ]
-        assert found == expected
-        assert np.count_nonzero(counts) == distinct.sum()
+    word_ids, counts = tokens.copy(), np.full(len(tokens), np.nan)
+    distinct = np.empty(len(offsets) - 1, dtype=np.int64)
+    tally_tokens(offsets, word_ids, counts, distinct)
+    found = [
+        list(zip(word_ids[a : a + m].tolist(), counts[a : a + m].tolist(), strict=True))
+        for a, m in zip(offsets[:-1], distinct, strict=True)
+    ]
+    assert found == expected
+    assert np.count_nonzero(counts) == distinct.sum()
 
 
 def test_documents_and_texts_and_draws_are_the_same_documents():

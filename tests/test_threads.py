@@ -1,49 +1,138 @@
-"""Kernels of several threads: they meet where that is safe, and are kept apart where it is not."""
+"""Pieces of a loop on several threads: all of it once, whoever calls, and what the limits are."""
 
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-PROGRAM = """
-import threading
-import numba
-from streamlda.simulate import PlantedLDA
-from streamlda.spectral.moments import Moments
-from streamlda.threads import one_at_a_time
-from streamlda.spectral.whitening import random_map
+from streamlda import kernels, threads
+from streamlda.kernels.association import project
+from streamlda.threads import limit_threads, run_pieces, thread_count
 
-documents = PlantedLDA(3, 200, seed=1, mean_length=50).documents(2000)
 
-def work():
-    for _ in range(20):
-        with one_at_a_time():
-            Moments(random_map(200, 20, 0), 10).add(documents)
+def touched(iterations):
+    """Return how often each iteration was run."""
+    found = np.zeros(iterations, dtype=np.int64)
 
-threads = [threading.Thread(target=work) for _ in range(3)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(numba.threading_layer())
+    def touch(first, last):
+        found[first:last] += 1
+
+    run_pieces(touch, iterations)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5, 28, 29, 1000])
+def test_each_iteration_is_run_once(iterations, count):
+    with limit_threads(count):
+        assert touched(iterations).tolist() == [1] * iterations
+
+
+def test_threads_work_at_the_same_time_and_the_caller_is_one_of_them():
+    together, seen = threading.Barrier(3, timeout=60), set()
+
+    def meet(first, last):
+        if first < 3:
+            together.wait()
+            seen.add(threading.get_ident())
+
+    with limit_threads(3):
+        run_pieces(meet, 12)
+    assert len(seen) == 3
+    assert threading.get_ident() in seen
+
+
+def test_callers_in_several_threads_and_in_pieces_do_not_wait_for_each_other():
+    def nested(first, last):
+        for _ in range(first, last):
+            assert touched(50).tolist() == [1] * 50
+
+    def call(_):
+        with limit_threads(2):
+            run_pieces(nested, 40)
+            return touched(300).tolist()
+
+    with ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(call, range(20))) == [[1] * 300] * 20
+
+
+def test_an_error_of_a_piece_is_raised_when_no_thread_is_at_work():
+    # Of the caller's own piece and of another one's.
+    for at_fault in (True, False):
+        caller, working = threading.get_ident(), []
+        together = threading.Barrier(2, timeout=60)
+
+        def fail(first, last, caller=caller, working=working, wait=together, own=at_fault):
+            if first < 2:
+                wait.wait()
+                if (threading.get_ident() == caller) is own:
+                    raise KeyError(first)
+            working.append(first)
+            working.remove(first)
+
+        with limit_threads(2), pytest.raises(KeyError):
+            run_pieces(fail, 8)
+        assert working == []
+
+
+FORK = """
+import os
+from tests.test_threads import limit_threads, touched
+
+with limit_threads(3):
+    assert touched(100).tolist() == [1] * 100
+    child = os.fork()
+    assert touched(100).tolist() == [1] * 100
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_three_threads_may_use_kernels_at_a_time(layer):
-    environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == layer
+def test_a_forked_child_makes_threads_of_its_own():
+    # Later versions of Python warn of forks beside threads.
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True, timeout=300)
 
 
-def test_without_the_lock_the_process_would_end():
-    """What the lock is for: the scheduler of Numba's own ends a process that enters it twice."""
-    program = PROGRAM.replace("with one_at_a_time():", "if True:")
-    environment = {**os.environ, "NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "Concurrent access" in done.stderr
+def test_a_limit_is_that_of_one_thread_for_a_while():
+    before = thread_count()
+    with limit_threads(3), ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyError), limit_threads(1):
+            raise KeyError(thread_count())
+        assert thread_count() == 3
+        assert pool.submit(thread_count).result() == before
+    assert thread_count() == before
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"), [("1", 1), ("2", 2), ("64", 3), ("0", 1), ("many", 3), ("", 3), (None, 3)]
+)
+def test_threads_are_as_many_as_processors_or_fewer_if_the_environment_says_so(
+    wanted, count, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 4, 5}, raising=False)
+    monkeypatch.delenv("NUMBA_NUM_THREADS")
+    if wanted is not None:
+        monkeypatch.setenv("NUMBA_NUM_THREADS", wanted)
+    assert threads._usable.__wrapped__() == count
+
+
+@pytest.mark.parametrize(("few", "pieces"), [(10**9, 1), (0, 8)])
+def test_a_small_task_is_one_piece_in_the_calling_thread(few, pieces, monkeypatch):
+    monkeypatch.setattr(kernels, "FEW_OPERATIONS", few)
+    calls = []
+
+    def counted(first, last, *arguments):
+        calls.append((first, last))
+
+    monkeypatch.setattr(project, "_compiled", counted)
+    documents = np.ones(30), np.zeros(30, np.int32), np.arange(31)
+    with limit_threads(2):
+        project(*documents, np.ones((1, 1)), np.ones((30, 1)))
+    assert len(calls) == pieces
+    assert sorted(n for first, last in calls for n in range(first, last)) == [*range(30)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
 from streamlda.kernels import F64_1D, I32_1D, I64_1D, OUT_I32_1D, kernel
 
@@ -13,25 +10,21 @@ from streamlda.kernels import F64_1D, I32_1D, I64_1D, OUT_I32_1D, kernel
 OUTSIDE, FALLING, NOT_FINITE, NEGATIVE, ZERO, LONG, FRACTIONAL = 1, 2, 4, 8, 16, 32, 64
 
 
-@kernel(types.void(F64_1D, I32_1D, I64_1D, types.int64, types.float64, OUT_I32_1D))
+@kernel
 def find_faults(
-    counts: Any, word_ids: Any, row_pointers: Any, n_features: int, most_tokens: float, faults: Any
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    n_features: int,
+    most_tokens: float,
+    faults: OUT_I32_1D,
 ) -> None:
-    """Find what is wrong with each document.
+    """Find what is wrong with each document; 0 where nothing is.
 
     Equivalent to ``tests.oracle.find_faults``: `OUTSIDE` if a word is not in 0..n_features-1,
     `FALLING` if words do not rise strictly, `NOT_FINITE`, `NEGATIVE`, `ZERO` and `FRACTIONAL` if a
     count is so, `LONG` if the finite counts, taken in order, come to more than `most_tokens`.
-    Time O(nnz), serial, so that it may run in a forked process; no memory.
-
-    Parameters
-    ----------
-    counts, word_ids, row_pointers
-        Documents in compressed sparse row form; pointers rise from 0 to nnz.
-    n_features : int
-    most_tokens : float
-    faults : array of shape (n_documents,), int32, output
-        0 where nothing is wrong.
+    Row pointers rise from 0 to nnz. Time O(nnz), serial; no memory.
     """
     for n in range(len(row_pointers) - 1):
         found = 0

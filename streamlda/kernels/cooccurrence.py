@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import types
-
 from streamlda.kernels import I32_1D, I64_1D, OUT_I64_1D, OUT_I64_2D, kernel
 
 
-@kernel(
-    types.int64(
-        I32_1D,
-        I64_1D,
-        types.int64,
-        I32_1D,
-        I32_1D,
-        I64_1D,
-        I64_1D,
-        OUT_I64_1D,
-        OUT_I64_1D,
-        OUT_I64_2D,
-    )
-)
+@kernel
 def count_windows(
-    token_ids: Any,
-    offsets: Any,
+    token_ids: I32_1D,
+    offsets: I64_1D,
     window: int,
-    slot_of_word: Any,
-    slot_of_place: Any,
-    place_pointers: Any,
-    places: Any,
-    since: Any,
-    occurrences: Any,
-    pairs: Any,
+    slot_of_word: I32_1D,
+    slot_of_place: I32_1D,
+    place_pointers: I64_1D,
+    places: I64_1D,
+    since: OUT_I64_1D,
+    occurrences: OUT_I64_1D,
+    pairs: OUT_I64_2D,
 ) -> int:
     """Count the windows that hold each watched word, and each pair within a topic.
 
@@ -44,30 +27,12 @@ def count_windows(
     included, is one window. Instead of visiting every window, a word is accounted for when it
     leaves, with the windows since it came. Time O(tokens + departures * n); no memory.
 
-    Parameters
-    ----------
-    token_ids, offsets
-        Ordered words of the documents, document d from ``offsets[d]`` to ``offsets[d + 1]``.
-        Any id outside `slot_of_word` fills a place in the window and is not counted.
-    window : int
-        Tokens of a window.
-    slot_of_word : array of shape (largest watched id + 1,)
-        Slot of a watched word, -1 for the others.
-    slot_of_place : array of shape (K * n,)
-        Slot of the word at place ``topic * n + rank``.
-    place_pointers, places
-        The places of slot s stand in ``places[place_pointers[s] : place_pointers[s + 1]]``.
-    since : array of shape (n_slots,), scratch
-        All -1 before and after.
-    occurrences : array of shape (n_slots,), output, added to
-        Windows that hold the word.
-    pairs : array of shape (K * n, n), output, added to
-        Windows that hold both words of a topic; a pair's count is split over its two cells.
-
-    Returns
-    -------
-    int
-        Number of windows.
+    ``slot_of_word`` has the slot of each watched word, -1 for the others; an id outside it fills a
+    place in the window and is not counted. ``slot_of_place``, of shape (K * n,), has that of the
+    word at ``topic * n + rank``; the places of slot s stand in
+    ``places[place_pointers[s] : place_pointers[s + 1]]``. ``since`` is scratch, one number a slot,
+    all -1 before and after. ``occurrences`` (one a slot) and ``pairs``, of shape (K * n, n), are
+    added to; a pair's count is split over its two cells. Returns the number of windows.
     """
     per_topic = pairs.shape[1]
     n_windows = 0

@@ -24,10 +24,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import types
-from numpy.typing import NDArray
-
 from streamlda.kernels import I64_1D, OUT_I64_1D, kernel
 
 #: Marks of attempts that gave no sample; samples are above both.
@@ -45,34 +41,14 @@ _PLACE_MASK = 2**PLACE_BITS - 1
 _WORD_MASK = 2**63 - 1
 
 
-@kernel(types.void(I64_1D, types.float64, types.int64, types.float64, OUT_I64_1D))
-def propose(
-    words: NDArray[np.int64],
-    sigma: float,
-    block: int,
-    margin: float,
-    values: NDArray[np.int64],
-) -> None:
+@kernel
+def propose(words: I64_1D, sigma: float, block: int, margin: float, values: OUT_I64_1D) -> None:
     """Turn two random words an attempt into a sample, `REJECTED` or `UNDECIDED`.
 
-    Time O(attempts), serial (a compiled parallel region would not survive a fork); no memory. At
-    least a fifth of the attempts gives a sample, half for a large sigma.
+    The words are independent uniform bits, sigma (in steps) is 1/4 to 2^40, the block ceil(sigma),
+    and the margin `MARGIN`; a larger one leaves more attempts to the caller. Time O(attempts),
+    serial; no memory. At least a fifth of the attempts gives a sample, half for a large sigma.
 
-    Parameters
-    ----------
-    words : ndarray of shape (2 * n_attempts,)
-        Independent uniform bits.
-    sigma : float
-        Parameter of the target, in steps, 1/4 to 2^40.
-    block : int
-        t = ceil(sigma).
-    margin : float
-        `MARGIN`; a larger one leaves more attempts to the caller.
-    values : ndarray of shape (n_attempts,), output
-        The samples, and marks where there is none.
-
-    Notes
-    -----
     Why doubles are near enough: ``x = y^2 / (2 sigma^2)`` and ``1/2 - x`` take fewer than five
     roundings of relative size 2^-53. For x <= 64 this moves exp by a factor within
     1 +- 64 * 5 * 2^-53, the exponential function of the mathematics library by some 2^-50 more, so

@@ -5,69 +5,58 @@ Both read the topics word-major, shape (n_words, K): the K numbers a token needs
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
-from numba import types
 
-from streamlda.kernels import F64_1D, F64_2D, I32_1D, I64_1D, OUT_F64_1D, OUT_F64_2D, kernel
+from streamlda.kernels import (
+    F64_1D,
+    F64_2D,
+    I32_1D,
+    I64_1D,
+    OUT_F64_1D,
+    OUT_F64_2D,
+    parallel_kernel,
+)
 
 #: A word less probable than this under every topic is ignored: dividing by it could overflow.
 SMALLEST = 1e-280
 
 
-@kernel(
-    types.void(F64_1D, I32_1D, I64_1D, F64_2D, F64_1D, types.int64, types.float64, OUT_F64_2D),
-    parallel=True,
-)
+@parallel_kernel(lambda counts, *rest: (len(rest[-1]), 10 * len(counts) * rest[-1].shape[1]))
 def fold_in(
-    counts: Any,
-    word_ids: Any,
-    row_pointers: Any,
-    words: Any,
-    alpha: Any,
+    first: int,
+    last: int,
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    words: F64_2D,
+    alpha: F64_1D,
     max_iterations: int,
     tolerance: float,
-    theta: Any,
+    theta: OUT_F64_2D,
 ) -> None:
     """Find the topic proportions of every document, topics held fixed.
 
     Equivalent to ``tests.oracle_text.fold_in``: repeat
     ``gamma = alpha + gamma * (words[ids].T @ (counts / (words[ids] @ gamma)))`` from
-    ``gamma = alpha + tokens / K`` until ``sum(abs(change)) <= tolerance * sum(gamma)``.
+    ``gamma = alpha + tokens / K`` until ``sum(abs(change)) <= tolerance * sum(gamma)``, at most
+    `max_iterations` times; alpha above 0. Rows of theta sum to 1.
     Time O(nnz * K * iterations); memory O(K) a thread. Each row depends on its document only.
-
-    Parameters
-    ----------
-    counts, word_ids, row_pointers
-        Documents in compressed sparse row form, counts in tokens.
-    words : array of shape (n_words, K)
-        Probability of each word in each topic.
-    alpha : array of shape (K,)
-        Parameters of the Dirichlet prior, all above 0.
-    max_iterations : int
-        Most updates of one document.
-    tolerance : float
-        Change of the proportions, summed over topics, at which a document is done.
-    theta : array of shape (n_documents, K), output
-        Rows that sum to 1.
     """
     n_topics = len(alpha)
     blocks = n_topics // 4
-    for n in numba.prange(len(row_pointers) - 1):
-        first, last = row_pointers[n], row_pointers[n + 1]
+    for n in range(first, last):
+        begin, end = row_pointers[n], row_pointers[n + 1]
         gamma = theta[n]
         update = np.empty(n_topics)
         tokens = 0.0
-        for e in range(first, last):
+        for e in range(begin, end):
             tokens += counts[e]
         for k in range(n_topics):
             gamma[k] = alpha[k] + tokens / n_topics
         for _ in range(max_iterations):
             for k in range(n_topics):
                 update[k] = 0.0
-            for e in range(first, last):
+            for e in range(begin, end):
                 beta = words[word_ids[e]]
                 # Four sums that do not wait for each other; their order is fixed.
                 s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -99,27 +88,22 @@ def fold_in(
             gamma[k] /= total
 
 
-@kernel(types.void(I32_1D, I64_1D, F64_2D, F64_2D, OUT_F64_1D), parallel=True)
+@parallel_kernel(lambda ids, rows, words, theta, out: (len(theta), len(ids) * theta.shape[1]))
 def word_probabilities(
-    word_ids: Any, row_pointers: Any, words: Any, theta: Any, probabilities: Any
+    first: int,
+    last: int,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    words: F64_2D,
+    theta: F64_2D,
+    probabilities: OUT_F64_1D,
 ) -> None:
     """Find the probability of every entry's word under its document's proportions.
 
     Equivalent to ``probabilities[e] = theta[n] @ words[word_ids[e]]`` for the entries e of
     document n. Time O(nnz * K); no memory.
-
-    Parameters
-    ----------
-    word_ids, row_pointers
-        Documents in compressed sparse row form.
-    words : array of shape (n_words, K)
-        Probability of each word in each topic.
-    theta : array of shape (n_documents, K)
-        Topic proportions.
-    probabilities : array of shape (nnz,), output
-        One probability an entry.
     """
-    for n in numba.prange(len(row_pointers) - 1):
+    for n in range(first, last):
         for e in range(row_pointers[n], row_pointers[n + 1]):
             total = 0.0
             for k in range(theta.shape[1]):

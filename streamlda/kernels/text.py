@@ -11,13 +11,11 @@ All products are of 32-bit numbers held in 64 bits, so none overflows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
 from streamlda.kernels import (
     I32_1D,
+    I64,
     I64_1D,
     I64_2D,
     OUT_F64_1D,
@@ -25,6 +23,7 @@ from streamlda.kernels import (
     OUT_I64_1D,
     OUT_I64_2D,
     U8_1D,
+    U64,
     kernel,
 )
 
@@ -45,30 +44,30 @@ _0, _8, _13, _15, _16, _17, _19, _32, _64 = (
 )
 
 
-@kernel(types.uint64(types.uint64, types.uint64))
-def _mixed(h: Any, block: Any) -> Any:
+@kernel
+def _mixed(h: U64, block: U64) -> U64:
     """Take eight letters into the hash that names a slot."""
     h ^= ((block & _LOW_32) * _SLOT_1) ^ ((block >> _32) * _SLOT_2)
     return h ^ (h >> _32)
 
 
-@kernel(types.uint64(types.uint64))
-def _scrambled(half: Any) -> Any:
+@kernel
+def _scrambled(half: U64) -> U64:
     half = (half * _BLOCK_1) & _LOW_32
     half = ((half << _15) | (half >> _17)) & _LOW_32
     return (half * _BLOCK_2) & _LOW_32
 
 
-@kernel(types.uint64(types.uint64, types.uint64))
-def _stirred(h: Any, half: Any) -> Any:
+@kernel
+def _stirred(h: U64, half: U64) -> U64:
     """Take four letters into MurmurHash3."""
     h ^= _scrambled(half)
     h = ((h << _13) | (h >> _19)) & _LOW_32
     return (h * _ROUND_1 + _ROUND_2) & _LOW_32
 
 
-@kernel(types.int64(types.uint64, types.uint64, types.uint64, types.int64))
-def _finished(h: Any, block: Any, bits: Any, length: int) -> Any:
+@kernel
+def _finished(h: U64, block: U64, bits: U64, length: int) -> I64:
     """Take the last block, of up to 64 bits, and the number of all letters into MurmurHash3."""
     if bits >= _32:
         h = _stirred(h, block & _LOW_32)
@@ -82,24 +81,14 @@ def _finished(h: Any, block: Any, bits: Any, length: int) -> Any:
     return np.int64(h ^ (h >> _16))
 
 
-@kernel(types.void(U8_1D, I64_1D, I32_1D, OUT_I64_2D))
-def fill_slots(letters: Any, starts: Any, columns: Any, slots: Any) -> None:
+@kernel
+def fill_slots(letters: U8_1D, starts: I64_1D, columns: I32_1D, slots: OUT_I64_2D) -> None:
     """Make the table that `find_words` searches.
 
-    Time O(characters + slots); no memory.
-
-    Parameters
-    ----------
-    letters : array of uint8
-        The words, one after another, with one more byte behind each.
-    starts : array of shape (n_words + 1,)
-        Word w is ``letters[starts[w]:starts[w + 1] - 1]``: distinct words, none empty, all bytes
-        below 128.
-    columns : array of shape (n_words,)
-        What each word becomes.
-    slots : array of shape (n_slots, 4), output
-        Start, length, column and the first eight letters of the word of each slot; length 0 for
-        an empty slot. The number of slots is a power of two above that of the words.
+    Word w is ``letters[starts[w]:starts[w + 1] - 1]``, with one more byte behind it, and becomes
+    ``columns[w]``: distinct words, none empty, all bytes below 128. A slot holds start, length,
+    column and the first eight letters of its word, length 0 if it has none; the number of slots is
+    a power of two above that of the words. Time O(characters + slots); no memory.
     """
     last_slot = len(slots) - 1
     for unused in range(len(slots)):
@@ -123,44 +112,32 @@ def fill_slots(letters: Any, starts: Any, columns: Any, slots: Any) -> None:
         slots[slot, 3] = np.int64(head)
 
 
-@kernel(types.void(U8_1D, I64_1D, U8_1D, U8_1D, I64_2D, types.int64, OUT_I32_1D, OUT_I64_1D))
+@kernel
 def find_words(
-    texts: Any,
-    starts: Any,
-    classes: Any,
-    letters: Any,
-    slots: Any,
+    texts: U8_1D,
+    starts: I64_1D,
+    classes: U8_1D,
+    letters: U8_1D,
+    slots: I64_2D,
     mask: int,
-    ids: Any,
-    offsets: Any,
+    ids: OUT_I32_1D,
+    offsets: OUT_I64_1D,
 ) -> None:
     """Split ASCII texts into words and look each of them up.
 
     Equivalent to ``tests.oracle_text.find_words``. A word is a run of at least two letters
-    between bytes that end it; a run with a byte that spoils it is none.
+    between bytes that end it; a run with a byte that spoils it is none. ``classes``, of shape
+    (128,), says of each byte which letter it stands for, or `SPOILS` or `ENDS`. Text n is
+    ``texts[starts[n]:starts[n + 1]]``, all bytes below 128; its last one ends a word.
+
+    A word that is not in the table (``letters`` and ``slots``, from `fill_slots`) becomes
+    ``abs(hash) & mask``, its MurmurHash3 taken as a signed number of 32 bits; -1 if `mask`, below
+    2^31, is negative. Words with a column below -1 leave nothing. What the others become stands in
+    ``ids[offsets[n]:offsets[n + 1]]``; ``len(texts) // 3`` cells are enough, those behind the last
+    word are left alone.
 
     Time O(characters); no memory. A search takes one step or two in a table that is half empty,
     but as many as there are words if all of them were made to share one hash.
-
-    Parameters
-    ----------
-    texts : array of uint8
-        The texts, one after another, all bytes below 128; the last of each is one that ends a
-        word.
-    starts : array of shape (n_documents + 1,)
-        Text n is ``texts[starts[n]:starts[n + 1]]``.
-    classes : array of shape (128,), uint8
-        What each byte stands for: a letter, `SPOILS` or `ENDS`.
-    letters, slots
-        From `fill_slots`.
-    mask : int
-        A word that is not in the table becomes ``abs(hash) & mask``, its MurmurHash3 taken as a
-        signed number of 32 bits; -1 if `mask` is negative. Below 2^31.
-    ids : array of shape (n,) with n >= len(texts) // 3, output
-        What each word becomes, in order; words with a column below -1 leave nothing. Cells
-        behind the last word are left as they are.
-    offsets : array of shape (n_documents + 1,), output
-        Text n owns ``ids[offsets[n]:offsets[n + 1]]``.
     """
     last_slot = len(slots) - 1
     found = 0
@@ -214,8 +191,8 @@ def find_words(
         offsets[n + 1] = found
 
 
-@kernel(types.void(types.int64, OUT_I32_1D, OUT_I64_1D, OUT_I32_1D))
-def _sort(n_bits: int, scratch: Any, heaps: Any, ids: Any) -> None:
+@kernel
+def _sort(n_bits: int, scratch: OUT_I32_1D, heaps: OUT_I64_1D, ids: OUT_I32_1D) -> None:
     """Sort numbers of up to `n_bits` bits: in time O(n), whoever wrote the text and why."""
     if len(ids) <= _FEW:
         for place in range(1, len(ids)):
@@ -247,36 +224,24 @@ def _sort(n_bits: int, scratch: Any, heaps: Any, ids: Any) -> None:
         read, write = write, read
 
 
-@kernel(types.void(I32_1D, I64_1D, types.int64, OUT_I32_1D, OUT_I32_1D, OUT_F64_1D, OUT_I64_1D))
+@kernel
 def count_ids(
-    ids: Any,
-    offsets: Any,
+    ids: I32_1D,
+    offsets: I64_1D,
     n_bits: int,
-    scratch: Any,
-    word_ids: Any,
-    counts: Any,
-    row_pointers: Any,
+    scratch: OUT_I32_1D,
+    word_ids: OUT_I32_1D,
+    counts: OUT_F64_1D,
+    row_pointers: OUT_I64_1D,
 ) -> None:
     """Count how often each id occurs in each document, leaving out ids below 0.
 
     Equivalent to ``np.unique(ids of n, return_counts=True)`` for each document, one behind the
-    other. Time O(tokens + documents of more than 24 tokens * 2^8); memory 2 kB.
-
-    Parameters
-    ----------
-    ids : array of shape (n_tokens,)
-        Numbers below ``2**n_bits``, n_bits <= 31.
-    offsets : array of shape (n_documents + 1,)
-        Document n owns ``ids[offsets[n]:offsets[n + 1]]``.
-    n_bits : int
-        As above.
-    scratch : array of shape (tokens of the longest document,)
-        Overwritten.
-    word_ids, counts : arrays of shape (n,), output
-        The distinct ids of each document, rising, and how often they occur; n is at least the
-        number of ids from 0. Cells from ``row_pointers[-1]`` on hold nothing of use.
-    row_pointers : array of shape (n_documents + 1,), output
-        Document n owns the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``.
+    other. Document n owns ``ids[offsets[n]:offsets[n + 1]]``, numbers below ``2**n_bits``, n_bits
+    <= 31, and then the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``. Scratch has
+    the tokens of the longest document; ``word_ids`` and ``counts`` have room for all ids from 0,
+    and nothing of use behind the last entry.
+    Time O(tokens + documents of more than 24 tokens * 2^8); memory 2 kB.
     """
     heaps = np.empty(256, np.int64)
     filled = 0

@@ -41,11 +41,11 @@ from scipy.special import digamma
 from streamlda.checks import above, at_least, between, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import MissingExtraError
-from streamlda.kernels.refinement import add_shares
-from streamlda.papers.variational import variational_shares
+from streamlda.kernels.refinement import add_responsibilities
+from streamlda.papers.variational import variational_responsibilities
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.refinement.stepwise_em import blocks, by_word
+from streamlda.refinement.stepwise_em import blocks, entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -229,14 +229,17 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
     for part in blocks(documents, max(1, _MOST_SHARES // len(alpha))):
-        shares = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
+        responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
         norms = np.empty(part.n_documents)
         layout = (part.counts, part.word_ids, part.row_pointers)
-        variational_shares(*layout, words, alpha, MOST_UPDATES, TOLERANCE, shares, norms)
+        variational_responsibilities(
+            *layout, words, alpha, MOST_UPDATES, TOLERANCE, responsibilities, norms
+        )
         # Rounded down, so that no norm ends above the bound: 8 roundings are more than there are.
         factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300) * (1 - 2.0**-50))
         weights = part.counts * np.repeat(factors, np.diff(part.row_pointers))
-        add_shares(*by_word(part), weights, shares, total)
+        by_word = entries_by_word(part.word_ids, weights, part.n_features)
+        add_responsibilities(*by_word, responsibilities, total)
     return total
 
 

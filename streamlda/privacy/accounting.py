@@ -39,8 +39,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
 
 from streamlda.checks import at_least, between, require
 from streamlda.privacy.events import (
@@ -233,9 +233,9 @@ def _root_up(mu_squared: float) -> float:
 def _mu_of_pure(epsilon: float) -> float:
     """Return the least mu for which every pure epsilon-DP release is mu-GDP, rounded up."""
     if epsilon < 1:
-        half_mu = math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+        half_mu = math.sqrt(2) * float(scipy.special.erfinv(math.tanh(epsilon / 2)))
     else:
-        half_mu = -float(ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon)))))
+        half_mu = -float(scipy.special.ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon)))))
     return 2 * half_mu * (1 + DELTA_MARGIN)
 
 
@@ -250,17 +250,17 @@ def _log_delta(mu: float, epsilon: float) -> float:
         return log_density + math.log(mu) + math.log(float(_WEIGHTS @ slope) / 2)
     if low >= 0:
         return log_density + math.log(_mills(low) - _mills(high))
-    return math.log(float(ndtr(-low)) - math.exp(log_density) * _mills(high))
+    return math.log(float(scipy.special.ndtr(-low)) - math.exp(log_density) * _mills(high))
 
 
 def _mills(x: float) -> float:
     """Return Mills' ratio Phi(-x) / phi(x) for x >= 0."""
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(x / math.sqrt(2)))
 
 
 def _mills_slope(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return 1 - x M(x), M being Mills' ratio, for -1/2 <= x <= 41, without cancellation."""
-    near = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
+    near = 1 - x * math.sqrt(math.pi / 2) * scipy.special.erfcx(x / math.sqrt(2))
     # Laplace's continued fraction from the back; 50 terms are enough from x = 3 on.
     far = np.maximum(x, 3.0)
     tail = np.zeros_like(far)

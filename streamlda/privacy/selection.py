@@ -81,7 +81,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import InvalidDocumentsError
@@ -222,7 +222,7 @@ class WordSelection:
         """Return rho in steps, rounded up."""
         kept = np.arange(1, self.max_words_per_document + 1)
         # Phi^-1((1 - delta)^(1/t)) = -Phi^-1(1 - (1 - delta)^(1/t)), without cancellation.
-        quantiles = -ndtri(-np.expm1(math.log1p(-self.delta) / kept))
+        quantiles = -scipy.special.ndtri(-np.expm1(math.log1p(-self.delta) / kept))
         exact = float(np.max(1 / np.sqrt(kept) + self.stddev * quantiles)) / self.step
         # Less than 2^40 steps, known to some 1e-14 of it: a step more covers what rounding did.
         return math.ceil(exact) + 1

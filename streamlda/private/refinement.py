@@ -63,7 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.kernels.refinement import add_shares, expect_topics
+from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.arrays import from_arrays, to_arrays
@@ -71,7 +71,7 @@ from streamlda.private.contributions import View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents
-from streamlda.refinement.stepwise_em import blocks, by_word
+from streamlda.refinement.stepwise_em import blocks, entries_by_word
 from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
@@ -167,7 +167,8 @@ class RefinementStatistic:
             norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
             factors = (clip_factors(norms, REFINED_NORM) * active)[document]
             gamma[factors == 0] = 0.0
-            add_shares(*by_word(part), entries * factors, gamma, self._sums)
+            by_word = entries_by_word(part.word_ids, entries * factors, part.n_features)
+            add_responsibilities(*by_word, gamma, self._sums)
 
     def take(self) -> dict[str, Array]:
         """Return the sums."""

@@ -206,13 +206,13 @@ class GibbsSampler:
             at = minibatch.first
             for rows in blocks(minibatch.rows, MOST_RESPONSIBILITIES // K):
                 part = self._minibatch(at, at + rows.n_documents)
-                shares = np.empty((len(rows.counts), K), dtype=np.float32)
+                responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
                 expect_topics(
                     *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                    *(self.settings.start_iterations, shares),
+                    *(self.settings.start_iterations, responsibilities),
                 )
                 draw_topics(
-                    *(shares, rows.row_pointers, part.token_pointers),
+                    *(responsibilities, rows.row_pointers, part.token_pointers),
                     *(self.settings.seed, at, part.topics),
                 )
                 at += rows.n_documents

@@ -45,7 +45,8 @@ from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.kernels.refinement import add_shares, entries_by_word, expect_topics
+from streamlda.kernels.association import group_by_word
+from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
@@ -261,7 +262,8 @@ class StepwiseEM:
                 *(part.counts, ids, part.row_pointers, topics, prior),
                 *(self.settings.inner_iterations, gamma),
             )
-            add_shares(*_by_id(ids, len(words)), self._weights(part), gamma, sums)
+            by_word = entries_by_word(ids, self._weights(part), len(words))
+            add_responsibilities(*by_word, gamma, sums)
         return words, sums
 
     def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:
@@ -317,16 +319,18 @@ def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
         start = max(start + 1, stop)
 
 
-def by_word(batch: DocumentBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the entries of a batch word by word, and where each word begins; O(nnz + V)."""
-    return _by_id(batch.word_ids, batch.n_features)
-
-
-def _by_id(ids: NDArray[np.int32], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    entries = np.empty(len(ids), dtype=np.int64)
-    pointers = np.empty(n + 1, dtype=np.int64)
-    entries_by_word(ids, entries, pointers)
-    return entries, pointers
+def entries_by_word(
+    word_ids: NDArray[np.int32], weights: Array, n_words: int
+) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
+    """Return weights and indices of entries by word, and where each word begins; O(nnz + V)."""
+    found = (
+        np.empty(len(word_ids)),
+        np.empty(len(word_ids), dtype=np.int32),
+        np.empty(n_words + 1, dtype=np.int64),
+    )
+    # Each entry is a document of its own.
+    group_by_word(weights, word_ids, np.arange(len(word_ids) + 1), *found)
+    return found
 
 
 def checked_topics(components: Any, n_topics: int) -> Array:

@@ -20,9 +20,10 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Corpus, Shard, rows_of
-from streamlda.scaleout.sums import added, single_threaded, told
+from streamlda.scaleout.sums import added, told
 from streamlda.stream.ingest import Counts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.threads import limit_threads, one_blas_thread
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -325,7 +326,7 @@ def _batches(
     shard: Shard, value: Any, vocabulary: Vocabulary | None, counts: Counts
 ) -> Iterator[DocumentBatch]:
     for rows in rows_of(shard, value):
-        with single_threaded():
+        with limit_threads(1), one_blas_thread():
             batch = rows.encoded(vocabulary, counts)
         yield batch
 

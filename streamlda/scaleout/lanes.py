@@ -45,8 +45,8 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import LANE_STEPS, LaneSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.kept import Kept
-from streamlda.scaleout.sums import single_threaded
 from streamlda.stream.ingest import Counts
+from streamlda.threads import limit_threads, one_blas_thread
 
 State = tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]
 
@@ -132,7 +132,7 @@ class Walked:
 
 def walked(state: State, batch: DocumentBatch, first: int, last: int, steps: int) -> Walked:
     """Take the steps of one lane over documents `first` to `last` of a batch. A task; pure."""
-    with single_threaded():
+    with limit_threads(1), one_blas_thread():
         # To make one runs a parallel kernel too.
         refinement = StepwiseEM.from_state(*state)
         before = refinement.steps

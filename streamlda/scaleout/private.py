@@ -34,9 +34,10 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Shard, rows_of
-from streamlda.scaleout.sums import single_threaded, told
+from streamlda.scaleout.sums import told
 from streamlda.stream.ingest import Counts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.threads import limit_threads, one_blas_thread
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -251,7 +252,7 @@ def sum_groups(
     InvalidDocumentsError
         If a shard has fewer rows than when they were counted.
     """
-    with single_threaded():
+    with limit_threads(1), one_blas_thread():
         engine = PrivateEngine.from_state(*state)
         stage = engine.stage
         assert stage is not None

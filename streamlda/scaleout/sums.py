@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from streamlda.scaleout.shards import Shard, rows_of
 from streamlda.spectral.moments import Moments
 from streamlda.stream.ingest import Counts
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import one_at_a_time, one_blas_thread
+from streamlda.threads import limit_threads, one_blas_thread
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -139,7 +138,8 @@ def summed(
     moments = Moments(plan.whitening, plan.triple_columns)
     moments.documents = before
     tokens = 0
-    with single_threaded():
+    # Workers are what runs side by side.
+    with limit_threads(1), one_blas_thread():
         for batch in batches:
             moments.add(batch)
             tokens += int(batch.lengths.sum())
@@ -199,22 +199,6 @@ def added(parts: Sequence[Counts]) -> Counts:
         }
         total = replace(total, **numbers)
     return total
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Keep kernels and linear algebra to this thread: workers are what runs side by side.
-
-    Whatever the environment of the worker says; and where Numba's scheduler cannot be entered
-    twice, threads of one worker take turns.
-    """
-    before = numba.get_num_threads()
-    with one_at_a_time(), one_blas_thread():
-        numba.set_num_threads(1)
-        try:
-            yield
-        finally:
-            numba.set_num_threads(before)
 
 
 @contextmanager

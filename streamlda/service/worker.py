@@ -27,7 +27,6 @@ from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
-from streamlda.threads import one_at_a_time
 
 #: What each answers to whoever asked for it.
 Tell = Callable[[Event], None]
@@ -100,8 +99,7 @@ class Worker:
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
-            with one_at_a_time():
-                found = self._pipeline.add(batch)
+            found = self._pipeline.add(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
             self._status.count("rejected", len(batch.rejects))
@@ -121,8 +119,7 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            with one_at_a_time():
-                released = self._pipeline.release()
+            released = self._pipeline.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))

@@ -21,10 +21,8 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +31,7 @@ from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels import association
-from streamlda.threads import one_blas_thread
+from streamlda.threads import one_blas_thread, run_pieces
 
 Array = NDArray[np.float64]
 
@@ -162,16 +160,16 @@ class Moments:
         self.skipped += block.n_documents - len(usable)
 
     def _add_cubes(self, projections: list[Array], weights: list[Array]) -> None:
-        def add_part(task: int) -> None:
-            half, part = divmod(task, _CUBE_PARTS)
-            y, w = projections[half], weights[half]
-            if part == 0:
-                self.gram[half] += (y * w[:, _PAIR, None]).T @ y
-            _add_cube(y, w[:, _TRIPLE], self.cube[half], slice(part, None, _CUBE_PARTS))
+        def add_parts(first: int, last: int) -> None:
+            for task in range(first, last):
+                half, part = divmod(task, _CUBE_PARTS)
+                y, w = projections[half], weights[half]
+                if part == 0:
+                    self.gram[half] += (y * w[:, _PAIR, None]).T @ y
+                _add_cube(y, w[:, _TRIPLE], self.cube[half], slice(part, None, _CUBE_PARTS))
 
-        threads = numba.get_num_threads()
-        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-            list(pool.map(add_part, range(2 * _CUBE_PARTS)))
+        with one_blas_thread():
+            run_pieces(add_parts, 2 * _CUBE_PARTS)
 
     def merge(self, other: Moments) -> None:
         """Add the sums of `other`, which must have been taken through the same projection."""
@@ -218,12 +216,13 @@ class Moments:
         repeats = self.triple_cross - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
         repeated = np.empty_like(total)
 
-        def contract(i: int) -> None:
-            repeated[i, i:] = (W[:, i:] * W[:, i, None]).T @ repeats
-            repeated[i:, i] = repeated[i, i:]
+        def contract(first: int, last: int) -> None:
+            for i in range(first, last):
+                repeated[i, i:] = (W[:, i:] * W[:, i, None]).T @ repeats
+                repeated[i:, i] = repeated[i, i:]
 
-        with one_blas_thread(), ThreadPoolExecutor(numba.get_num_threads()) as pool:
-            list(pool.map(contract, range(self.triple_columns)))
+        with one_blas_thread():
+            run_pieces(contract, self.triple_columns)
         for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
             total -= repeated.transpose(order)
         return total

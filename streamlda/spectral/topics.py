@@ -22,8 +22,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq, linear_sum_assignment
 
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
@@ -250,7 +250,7 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
     nearly the same distribution; a topic without such a match stays as it is.
     """
     affinity = np.sqrt(main.normalized()) @ np.sqrt(other.normalized()).T
-    mine, theirs = linear_sum_assignment(-affinity)
+    mine, theirs = scipy.optimize.linear_sum_assignment(-affinity)
     same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
     mine, theirs = mine[same], theirs[same]
     share = other.documents / (main.documents + other.documents)
@@ -370,7 +370,7 @@ def _solve_alpha_0(moments: RoundMoments, n_components: int, rng: np.random.Gene
         return ALPHA_0_RANGE[0]
     for low, high in pairwise(grid):
         if excess(high) <= 0:
-            return float(np.exp(brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
+            return float(np.exp(scipy.optimize.brentq(excess, low, high, xtol=0.01, rtol=1e-3)))
     return ALPHA_0_RANGE[1]
 
 

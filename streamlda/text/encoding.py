@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
@@ -127,12 +128,8 @@ class AsciiWords:
     """What the words of ASCII texts become: the table of a kernel. About 100 bytes a word."""
 
     def __init__(self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool) -> None:
-        # Here and not above: importing Numba takes a third of a second.
-        from streamlda.kernels.text import fill_slots, find_words
-
         # No other word is ever met.
         words = [word for word in columns if word.isascii() and word.isalpha()]
-        self._find = find_words
         self._letters, starts = _joined(words)
         self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
         wanted = np.array([columns[word] for word in words], dtype=np.int32)
@@ -146,7 +143,7 @@ class AsciiWords:
         # A word has at least two letters, and something behind it.
         ids = np.empty(len(joined) // 3, dtype=np.int32)
         offsets = np.empty(len(starts), dtype=np.int64)
-        self._find(
+        find_words(
             joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
         )
         return ids[: offsets[-1]].copy(), offsets
@@ -180,8 +177,6 @@ def count_tokens(
 
     Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time and memory O(tokens).
     """
-    from streamlda.kernels.text import count_ids
-
     ids = np.ascontiguousarray(ids, dtype=np.int32)
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     lengths = np.diff(offsets)

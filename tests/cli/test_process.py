@@ -247,12 +247,12 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, tmp_path, lines, made
 #: a random number of releases: on a busy machine, too, a kill meets a run.
 KILLER = """
 import json, os, random, signal, sys, time
-# The threads of other layers would not live on in a child.
-os.environ["NUMBA_THREADING_LAYER"] = "workqueue"
 import streamlda_connectors.files, sklearn.feature_extraction.text, tqdm
 from streamlda.stream import ingest
 from streamlda.private import learner, release_manager
 from streamlda.cli import commands
+from streamlda.kernels import load_kernels
+load_kernels()
 
 def start(arguments):
     pid = os.fork()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 
@@ -16,6 +15,7 @@ from streamlda.engine.refining import follows_model
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.threads import limit_threads
 from tests.engine.kinds import (
     KINDS,
     PLANTED,
@@ -147,15 +147,11 @@ def test_few_documents_keep_their_spectral_topics(documents):
 
 def test_any_number_of_threads_gives_the_same_bits(documents):
     def result(threads):
-        numba.set_num_threads(threads)
-        learner = fed(engine(), documents, 0, 1000)
+        with limit_threads(threads):
+            learner = fed(engine(), documents, 0, 1000)
         return learner.snapshot().components.tobytes()
 
-    before = numba.get_num_threads()
-    try:
-        assert result(1) == result(min(2, before))
-    finally:
-        numba.set_num_threads(before)
+    assert result(1) == result(2)
 
 
 def test_the_background_is_that_of_all_documents(documents):

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,6 +19,7 @@ from streamlda.refinement.schedule import passes_for
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
+from streamlda.threads import limit_threads
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
@@ -172,15 +172,11 @@ def test_any_number_of_threads_gives_the_same_bits(X, spectral):
     model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:300])
 
     def result(threads):
-        numba.set_num_threads(threads)
-        found = refined(model, batch, passes=2, gibbs_sweeps=2)
+        with limit_threads(threads):
+            found = refined(model, batch, passes=2, gibbs_sweeps=2)
         return found.components.tobytes(), found.alpha.tobytes()
 
-    before = numba.get_num_threads()
-    try:
-        assert result(1) == result(2)
-    finally:
-        numba.set_num_threads(before)
+    assert result(1) == result(2)
 
 
 def test_documents_too_short_for_the_engine_change_nothing(X, spectral):

@@ -1,7 +1,6 @@
 """The kernel that looks at every entry of a batch, against its slow twin."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,19 +13,13 @@ counts = st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, 6.0, np.nan
 documents = st.lists(st.lists(st.tuples(st.integers(-2, 6), counts), max_size=5), max_size=6)
 
 
-def variants(kernel):
-    """Return the kernel compiled and not; with the compiler switched off it is never compiled."""
-    return [kernel, getattr(kernel, "py_func", kernel)]
-
-
 @given(documents)
-@pytest.mark.parametrize("find_faults", variants(checking.find_faults))
-def test_faults_are_those_of_the_twin(find_faults, rows):
+def test_faults_are_those_of_the_twin(rows):
     words = np.array([word for row in rows for word, _ in row], dtype=np.int32)
     weights = np.array([count for row in rows for _, count in row], dtype=np.float64)
     pointers = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
     faults = np.full(len(rows), -1, dtype=np.int32)
-    find_faults(weights, words, pointers, 5, 9.0, faults)
+    checking.find_faults(weights, words, pointers, 5, 9.0, faults)
     found = [{name for name in CODES if fault & getattr(checking, name)} for fault in faults]
     assert found == oracle.find_faults(rows, 5, 9.0)
 

@@ -1,18 +1,16 @@
-"""Refinement kernels against their slow twins, for every thread count; and what they draw from."""
+"""Refinement kernels against their slow twins; and what they draw from."""
 
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
 from streamlda.kernels.refinement import (
-    add_shares,
+    add_responsibilities,
     add_tokens,
     draw_topics,
-    entries_by_word,
     expect_topics,
     resample_topics,
     scramble,
@@ -22,13 +20,14 @@ from streamlda.kernels.refinement import (
     unit,
 )
 from streamlda.kernels.stepwise import gather_topics, take_step
+from streamlda.refinement.stepwise_em import entries_by_word
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of, corpus
 
 #: Corpora of the shared kinds that are small enough for plain loops.
 SMALL = ["random", "no documents", "empty", "one token", "repeated word", "three tokens"]
 
-#: Rounding of shares in single precision, after a few hundred additions and some sweeps.
+#: Rounding in single precision, after a few hundred additions and some iterations.
 SINGLE = 2e-5
 
 
@@ -45,28 +44,22 @@ def token_pointers(batch):
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.counts).astype(np.int64)])
 
 
-def by_word(batch):
-    entries = np.full(len(batch.counts), -1, dtype=np.int64)
-    pointers = np.full(batch.n_features + 1, -1, dtype=np.int64)
-    entries_by_word(batch.word_ids, entries, pointers)
-    return entries, pointers
-
-
-def expected(batch, words, alpha, sweeps):
+def expected(batch, words, alpha, inner_iterations):
     # NaN: a cell that the kernel leaves alone is seen.
-    shares = np.full((len(batch.counts), len(alpha)), np.nan, dtype=np.float32)
+    responsibilities = np.full((len(batch.counts), len(alpha)), np.nan, dtype=np.float32)
     expect_topics(
-        *(batch.counts, batch.word_ids, batch.row_pointers, words, alpha), *(sweeps, shares)
+        *(batch.counts, batch.word_ids, batch.row_pointers, words, alpha),
+        *(inner_iterations, responsibilities),
     )
-    return shares
+    return responsibilities
 
 
 def drawn(batch, words, alpha, seed=3, first=0):
     pointers = token_pointers(batch)
     topics = np.full(pointers[-1], -1, dtype=np.int16)
-    shares = expected(batch, words, alpha, 2)
-    draw_topics(shares, batch.row_pointers, pointers, seed, first, topics)
-    return shares, topics
+    responsibilities = expected(batch, words, alpha, 2)
+    draw_topics(responsibilities, batch.row_pointers, pointers, seed, first, topics)
+    return responsibilities, topics
 
 
 def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
@@ -83,9 +76,9 @@ def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
 def test_expect_topics_equals_oracle(kind, K):
     batch = batch_of(corpus(kind), 9)
     words, alpha, _ = topics_of(9, K)
-    for sweeps in (1, 2, 4):
-        found = expected(batch, words, alpha, sweeps)
-        slow = twin.expect_topics(batch, words, alpha, sweeps)
+    for iterations in (1, 2, 4):
+        found = expected(batch, words, alpha, iterations)
+        slow = twin.expect_topics(batch, words, alpha, iterations)
         np.testing.assert_allclose(found, slow, rtol=0, atol=SINGLE)
 
 
@@ -93,12 +86,12 @@ def test_expect_topics_takes_fractional_counts():
     batch = batch_of(corpus("random"), 9)
     words, alpha, _ = topics_of(9, 5)
     weights = batch.counts * 0.3
-    shares = np.empty((len(weights), 5), dtype=np.float32)
-    expect_topics(weights, batch.word_ids, batch.row_pointers, words, alpha, 3, shares)
+    responsibilities = np.empty((len(weights), 5), dtype=np.float32)
+    expect_topics(weights, batch.word_ids, batch.row_pointers, words, alpha, 3, responsibilities)
     weighted = batch_of(corpus("random"), 9)
     weighted.counts = weights
     slow = twin.expect_topics(weighted, words, alpha, 3)
-    np.testing.assert_allclose(shares, slow, rtol=0, atol=SINGLE)
+    np.testing.assert_allclose(responsibilities, slow, rtol=0, atol=SINGLE)
 
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
@@ -107,8 +100,8 @@ def test_draw_and_resample_topics_equal_oracle(kind, K):
     batch = batch_of(corpus(kind), 9)
     words, alpha, running = topics_of(9, K)
     pointers = token_pointers(batch)
-    shares, topics = drawn(batch, words, alpha, seed=11, first=5)
-    assert topics.tolist() == twin.draw_topics(batch, shares, pointers, 11, 5)
+    responsibilities, topics = drawn(batch, words, alpha, seed=11, first=5)
+    assert topics.tolist() == twin.draw_topics(batch, responsibilities, pointers, 11, 5)
     found = resampled(batch, words, running, topics, seed=11, first=5, sweep=4)
     slow = twin.resample_topics(batch, pointers, words, alpha, 11, 5, 4, topics)
     assert found.tolist() == slow
@@ -117,7 +110,7 @@ def test_draw_and_resample_topics_equal_oracle(kind, K):
 def test_documents_draw_the_same_wherever_the_stream_is_cut():
     batch = batch_of(corpus("random"), 9)
     words, alpha, running = topics_of(9, 6)
-    shares, topics = drawn(batch, words, alpha)
+    responsibilities, topics = drawn(batch, words, alpha)
     whole = resampled(batch, words, running, topics)
     pointers = token_pointers(batch)
     for cut in (1, 17, 39):
@@ -125,47 +118,28 @@ def test_documents_draw_the_same_wherever_the_stream_is_cut():
             part = batch.rows(start, stop)
             entries = slice(batch.row_pointers[start], batch.row_pointers[stop])
             tokens = slice(pointers[entries.start], pointers[entries.stop])
-            part_shares, part_topics = drawn(part, words, alpha, first=start)
-            assert part_shares.tobytes() == shares[entries].tobytes()
+            part_responsibilities, part_topics = drawn(part, words, alpha, first=start)
+            assert part_responsibilities.tobytes() == responsibilities[entries].tobytes()
             assert part_topics.tolist() == topics[tokens].tolist()
             again = resampled(part, words, running, part_topics, first=start)
             assert again.tolist() == whole[tokens].tolist()
-
-
-def test_results_do_not_depend_on_the_number_of_threads():
-    rng = np.random.default_rng(0)
-    batch = batch_of([rng.integers(40, size=n).tolist() for n in rng.integers(0, 60, 300)], 40)
-    words, alpha, running = topics_of(40, 11)
-
-    def outputs(threads):
-        numba.set_num_threads(threads)
-        shares, topics = drawn(batch, words, alpha)
-        after = resampled(batch, words, running, topics)
-        sums = np.zeros((40, 11))
-        add_shares(*by_word(batch), batch.counts, shares, sums)
-        return shares.tobytes(), topics.tobytes(), after.tobytes(), sums.tobytes()
-
-    before = numba.get_num_threads()
-    try:
-        one = outputs(1)
-        assert [outputs(2) for _ in range(5)] == [one] * 5
-    finally:
-        numba.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_sums_by_word_equal_numpy(kind):
     batch = batch_of(corpus(kind), 9)
     words, alpha, _ = topics_of(9, 5)
-    shares, topics = drawn(batch, words, alpha)
-    entries, pointers = by_word(batch)
-    assert entries.tolist() == np.argsort(batch.word_ids, kind="stable").tolist()
+    responsibilities, topics = drawn(batch, words, alpha)
+    weights = np.random.default_rng(1).uniform(0.1, 2.0, len(batch.counts))
+    word_weights, entries, pointers = entries_by_word(batch.word_ids, weights, 9)
+    order = np.argsort(batch.word_ids, kind="stable")
+    assert entries.tolist() == order.tolist()
+    assert word_weights.tolist() == weights[order].tolist()
     assert np.diff(pointers).tolist() == np.bincount(batch.word_ids, minlength=9).tolist()
 
-    weights = np.random.default_rng(1).uniform(0.1, 2.0, len(batch.counts))
     found, slow = np.ones((2, 9, 5))
-    add_shares(entries, pointers, weights, shares, found)
-    np.add.at(slow, batch.word_ids, weights[:, None] * shares)
+    add_responsibilities(word_weights, entries, pointers, responsibilities, found)
+    np.add.at(slow, batch.word_ids, weights[:, None] * responsibilities)
     np.testing.assert_allclose(found, slow, rtol=1e-12)
 
     found, slow = np.ones((2, 9, 5))
@@ -226,7 +200,7 @@ def test_gather_topics_equals_numpy(words):
 
 @pytest.mark.parametrize("n_runs", [1, 4, 50])
 @pytest.mark.parametrize("words", [[], [0], [29], [3, 4, 17], [*range(30)]])
-def test_take_step_equals_numpy_for_any_number_of_threads(words, n_runs):
+def test_take_step_equals_numpy(words, n_runs):
     totals, words, sums = sums_of_words(30, 7, words)
     words = words.astype(np.int64)
     expected = totals * 0.8
@@ -234,19 +208,8 @@ def test_take_step_equals_numpy_for_any_number_of_threads(words, n_runs):
     cuts = [30 * run // n_runs for run in range(n_runs + 1)]
     masses = [expected[a:b].sum(axis=0) for a, b in itertools.pairwise(cuts)]
 
-    def taken(threads):
-        numba.set_num_threads(threads)
-        found, mass = totals.copy(), np.full((n_runs, 7), np.nan)
-        take_step(0.8, words, sums, found, mass)
-        return found, mass
-
-    before = numba.get_num_threads()
-    try:
-        found, mass = taken(1)
-        again, same = taken(2)
-    finally:
-        numba.set_num_threads(before)
-    assert (again.tobytes(), same.tobytes()) == (found.tobytes(), mass.tobytes())
+    found, mass = totals.copy(), np.full((n_runs, 7), np.nan)
+    take_step(0.8, words, sums, found, mass)
     np.testing.assert_allclose(found, expected, rtol=1e-15)
     np.testing.assert_allclose(mass, masses, rtol=1e-14)
 
@@ -314,15 +277,15 @@ def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
 
 
 @pytest.mark.statistical
-def test_drawn_topics_follow_the_shares():
+def test_drawn_topics_follow_the_responsibilities():
     """Exact binomial bounds on one topic's tokens; false-alarm rate 1e-6 at either end."""
     n = 20_000
     batch = batch_of([[0] * 4] * (n // 4), 2)
     words, alpha, _ = topics_of(2, 2)
-    shares, topics = drawn(batch, words, alpha)
-    p, ones = float(shares[0, 1]), int((topics == 1).sum())
+    responsibilities, topics = drawn(batch, words, alpha)
+    p, ones = float(responsibilities[0, 1]), int((topics == 1).sum())
     low, high = binom.ppf([1e-6, 1 - 1e-6], n, p)
     assert low <= ones <= high
     low, high = binom.ppf([1e-6, 1 - 1e-6], n, p + 0.05)
     assert not low <= ones <= high
-    assert math.isclose(shares[0].sum(), 1, rel_tol=1e-6)
+    assert math.isclose(responsibilities[0].sum(), 1, rel_tol=1e-6)

@@ -29,11 +29,6 @@ ascii_texts = st.lists(
 )
 
 
-def variants(kernel):
-    """Return the kernel compiled and not; with the compiler switched off it is never compiled."""
-    return [kernel, getattr(kernel, "py_func", kernel)]
-
-
 def as_bytes(texts):
     """Return read-only arrays: the bytes of all texts, a line end behind each, and the starts."""
     starts = np.cumsum([0, *(len(text) + 1 for text in texts)], dtype=np.int64)
@@ -42,12 +37,12 @@ def as_bytes(texts):
     return np.frombuffer(joined, dtype=np.uint8), starts
 
 
-def table(columns, kernel=fill_slots, spare=1):
+def table(columns, spare=1):
     """Return the table of words to columns, as full as can be without `spare`."""
     letters, starts = as_bytes(list(columns))
     n_slots = 2 ** len(columns).bit_length() * spare
     slots = np.full((n_slots, 4), UNTOUCHED, dtype=np.int64)
-    kernel(letters, starts, np.array(list(columns.values()), dtype=np.int32), slots)
+    fill_slots(letters, starts, np.array(list(columns.values()), dtype=np.int32), slots)
     return letters, slots
 
 
@@ -55,13 +50,13 @@ def split(ids, offsets):
     return [part.tolist() for part in np.split(ids[: offsets[-1]], offsets[1:-1])]
 
 
-def found_by(kernel, texts, lowercase, columns, mask, spare=1):
+def found_by(texts, lowercase, columns, mask, spare=1):
     """Return what `find_words` finds, in the least room that it asks for."""
     joined, starts = as_bytes(texts)
     classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
     room = np.full(len(joined) // 3 + 1, UNTOUCHED, dtype=np.int32)
     offsets = np.full(len(texts) + 1, UNTOUCHED, dtype=np.int64)
-    kernel(joined, starts, classes, *table(columns, spare=spare), mask, room[:-1], offsets)
+    find_words(joined, starts, classes, *table(columns, spare=spare), mask, room[:-1], offsets)
     assert (room[offsets[-1] :] == UNTOUCHED).all()
     return split(room, offsets) if texts else []
 
@@ -87,19 +82,17 @@ def test_the_oracle_hashes_as_sklearn(data):
     assert oracle_text.murmur3(data) == murmurhash3_32(data, 0, positive=True)
 
 
-@pytest.mark.parametrize("kernel", variants(find_words))
-def test_hashes_of_words_of_all_lengths_equal_sklearn(kernel):
+def test_hashes_of_words_of_all_lengths_equal_sklearn():
     mask = 2**31 - 1
     expected = [abs(murmurhash3_32(word.encode())) & mask for word in LENGTHS]
-    assert found_by(kernel, [" ".join(LENGTHS)], True, {}, mask) == [expected]
+    assert found_by([" ".join(LENGTHS)], True, {}, mask) == [expected]
 
 
-@pytest.mark.parametrize("kernel", variants(find_words))
-def test_the_smallest_hash_becomes_a_column(kernel):
+def test_the_smallest_hash_becomes_a_column():
     for word in SMALLEST:
         assert murmurhash3_32(word.encode()) == -(2**31)
     for mask in (2**22 - 1, 2**31 - 1):
-        assert found_by(kernel, [" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
+        assert found_by([" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
 
 
 # ---------------------------------------------------------------- the table
@@ -108,33 +101,30 @@ def test_the_smallest_hash_becomes_a_column(kernel):
 @given(words=st.lists(ascii_words, unique=True, max_size=20))
 def test_table_holds_each_word_once(words):
     columns = {word: 3 * n - 2 for n, word in enumerate(words)}
-    for kernel in variants(fill_slots):
-        letters, slots = table(columns, kernel)
-        text = letters.tobytes().decode()
-        kept = {}
-        for start, length, column, head in slots.tolist():
-            if length > 0:
-                word = text[start : start + length]
-                assert word not in kept
-                assert head == int.from_bytes(word[:8].encode(), "little")
-                kept[word] = column
-        assert kept == columns
+    letters, slots = table(columns)
+    text = letters.tobytes().decode()
+    kept = {}
+    for start, length, column, head in slots.tolist():
+        if length > 0:
+            word = text[start : start + length]
+            assert word not in kept
+            assert head == int.from_bytes(word[:8].encode(), "little")
+            kept[word] = column
+    assert kept == columns
 
 
-@pytest.mark.parametrize("kernel", variants(find_words))
-def test_words_are_told_apart_by_every_letter(kernel):
+def test_words_are_told_apart_by_every_letter():
     # One letter changed at each place of each length: nothing but the word itself is found.
     for word in LENGTHS:
         others = [word[:n] + "Z" + word[n + 1 :] for n in range(len(word))]
         columns = {word: 0} | {other: n for n, other in enumerate(others, 1)}
         text = " ".join([word, *others, word])
         expected = [0, *range(1, len(word) + 1), 0]
-        assert found_by(kernel, [text], False, columns, -1) == [expected]
-        assert found_by(kernel, [text], False, {word: 0}, -1) == [[0, *[-1] * len(word), 0]]
+        assert found_by([text], False, columns, -1) == [expected]
+        assert found_by([text], False, {word: 0}, -1) == [[0, *[-1] * len(word), 0]]
 
 
-@pytest.mark.parametrize("kernel", variants(find_words))
-def test_words_in_one_slot_are_told_apart_by_their_letters(kernel):
+def test_words_in_one_slot_are_told_apart_by_their_letters():
     # Every search is led to the one word, and then to the first slot, which is empty.
     classes = np.frombuffer(ascii_classes(False).encode("ascii"), dtype=np.uint8)
     for word in LENGTHS:
@@ -144,15 +134,14 @@ def test_words_in_one_slot_are_told_apart_by_their_letters(kernel):
         others = [word[:n] + "Z" + word[n + 1 :] for n in range(len(word))]
         joined, starts = as_bytes([" ".join([*others, f"{word}a", word[:-1]])])
         ids, offsets = np.zeros(len(joined) // 3, dtype=np.int32), np.zeros(2, dtype=np.int64)
-        kernel(joined, starts, classes, letters, slots, -1, ids, offsets)
+        find_words(joined, starts, classes, letters, slots, -1, ids, offsets)
         assert set(ids[: offsets[1]].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("kernel", variants(find_words))
-def test_a_word_is_not_its_beginning(kernel):
+def test_a_word_is_not_its_beginning():
     columns = {"cat": 0, "cats": 1, "ca": 2}
     texts = ["cats catss ca cat at ats"]
-    assert found_by(kernel, texts, True, columns, -1) == [[1, -1, 2, 0, -1, -1]]
+    assert found_by(texts, True, columns, -1) == [[1, -1, 2, 0, -1, -1]]
 
 
 def runs_of(homes, n_slots):
@@ -194,8 +183,7 @@ def test_words_are_spread_over_the_table_as_by_chance():
 def test_find_words_equals_oracle(texts, words, n_stops, lowercase, mask, spare):
     columns = {word: n if n >= n_stops else -2 for n, word in enumerate(words)}
     expected = oracle_text.find_words(texts, lowercase, columns, mask)
-    for kernel in variants(find_words):
-        assert found_by(kernel, texts, lowercase, columns, mask, spare) == expected
+    assert found_by(texts, lowercase, columns, mask, spare) == expected
 
 
 TEXTS = {
@@ -215,14 +203,13 @@ TEXTS = {
 def test_find_words_equals_oracle_at_the_edges(kind, mask):
     columns = {"ab": 4, "cd": -2, "ab" * 50_000: 9}
     expected = oracle_text.find_words(TEXTS[kind], True, columns, mask)
-    for kernel in variants(find_words):
-        assert found_by(kernel, TEXTS[kind], True, columns, mask) == expected
+    assert found_by(TEXTS[kind], True, columns, mask) == expected
 
 
 # ---------------------------------------------------------------- counting
 
 
-def counted_by(kernel, documents, n_bits):
+def counted_by(documents, n_bits):
     """Return what `count_ids` counts, in the least room that it asks for."""
     ids = np.array([i for document in documents for i in document], dtype=np.int32)
     offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
@@ -232,7 +219,7 @@ def counted_by(kernel, documents, n_bits):
     word_ids = np.full(known, UNTOUCHED, dtype=np.int32)
     counts = np.full(known, np.nan)
     row_pointers = np.full(len(offsets), UNTOUCHED, dtype=np.int64)
-    kernel(ids, offsets, n_bits, scratch, word_ids, counts, row_pointers)
+    count_ids(ids, offsets, n_bits, scratch, word_ids, counts, row_pointers)
     rows = zip(split(word_ids, row_pointers), split(counts, row_pointers), strict=True)
     return [list(zip(*row, strict=True)) for row in rows][: len(documents)]
 
@@ -242,8 +229,7 @@ def check_count_ids(documents, n_bits):
     tokens = [i for document in known for i in document]
     offsets = np.cumsum([0, *map(len, known)]).tolist()
     expected = oracle_text.tally_tokens(tokens, offsets)
-    for kernel in variants(count_ids):
-        assert counted_by(kernel, documents, n_bits) == expected
+    assert counted_by(documents, n_bits) == expected
 
 
 @pytest.mark.fuzz

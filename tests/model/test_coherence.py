@@ -51,15 +51,14 @@ def test_count_windows_equals_oracle(kind, window):
     slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
     slot_of_entry = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
     tables = slot_of_word, slot_of_entry, np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
-    for function in (count_windows, getattr(count_windows, "py_func", count_windows)):
-        since, counted = np.full(5, -1), np.zeros(5, dtype=np.int64)
-        halves = np.zeros((6, 3), dtype=np.int64)
-        assert function(*packed(documents), window, *tables, since, counted, halves) == windows
-        assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
-        assert np.all(since == -1)
-        for k, i, j in itertools.product(range(2), range(3), range(3)):
-            both = halves[3 * k + i, j] + halves[3 * k + j, i]
-            assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
+    since, counted = np.full(5, -1), np.zeros(5, dtype=np.int64)
+    halves = np.zeros((6, 3), dtype=np.int64)
+    assert count_windows(*packed(documents), window, *tables, since, counted, halves) == windows
+    assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
+    assert np.all(since == -1)
+    for k, i, j in itertools.product(range(2), range(3), range(3)):
+        both = halves[3 * k + i, j] + halves[3 * k + j, i]
+        assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Fold-in: against its slow twin, row by row, and against the proportions drawn from."""
 
-import numba
 import numpy as np
 import pytest
 
@@ -9,14 +8,10 @@ from streamlda.errors import InvalidSettingError
 from streamlda.kernels.inference import fold_in, word_probabilities
 from streamlda.model.inference import smoothed, topic_proportions
 from streamlda.simulate import PlantedLDA
+from streamlda.threads import limit_threads
 from tests import oracle_text
 
 pytestmark = pytest.mark.kernels
-
-
-def plain(kernel):
-    """Return the uncompiled kernel; with the compiler switched off it is one already."""
-    return getattr(kernel, "py_func", kernel)
 
 
 def make_topics(n_components, n_features, seed=0):
@@ -54,11 +49,9 @@ def test_fold_in_equals_oracle(kind, n_components):
         oracle_text.fold_in(*(getattr(a, "tolist", lambda a=a: a)() for a in arguments)),
         (len(batch), n_components),
     )
-    compiled, interpreted = np.empty_like(expected), np.empty_like(expected)
-    fold_in(*arguments, compiled)
-    plain(fold_in)(*arguments, interpreted)
-    np.testing.assert_allclose(compiled, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(interpreted, expected, rtol=0, atol=1e-12)
+    found = np.empty_like(expected)
+    fold_in(*arguments, found)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", BATCHES)
@@ -69,10 +62,9 @@ def test_word_probabilities_equals_oracle(kind):
     words = np.ascontiguousarray(components.T)
     arguments = (batch.word_ids, batch.row_pointers, words, theta)
     expected = oracle_text.word_probabilities(*(a.tolist() for a in arguments))
-    for function in (word_probabilities, plain(word_probabilities)):
-        found = np.empty(len(batch.counts))
-        function(*arguments, found)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    found = np.empty(len(batch.counts))
+    word_probabilities(*arguments, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_proportions_solve_the_fixed_point_equation():
@@ -124,12 +116,8 @@ def test_rows_do_not_depend_on_neighbours_order_or_threads():
     backwards = DocumentBatch.from_matrix(batch.to_csr()[::-1])
     turned = topic_proportions(backwards, planted.components, planted.alpha)
     assert np.array_equal(turned[::-1], whole)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with limit_threads(1):
         assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
-    finally:
-        numba.set_num_threads(threads)
 
 
 def test_proportions_come_near_the_true_ones_on_long_documents():

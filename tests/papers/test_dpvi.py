@@ -21,11 +21,11 @@ from streamlda.papers.dpvi import (
     subsampled_multiplier,
 )
 from streamlda.papers.variational import digamma as kernel_digamma
-from streamlda.papers.variational import variational_shares as kernel_shares
+from streamlda.papers.variational import variational_responsibilities as kernel
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.simulate import PlantedLDA
-from tests.oracle_variational import variational_shares
+from tests.oracle_variational import variational_responsibilities
 
 DELTA = 1e-5
 
@@ -49,7 +49,7 @@ def test_a_statistic_is_that_of_the_slow_twin_clipped():
     dirichlet, alpha = rng.gamma(1.0, size=(25, 3)) + 0.01, np.array([0.2, 0.5, 1.0])
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     layout = (documents.counts, documents.word_ids, documents.row_pointers)
-    shares, norms = variational_shares(*layout, words, alpha, 100, 1e-3)
+    shares, norms = variational_responsibilities(*layout, words, alpha, 100, 1e-3)
     assert norms.min() < 30 < norms.max()
     slow = np.zeros((25, 3))
     weights = documents.counts * np.repeat(np.minimum(1, 30 / norms), np.diff(layout[2]))
@@ -201,8 +201,8 @@ def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
     arguments = (documents.counts, documents.word_ids, documents.row_pointers, words, alpha)
     shares = np.empty((len(documents.counts), 3), dtype=np.float32)
     norms = np.empty(30)
-    kernel_shares(*arguments, iterations, tolerance, shares, norms)
-    slow, slow_norms = variational_shares(*arguments, iterations, tolerance)
+    kernel(*arguments, iterations, tolerance, shares, norms)
+    slow, slow_norms = variational_responsibilities(*arguments, iterations, tolerance)
     np.testing.assert_allclose(shares, slow, rtol=2e-6, atol=1e-12)
     np.testing.assert_allclose(norms, slow_norms, rtol=1e-6)
 
@@ -210,6 +210,6 @@ def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
 def test_a_word_that_no_topic_has_is_divided_evenly():
     shares, norms = np.empty((1, 4), dtype=np.float32), np.empty(1)
     one, ids, pointers = np.array([3.0]), np.zeros(1, np.int32), np.array([0, 1])
-    kernel_shares(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, shares, norms)
+    kernel(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, shares, norms)
     np.testing.assert_array_equal(shares, 0.25)
     assert norms[0] == pytest.approx(1.5)

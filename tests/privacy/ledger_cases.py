@@ -86,8 +86,6 @@ class CrashProcess:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).resolve().parents[2],
-            # Other layers of compiled code have threads that would not live on in a fork.
-            env=os.environ | {"NUMBA_THREADING_LAYER": "workqueue"},
         )
 
     def run(self, task: str, folder: Path, *numbers: int) -> Counter[str]:

@@ -22,6 +22,7 @@ import numpy as np
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
+from streamlda.kernels import load_kernels
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger
@@ -43,7 +44,6 @@ SETTINGS = PrivateSettings(
     clipping=ClipBounds(0.5, 0.3, 1.0, "fixed"),
 )
 PRICE = Fraction(cost(SETTINGS.event).mu_squared)
-#: Made without compiled code: threads of the parent would not survive the forks.
 WINDOW = DocumentBatch.from_matrix(np.random.default_rng(1).poisson(2.0, (100, 6)))
 
 #: Blocks of the two stages, and so draws of each.
@@ -201,4 +201,5 @@ def processes(scratch: Path) -> Counter[str]:
 
 
 if __name__ == "__main__":
+    load_kernels()
     serve({"every-step": every_step, "any-moment": any_moment, "processes": processes})

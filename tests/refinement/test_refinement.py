@@ -3,7 +3,6 @@
 import math
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -16,6 +15,7 @@ from streamlda.refinement.gibbs import SMALLEST_ALPHA, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM, blocks
 from streamlda.simulate import PlantedLDA
+from streamlda.threads import limit_threads
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of
 
@@ -163,19 +163,15 @@ def test_any_number_of_threads_gives_the_same_bits(planted):
     documents, _, _, model = planted
 
     def result(threads):
-        numba.set_num_threads(threads)
-        refined = refinement(model)
-        refined.add(documents.rows(0, 500))
-        sampled = resampling(planted)
-        sampled.sweep(2)
+        with limit_threads(threads):
+            refined = refinement(model)
+            refined.add(documents.rows(0, 500))
+            sampled = resampling(planted)
+            sampled.sweep(2)
         return digest(refined), digest(sampled), sampled.components.tobytes()
 
-    before = numba.get_num_threads()
-    try:
-        one = result(1)
-        assert [result(2) for _ in range(3)] == [one] * 3
-    finally:
-        numba.set_num_threads(before)
+    one = result(1)
+    assert [result(2) for _ in range(3)] == [one] * 3
 
 
 def test_resume_goes_on_bit_for_bit(planted):

@@ -4,7 +4,6 @@ import os
 import signal
 from dataclasses import asdict, replace
 
-import numba
 import numpy as np
 import pytest
 
@@ -21,6 +20,7 @@ from streamlda.scaleout import lanes as lanes_module
 from streamlda.scaleout.kept import keep
 from streamlda.scaleout.lanes import refined_on, summed, walked
 from streamlda.simulate import PlantedLDA
+from streamlda.threads import thread_count
 from tests.scaleout.conftest import cluster_of
 
 K, V = 4, 120
@@ -82,15 +82,15 @@ def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
     class Watched(StepwiseEM):
         @classmethod
         def from_state(cls, *given):
-            seen.append(numba.get_num_threads())
+            seen.append(thread_count())
             return super().from_state(*given)
 
         def learn(self, batch):
-            seen.append(numba.get_num_threads())
+            seen.append(thread_count())
             super().learn(batch)
 
     monkeypatch.setattr(lanes_module, "StepwiseEM", Watched)
-    assert numba.get_num_threads() > 1
+    assert thread_count() > 1
     walked(state, documents, 0, 500, 2)
     assert seen == [1, 1, 1]
 

@@ -2,8 +2,7 @@
 
 This process imports all there is and forks one daemon after the other: each is a process of its
 own, with the threads, files and signals of ``streamlda run``, but without the second that the
-interpreter takes to start. Threads of compiled code must allow forks: run with
-``NUMBA_THREADING_LAYER=workqueue`` and one thread for BLAS. It prints what it counted.
+interpreter takes to start. Run with one thread for BLAS. It prints what it counted.
 
 A crash at a step is one of a *stream*: a folder that lives through its crashes until its daemon
 ends by itself. Then all that it left must be as if there had been none.
@@ -21,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamlda.kernels import load_kernels
 from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
@@ -282,6 +282,7 @@ def main(tasks: dict[str, Callable[..., Counter[str]]]) -> None:
     """Run the task that the arguments name, and print what it counted."""
     task, scratch, *rest = sys.argv[1:]
     values = [int(value) if value.isdecimal() else value for value in rest]
+    load_kernels()
     print(json.dumps(tasks[task](Path(scratch), *values)))
 
 

@@ -28,7 +28,7 @@ def crash_run(
     done = subprocess.run(
         [sys.executable, "-m", f"tests.service.{module}", task, str(folder), *map(str, values)],
         cwd=ROOT,
-        env=environment(NUMBA_THREADING_LAYER="workqueue"),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=3600,

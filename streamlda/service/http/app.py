@@ -23,7 +23,7 @@ from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, js
 from streamlda.service.http.openapi import description
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.service.status import Status
-from streamlda.threads import one_at_a_time
+from streamlda.threads import limit_threads
 
 #: Words of a topic that may be asked for.
 MOST_WORDS = 100
@@ -106,7 +106,7 @@ class _Api:
         self._status, self._snapshots, self._limits = status, snapshots, limits
         self._private, self._open_to_all = private, open_to_all
         self._openapi = description(limits)
-        self.pool = ThreadPoolExecutor(1, "streamlda-http", _one_numba_thread)
+        self.pool = ThreadPoolExecutor(1, "streamlda-http")
 
     def routes(self) -> list[Route]:
         return [
@@ -174,7 +174,8 @@ class _Api:
     def _infer(self, number: int, texts: list[str]) -> dict[str, Any]:
         model = self._snapshots.model(number)
         try:
-            with one_at_a_time():
+            # The other processors are for the stream.
+            with limit_threads(1):
                 proportions = model.transform(texts)
         except VocabularyError:
             raise Refused(
@@ -327,10 +328,3 @@ def _no_snapshot(found: str) -> Refused:
         found,
         "see /snapshots for those that are there, or wait for the next one",
     )
-
-
-def _one_numba_thread() -> None:
-    """Keep inference to one core: the others are for the stream."""
-    import numba
-
-    numba.set_num_threads(1)
