@@ -166,7 +166,7 @@ def test_too_few_documents_send_nothing(folder, topics, topic, first, tmp_path):
     command = share_command(folder, tmp_path, "south")
     command[2] = str(tmp_path / "few.jsonl")
     told = run(*command, *to_topic(topics.bootstrap, topic), code=1).stderr
-    assert "got site='south' places=1 expected=" in told
+    assert "got site='south' slots=1 expected=" in told
     assert topics.read(topic) == []
     assert not (tmp_path / "south.share").exists()
 
