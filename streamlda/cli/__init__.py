@@ -56,7 +56,9 @@ class Commands(click.Group):
         except (StreamLDAError, OSError) as error:
             code = _report(str(error), exit_code(error))
         except MemoryError as error:
-            code = _report("there is not enough memory; use fewer topics or words", exit_code(error))
+            code = _report(
+                "there is not enough memory; use fewer topics or words", exit_code(error)
+            )
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:

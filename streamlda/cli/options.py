@@ -14,7 +14,12 @@ from streamlda.settings.values import shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-METAVARS = {"secret": "FILE", "list": "SOURCE...", "frequency": "COUNT|FRACTION", "ngrams": "N|M..N"}
+METAVARS = {
+    "secret": "FILE",
+    "list": "SOURCE...",
+    "frequency": "COUNT|FRACTION",
+    "ngrams": "N|M..N",
+}
 
 
 class GroupedCommand(click.Command):

@@ -111,9 +111,7 @@ class MatrixFit:
             cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
             ledger.check(self.settings.event, cohort)
         self._releaser = ReleaseManager(self._noise, ledger, self._stream)
-        self._learner = PrivateLearner(
-            self.settings, self._releaser, vocabulary=VOCABULARY
-        )
+        self._learner = PrivateLearner(self.settings, self._releaser, vocabulary=VOCABULARY)
         return self._learner
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:

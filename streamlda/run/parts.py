@@ -29,9 +29,7 @@ def stream_name(settings: RunSettings) -> str:
         return f"kafka:{kafka.topic}/{kafka.partitions}"
     if source_of(settings) == "stdin":
         return "stdin"
-    return " ".join(
-        name if "://" in name else str(Path(name).resolve()) for name in source.files
-    )
+    return " ".join(name if "://" in name else str(Path(name).resolve()) for name in source.files)
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:

@@ -21,13 +21,13 @@ from streamlda.service.opening import (
     security,
     stream_name,
 )
-from streamlda.storage.publishing import Publisher
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker
 from streamlda.settings.table import MIB, Settings
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
 from streamlda.stream.source import Source
 

@@ -11,6 +11,7 @@ from typing import Any
 from streamlda.errors import BudgetExceededError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
+from streamlda.run.opening import capture
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
     BudgetExhausted,
@@ -21,7 +22,6 @@ from streamlda.service.messages import (
     Learned,
     ReleaseDone,
 )
-from streamlda.run.opening import capture
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher

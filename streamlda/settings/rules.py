@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT, RUN
+from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings

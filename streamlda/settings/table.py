@@ -36,7 +36,8 @@ class SourceSettings:
         "Kafka and text from standard input.",
         choices=("auto", "text", "jsonl", "csv", "parquet"), flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for nested keys.")
+        "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for "
+        "nested keys.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
     compression: str = entry(
@@ -238,7 +239,8 @@ class OutputSettings:
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
         flag="--output-folder")
     topic: str | None = entry(
-        "text", None, "Compacted Kafka topic for snapshots; default: none.", commands=RUN_ONLY, flag="--output-topic")
+        "text", None, "Compacted Kafka topic for snapshots; default: none.",
+        commands=RUN_ONLY, flag="--output-topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +318,8 @@ class ClusterSettings:
 
     dask: str | None = entry(
         "text", None, "Learn on the workers of this Dask scheduler, which must see the files; no "
-        "model is written if anything fails; default: learn here.", flag="--dask", commands=FIT_ONLY)
+        "model is written if anything fails; default: learn here.",
+        flag="--dask", commands=FIT_ONLY)
 # fmt: on
 
 

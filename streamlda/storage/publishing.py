@@ -34,7 +34,9 @@ class Publisher:
         self._sink, self._file = sink, file
 
     @classmethod
-    def to(cls, folder: str | None, file: str | None, sink: SnapshotSink | None = None) -> Publisher:
+    def to(
+        cls, folder: str | None, file: str | None, sink: SnapshotSink | None = None
+    ) -> Publisher:
         """Return the publisher to a folder and to a file, where they are given."""
         if folder is None:
             return cls(None, sink, file)

@@ -354,7 +354,8 @@ class Pipeline(Generic[LearnerT]):
         counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
         if self.counts_slots:
             return InsufficientDataError(
-                reason or "a private snapshot needs a whole window of record slots, got "
+                reason
+                or "a private snapshot needs a whole window of record slots, got "
                 f"slots={counts.records}; take smaller windows, or read more"
             )
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from streamlda.stream.ingest import Ingestion
 
 from streamlda.cli.private_fit import stream_name
 from streamlda.errors import InvalidSettingError, SourceError
@@ -20,7 +21,6 @@ from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import WORDS_FRACTION, for_fewer_words, ledger_terms
 from streamlda.private.settings import PrivateSettings
-from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 from streamlda.text.analysis import TextAnalyzer

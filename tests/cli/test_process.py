@@ -13,11 +13,11 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
+from streamlda.stream.ingest import BLOCK_DOCUMENTS
 
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.private.learner import CLOCKED_ROWS
-from streamlda.stream.ingest import BLOCK_DOCUMENTS
 from tests.cli.test_cli import run
 
 STREAMLDA = [sys.executable, "-m", "streamlda"]

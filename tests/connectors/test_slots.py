@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamlda.stream.ingest import Ingestion
 
 from streamlda.stream import ingest
-from streamlda.stream.ingest import Ingestion
 from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors import compressed
 from streamlda_connectors.files import FileSource

@@ -12,6 +12,7 @@ import dask
 import dask.bag
 import numpy as np
 import pytest
+from streamlda.stream.ingest import Ingestion
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -34,7 +35,6 @@ from streamlda.scaleout import (
 )
 from streamlda.scaleout.shards import Rows, Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import open_source
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer

@@ -8,6 +8,7 @@ import signal
 import dask
 import numpy as np
 import pytest
+from streamlda.stream.ingest import Ingestion
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import (
@@ -28,7 +29,6 @@ from streamlda.scaleout import fit_privately, of_files, of_partitions
 from streamlda.scaleout.private import Aggregates, Piece, count_slots, merged, sum_groups
 from streamlda.scaleout.shards import Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import open_source
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary

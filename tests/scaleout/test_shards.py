@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
+from streamlda.stream.ingest import BLOCK_DOCUMENTS, Counts
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
 from streamlda.scaleout.shards import Reading, Shard, of_files, of_partitions, rows_of
-from streamlda.stream.ingest import BLOCK_DOCUMENTS, Counts
 from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from streamlda.stream.ingest import Counts
 from threadpoolctl import threadpool_info
 
 from streamlda.documents import DocumentBatch
@@ -18,7 +19,6 @@ from streamlda.errors import (
 from streamlda.scaleout.shards import Shard
 from streamlda.scaleout.sums import Plan, accumulate, added, merged, told
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.ingest import Counts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import thread_count

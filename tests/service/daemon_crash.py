@@ -25,10 +25,10 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.storage.publishing import Publisher
 from streamlda.service.worker import Worker
 from streamlda.settings.table import load_settings
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
 from tests.service.daemon_process import Left, left_by, settings_of
 
 OnStep = Callable[[str], None]

@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamlda.service.private_work import PrivateWork
+
 from streamlda.container import read_arrays
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running
-from streamlda.service.private_work import PrivateWork
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream.source import RecordBatch
 from tests.service.daemon_crash import (

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 import streamlda.service.http
 from streamlda.errors import MissingExtraError
 from streamlda.service.http import make_app
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, private, topics
 from tests.service.web import (
     JSON,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.service.http import Limits, make_app
 from streamlda.service.http.guard import TokenBucket, allowed_hosts
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, topics
 from tests.service.web import (
     JSON,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.publishing import MESSAGE_WORDS
-from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.publishing import MESSAGE_WORDS
+from streamlda.storage.snapshots import Snapshots
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from streamlda.errors import LedgerError
 from streamlda.service.opening import (
     Restored,
     analyzer,
@@ -17,6 +15,8 @@ from streamlda.service.opening import (
     security,
     stream_name,
 )
+
+from streamlda.errors import LedgerError
 from streamlda.settings.table import Settings, load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream.source import RecordBatch

@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from streamlda.service.http import Limits, Server, make_app
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.service.planted import model, private, shifted, topics, words

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streamlda.service.work import PublicWork
 
 from streamlda.container import to_json
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import TopicModel
-from streamlda.service.work import PublicWork
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream import blocks
 from streamlda.stream.source import RecordBatch

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from streamlda.service.work import PublicWork, Released
 
 from streamlda.errors import BudgetExceededError, SourceError
 from streamlda.service.messages import (
@@ -18,12 +19,11 @@ from streamlda.service.messages import (
     Learned,
     ReleaseDone,
 )
-from streamlda.storage.publishing import Publisher
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
-from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.source import Position, RecordBatch
 from tests.service.test_work import ROWS, new_work
 

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.http.guard import HEADERS
-from streamlda.storage.snapshots import Snapshots
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, shifted, topics
 
 PLENTY = Limits(per_second=1e6, burst=1e6)

@@ -49,7 +49,9 @@ def test_defaults_are_valid_and_read_from_text_they_are_the_same():
     assert settings.topics.count == 10
     assert settings.origins == dict.fromkeys(KAFKA, "flag")
     assert not settings.private
-    assert len(SETTINGS) == len(TABLE) == sum(len(section.__slots__) for section in SECTIONS.values())
+    assert (
+        len(SETTINGS) == len(TABLE) == sum(len(section.__slots__) for section in SECTIONS.values())
+    )
     given = {row["name"]: row["default"] for row in describe() if row["default"] != "none"}
     given = {name: text for name, text in given.items() if name not in ("vocabulary.hash_bits",)}
     again = load_settings(None, {}, {**given, "vocabulary.size": None, **KAFKA})

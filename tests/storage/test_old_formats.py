@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streamlda.service.work import PublicWork
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
@@ -23,7 +24,6 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.service.work import PublicWork
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig

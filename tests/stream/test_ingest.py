@@ -6,6 +6,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from streamlda.stream.ingest import Ingestion
 
 from streamlda.cli.sources import open_sources, source_options, user_option
 from streamlda.engine.engine import Engine
@@ -18,7 +19,6 @@ from streamlda.errors import (
 )
 from streamlda.simulate import PlantedLDA, SimulatedSource
 from streamlda.stream import ingest
-from streamlda.stream.ingest import Ingestion
 from streamlda.stream.source import Progress, RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary

@@ -21,8 +21,8 @@ from starlette.routing import Route
 from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, json_response
 from streamlda.service.http.openapi import description
-from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
 
 #: Words of a topic that may be asked for.
