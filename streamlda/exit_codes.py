@@ -42,6 +42,6 @@ _OF_CONFIGURATION = (
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that ends with this error."""
     for kinds, code in ((_OF_CONFIGURATION, CONFIGURATION), (_OF_DATA, DATA), (OSError, IO)):
-        if isinstance(error, kinds):  # type: ignore[arg-type]
+        if isinstance(error, kinds):
             return code
     return MEMORY if isinstance(error, MemoryError) else INTERNAL

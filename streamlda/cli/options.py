@@ -77,14 +77,15 @@ def _parameter(setting: Setting, command: str) -> Callable[[Command], Command]:
         name += "_file"
     if setting.kind == "bool":
         no = setting.flag.replace("--", "--no-", 1)
-        declared, more = [f"{setting.flag}/{no}"], {"default": None}
+        declared = [f"{setting.flag}/{no}"]
+        more: dict[str, Any] = {"default": None}
     else:
         metavar = "|".join(setting.choices) or METAVARS.get(setting.kind, setting.kind.upper())
         metavar += "|auto" if setting.auto else ""
         declared, more = [setting.flag], {"metavar": metavar}
     if setting.short:
         declared.append(setting.short)
-    return click.option(*declared, name, help=_help(setting, command), **more)  # type: ignore[arg-type]
+    return click.option(*declared, name, help=_help(setting, command), **more)
 
 
 def _help(setting: Setting, command: str) -> str:

@@ -35,7 +35,7 @@ Tell = Callable[[Event], None]
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
-    The pipeline is used by nobody else from now on. `tell` takes what each answers, from any thread;
+    Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
     `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
     private run shows what was spent.
     """
