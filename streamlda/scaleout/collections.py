@@ -29,16 +29,15 @@ import numpy as np
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
-    InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
     MissingExtraError,
 )
 from streamlda.model.topic_model import TopicModel
-from streamlda.scaleout.beginning import first_rows
+from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
-from streamlda.scaleout.private import count_slots, fit_privately
+from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 
@@ -136,7 +135,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     """Fit a `StreamLDA` to a collection on the current client.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good (`streamlda.scaleout.lanes`). With `epsilon`, releases are number for
+    one they are as good (`streamlda.scaleout.local_steps`). With `epsilon`, releases are number for
     number those of one process (`streamlda.scaleout.private`).
 
     Parameters
@@ -164,7 +163,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
             "users must be counted in one place, got users with a Dask collection; fit a matrix"
         )
     client, corpus = current_client(), of_collection(X)
-    n_features = _columns(client, corpus)
+    n_features = first_columns(Run(client), corpus)
     if private:
         _fit_privately(estimator, client, corpus, n_features)
         return
@@ -194,15 +193,8 @@ def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: i
             f"epsilon={estimator.epsilon}; encode them by public words first, as in "
             "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])"
         )
-    run = Run(client)
     ends = estimator.documents_per_snapshot is None
-    slots = 0
-    if ends:
-        counts = [
-            run.task("places", count_slots, shard, run.given(value))
-            for shard, value in zip(corpus.shards, corpus.values, strict=True)
-        ]
-        slots = run.compute(run.tree("merge", _sum, counts))
+    slots = sum(row_counts(Run(client), corpus)) if ends else 0
     shape = SimpleNamespace(n_documents=slots, n_features=n_features)
     settings = estimator._private_settings(shape, estimator._seed(), ends)
     path = estimator.ledger
@@ -230,18 +222,3 @@ def _set(estimator: Any, model: TopicModel, **learned: Any) -> None:
     estimator._model = model
     for name, value in learned.items():
         setattr(estimator, name, value)
-
-
-def _columns(client: Client, corpus: Corpus) -> int | None:
-    """Return the columns of the first counts; None for texts."""
-    for _, rows in first_rows(Run(client), corpus, 1):
-        if len(rows):
-            return None if rows.batch is None else rows.batch.n_features
-    raise InsufficientDataError(
-        "there must be a document in some partition, got "
-        f"documents=0 partitions={len(corpus.shards)}; check where they come from"
-    )
-
-
-def _sum(*numbers: int) -> int:
-    return sum(numbers)

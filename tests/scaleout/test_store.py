@@ -12,7 +12,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout import connect, of_partitions
-from streamlda.scaleout.kept import (
+from streamlda.scaleout.store import (
     MOST_KEPT,
     found_of,
     joined,
