@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
 from streamlda.model.topic_model import TopicModel
@@ -21,6 +20,7 @@ from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 #: Gets what is being done, and what was met so far.
 Progress = Callable[[str, RecordCounts], None]
@@ -80,23 +80,20 @@ def _fit(
     on_progress: Progress,
 ) -> TopicModel:
     """Learn from all files, and bring the pipeline to their end."""
-    engine = pipeline.learner
+    engine, words = pipeline.learner, pipeline.words
+    assert not isinstance(words, PrivateVocabularySelection)
     found = learn_once(
         client,
         corpus,
         engine_settings(settings, most_words(settings)) if engine is None else engine.settings,
-        pipeline.vocabulary or pipeline.words,
+        words,
         shared_projection=None if engine is None else engine.shared_projection,
         on_progress=on_progress,
     )
     assert found.vocabulary is not None
-    counts = asdict(found.counts)
-    values = {
-        "places": counts.pop("records"),
-        "counts": counts,
-        "vocabulary_documents": found.vocabulary_documents,
-    }
+    values = {"vocabulary_documents": found.vocabulary_documents}
     pipeline.restore(found.vocabulary, found.engine, values)
+    pipeline.counts = found.counts
     return found.model(pipeline.facts())
 
 
