@@ -289,7 +289,12 @@ def _private_pipeline(
             first_slot=first_slot,
         )
 
-    return Pipeline(words, make_learner, about={"stream": manager.stream})
+    return Pipeline(
+        words,
+        make_learner,
+        schedule=Schedule(every=asked.documents_per_snapshot),
+        about={"stream": manager.stream},
+    )
 
 
 def _catch_up(
