@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.fit import alpha0_option
+alpha0_option = lambda f: f
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
 from streamlda.cli.sources import check_output
