@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.sources import check_output, warn
+from streamlda.cli.output import check_output, warn
 
 if TYPE_CHECKING:
     from streamlda.storage.checkpoint import Checkpoint
@@ -28,9 +28,9 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
 
     The daemons may be running: their newest checkpoints are read, and nothing there is changed.
-    They must have begun with one map file (streamlda map), run with equal settings, and read
-    disjoint partitions: then the model is that of one process over all documents. Of one folder
-    it is the model of that daemon, with or without a map file.
+    They must have begun with one projection file (streamlda projection), run with equal settings,
+    and read disjoint partitions: then the model is that of one process over all documents. Of one
+    folder it is the model of that daemon, with or without a projection file.
 
     Private states are refused: private daemons publish snapshots of their own.
     """
