@@ -128,16 +128,16 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path, d
     cases = [
         (("merge", *model), "Missing argument", 2),
         (("merge", daemons[0]), "Missing option '--output'", 2),
-        (("merge", daemons[0], daemons[1], daemons[0], *model), "the same folder", 2),
-        (("merge", daemons[0], tmp_path / "first", *model), "shared_projection=True,False", 2),
+        (("merge", daemons[0], daemons[1], daemons[0], *model), "the same folder", 78),
+        (("merge", daemons[0], tmp_path / "first", *model), "shared_projection=True,False", 78),
         (("merge", daemons[0], *model, "--state", tmp_path / "model"), "must be two files", 2),
         (("merge", daemons[0], "-o", daemons[0] / "model"), "must not lie in a folder of", 2),
         (("merge", *daemons, *model, "--state", daemons[1] / "index"), "must not lie in", 2),
-        (("merge", daemons[0], "-o", tmp_path / "no" / "model"), "must exist and be writable", 1),
-        (("merge", daemons[0], tmp_path / "gone", *model, *state), "must have its index", 1),
-        (("merge", empty, *model, *state), "let the daemon save first", 1),
-        (("projection", empty, *model), "let the daemon save first", 1),
-        (("projection", tmp_path / "gone", *model), "must have its index", 1),
+        (("merge", daemons[0], "-o", tmp_path / "no" / "model"), "must exist and be writable", 2),
+        (("merge", daemons[0], tmp_path / "gone", *model, *state), "must have its index", 65),
+        (("merge", empty, *model, *state), "let the daemon save first", 65),
+        (("projection", empty, *model), "let the daemon save first", 65),
+        (("projection", tmp_path / "gone", *model), "must have its index", 65),
         (("projection", daemons[0], "-o", daemons[0] / "map"), "must not lie in a folder of", 2),
     ]
     before = sorted(path.name for path in daemons[0].iterdir())
@@ -152,7 +152,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path, d
 def test_too_few_documents_write_nothing(daemons, tmp_path):
     save(tmp_path / "none", Engine(SETTINGS), 5)
     outputs = ("-o", tmp_path / "model", "--state", tmp_path / "state")
-    assert "documents_seen=0" in run("merge", tmp_path / "none", *outputs, code=1)
+    assert "documents_seen=0" in run("merge", tmp_path / "none", *outputs, code=65)
     assert not (tmp_path / "state").exists()
-    assert "documents_seen=0" in run("projection", tmp_path / "none", "-o", tmp_path / "m", code=1)
+    assert "documents_seen=0" in run("projection", tmp_path / "none", "-o", tmp_path / "m", code=65)
     assert not (tmp_path / "m").exists()
