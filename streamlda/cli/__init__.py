@@ -19,8 +19,8 @@ from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
-from streamlda.cli.projection import projection
 from streamlda.cli.merge import merge
+from streamlda.cli.projection import projection
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate

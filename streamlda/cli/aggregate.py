@@ -9,7 +9,7 @@ import click
 
 from streamlda.cli.share_topic import kafka_options, share_topic, take_options
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
-from streamlda.cli.output import by_reason, check_output, warn
+from streamlda.cli.sources import by_reason, check_output, warn
 
 if TYPE_CHECKING:
     from streamlda.sites.federation import FederationConfig

@@ -10,7 +10,7 @@ import click
 from streamlda.cli.fit import alpha0_option
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
-from streamlda.cli.output import check_output
+from streamlda.cli.sources import check_output
 from streamlda.cli.words import public_words, text_options
 
 if TYPE_CHECKING:
