@@ -70,7 +70,10 @@ class Commands(click.Group):
 
 
 def _report(message: str, code: int) -> int:
-    click.echo(f"streamlda: error: {' '.join(message.split())}", err=True)
+    # One line, or a line for each of several problems; nothing in it can begin a line of its own.
+    first, *problems = message.split("\n- ")
+    lines = [" ".join(line.split()) for line in (first, *problems)]
+    click.echo("streamlda: error: " + "\n- ".join(lines), err=True)
     return code
 
 

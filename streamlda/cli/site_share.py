@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.private_fit import PlacesProgress, stream_name
+from streamlda.run.parts import stream_name
 from streamlda.cli.share_topic import kafka_options, share_topic, take_options
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.sources import check_output, open_sources, source_options, warn

@@ -24,6 +24,7 @@ from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
 from streamlda.stream.source import Source
+from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
@@ -31,7 +32,7 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 Progress = Callable[[Source, RecordCounts], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
     """What a fit learned: the newest model, and what was met on the way.
 
@@ -40,10 +41,12 @@ class FitResult:
     """
 
     model: TopicModel
-    pipeline: Pipeline[Any]
+    counts: RecordCounts
+    vocabulary: Vocabulary
+    vocabulary_documents: int
     seconds: float
-    stopped: bool
-    failure: SourceError | None
+    stopped: bool = False
+    failure: SourceError | None = None
 
 
 def fit(
@@ -130,7 +133,17 @@ class _Crank:
             self._release()
         self._save()
         seconds = time.monotonic() - self._start
-        return FitResult(self._model(), pipeline, seconds, stopped, self._failure)
+        model = self._model()
+        assert pipeline.vocabulary is not None
+        return FitResult(
+            model=model,
+            counts=pipeline.counts,
+            vocabulary=pipeline.vocabulary,
+            vocabulary_documents=pipeline.vocabulary_documents,
+            seconds=seconds,
+            stopped=stopped,
+            failure=self._failure,
+        )
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""
