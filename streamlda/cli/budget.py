@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamlda.cli.output import warn
+from streamlda.cli.running import warn
 from streamlda.exit_codes import NO
 
 #: Releases that the table shows of many.

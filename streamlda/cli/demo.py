@@ -126,12 +126,12 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         ),
     )
     source, counts, ended = Unrepeated(open_source("docstrings")), pipeline.counts, False
-    with closing(source), Progress(source, quiet) as progress:
+    with closing(source), Progress(quiet) as progress:
         while not ended and counts.documents != documents:
             left = POLL_RECORDS if documents is None else documents - counts.documents
             batch = source.poll(min(left, POLL_RECORDS))
             pipeline.add(batch)
-            progress.show(counts)
+            progress.show(source, counts)
             ended = batch.exhausted
     released = pipeline.release()
     if released.model is None:

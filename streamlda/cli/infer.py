@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from streamlda.cli.options import options_of, read_settings
-from streamlda.cli.output import check_output
 from streamlda.cli.reading import DOCUMENTS, read_documents
 from streamlda.errors import VocabularyError
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

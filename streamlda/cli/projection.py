@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from streamlda.cli.merge import check_outside, warn_of_damage
-from streamlda.cli.output import check_output
+from streamlda.run.outputs import check_output
 
 
 @click.command(short_help="Make a projection that several daemons share.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamlda.cli.output import by_reason, warn
+from streamlda.cli.running import by_reason, warn
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from streamlda.cli.output import check_output
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -87,9 +87,7 @@ def simulate(
         raise click.UsageError(f"--output must end in one of {', '.join(SUFFIXES)}, got {output!r}")
     check_output(output)
     if truth is not None:
-        check_output(truth)
-        if Path(truth).resolve() == Path(output).resolve():
-            raise click.UsageError("--truth and --output must be two files")
+        check_output(truth, [output])
     from streamlda.simulate import PlantedLDA
 
     planted = PlantedLDA(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.output import warn
+from streamlda.cli.running import warn
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
