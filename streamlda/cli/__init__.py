@@ -19,8 +19,8 @@ from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
-from streamlda.cli.map import map_command
 from streamlda.cli.merge import merge
+from streamlda.cli.projection import projection
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
@@ -99,7 +99,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, map_command, budget, site, aggregate),
+    *(fit, run, topics, report, infer, evaluate, merge, projection, budget, site, aggregate),
     *(simulate, demo),
 )
 for command in COMMANDS:
