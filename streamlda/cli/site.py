@@ -73,8 +73,8 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
 @click.option(
     "--weights",
     metavar="W,W,...",
-    help="Fraction of the record slots that each site fills, in the order of the files; they sum to 1. "
-    "[default: equal]",
+    help="Fraction of the record slots that each site fills, in the order of the files; they sum "
+    "to 1. [default: equal]",
 )
 @click.option(
     "--colluders",

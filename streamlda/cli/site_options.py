@@ -80,7 +80,7 @@ def share_topic(
     command: str, topic: str | None, timeout: float | None, flags: dict[str, Any]
 ) -> Iterator[ShareTopic | None]:
     """Open the topic of `topic_options`, None if none was given; it connects when it is used."""
-    if topic is timeout is None and not any(flags.values()):
+    if not any((topic, timeout, *flags.values())):
         yield None
         return
     from streamlda.run.parts import security
