@@ -28,7 +28,7 @@ settings.load_profile("quick")
 
 
 #: Markers of all tests in a folder or a file.
-MARKERS = {"kernels": "kernels", "papers": "papers", "bench": "bench", "test_packaging": "packaging"}
+MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
