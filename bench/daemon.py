@@ -236,10 +236,10 @@ def large(folder: Path, parameters: Json) -> Json:
     listed = folder / "words"
     listed.write_text("\n".join(words(parameters["n_words"])))
     return {
-        "words.kind": "given",
-        "words.file": listed,
+        "vocabulary.kind": "given",
+        "vocabulary.file": listed,
         "topics.count": parameters["n_components"],
-        "topics.warmup": parameters["warmup"],
+        "topics.warmup_documents": parameters["warmup"],
         "checkpoint.interval": parameters["interval"],
         "snapshots.every": parameters["records"],
     }
@@ -313,7 +313,7 @@ def longest_gap(samples: list[Sample], what: str) -> float:
 def daemon_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let a daemon read, save and publish under the limit that its own plan asks for."""
     from streamlda.service.running import check
-    from streamlda.settings.table import load_settings
+    from streamlda.settings.load import load_settings
 
     n_records = parameters["records"]
     with (
