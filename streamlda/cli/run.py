@@ -1,8 +1,61 @@
-"""``streamlda run``: being moved."""
+"""``streamlda run``: the daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlda.cli.options import GroupedCommand, read_settings, settings_options
+from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
+from streamlda.settings.setting import RUN
 
-@click.command()
-def run() -> None:
-    """Be moved."""
+if TYPE_CHECKING:
+    from streamlda.settings.table import RunSettings
+
+
+@click.command(cls=GroupedCommand, short_help="Run a daemon: a stream in, snapshots out.")
+@settings_options(RUN)
+@click.option("--config", type=click.Path(), help="Settings, in TOML. [default: none]")
+@click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
+def run(config: str | None, check: bool, **flags: Any) -> None:
+    """Learn topics from SOURCE... or a Kafka topic, for as long as records come.
+
+    A SOURCE is a file that grows or a folder that fills (--source-kind follow), or is read once.
+    Settings come from flags, from variables STREAMLDA_SECTION_KEY and from the file, the first of
+    them in rank; section.key stands in the file as a table. Secrets stand in files or variables
+    only.
+
+    SIGTERM or SIGINT: the batch is finished, a checkpoint made, and the process ends within 10
+    seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many
+    records were rejected (breaker), or a file is damaged; 70 an internal error; 71 memory was
+    short; 74 the source or the disk failed; 75 the end took too long; 78 the settings, the ledger
+    or the checkpoints refuse. Killed at any moment, it goes on where its last checkpoint stands.
+    """
+    settings = read_settings(RUN, flags, config)
+    if check:
+        _show_plan(settings)
+        return
+    from streamlda.service.daemon import leave
+    from streamlda.service.logs import log_failure, start_logging
+    from streamlda.service.running import run as run_daemon
+
+    start_logging(settings.log.format, settings.log.level)
+    try:
+        code = run_daemon(settings)
+    except Exception as error:
+        code = exit_code(error)
+        if code in (CONFIGURATION, DATA):
+            raise
+        # A traceback of Python's own could quote a document.
+        log_failure("not-started" if isinstance(error, OSError) else "crashed", error)
+    leave(code)
+
+
+def _show_plan(settings: RunSettings) -> None:
+    from streamlda.service.running import check
+    from streamlda.settings.table import MIB
+
+    plan = check(settings)
+    for part, size in [*plan, ("in all", sum(size for _, size in plan))]:
+        click.echo(f"{size / MIB:10,.0f} MiB  {part}")

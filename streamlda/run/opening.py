@@ -339,7 +339,8 @@ def _catch_up_with_words(
     found = manager.stored(intent)
     if found is None:
         # Paid for and never drawn: the next records vote.
-        words.first_slot = pipeline.counts.records = documents.stop
+        words.first_slot = documents.stop
+        pipeline.skip(skipped)
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
         chosen = words.chosen(found.arrays, found.metadata["selection"])
@@ -348,7 +349,7 @@ def _catch_up_with_words(
             f"{error}; choose another ledger, and begin behind record slot {documents.stop}"
         ) from error
     pipeline.begin(chosen, documents.stop)
-    pipeline.counts.records = documents.stop
+    pipeline.skip(skipped)
     return skipped, Released(None)
 
 

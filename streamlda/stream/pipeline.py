@@ -16,6 +16,7 @@ only on how many records came before it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -195,13 +196,17 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def fraction_of_window(self) -> float:
-        """Fraction of the time between snapshots after which a clock may end what is running."""
-        return 1.0 if self._learner is None else self._learner.fraction_of_window
+        """Fraction of the time between snapshots after which a clock may end what is running.
+
+        Infinite while the words are not known: no clock ends the choice of them.
+        """
+        return math.inf if self._learner is None else self._learner.fraction_of_window
 
     @property
     def rounds(self) -> int:
-        """Rounds, or stages, that were finished."""
-        return 0 if self._learner is None else self._learner.rounds_finished
+        """Rounds, or stages, that were finished; the start of a refinement is one more."""
+        learner = self._learner
+        return 0 if learner is None else learner.rounds_finished + learner.past_warmup
 
     # Records.
 
@@ -331,10 +336,14 @@ class Pipeline(Generic[LearnerT]):
             self.snapshots += 1
         return Released(model, self._learner.missed if model is None else "")
 
+    def skip(self, records: int) -> None:
+        """Count records that a release has used, and that are skipped unread."""
+        self.counts.records += records
+        self._released_at = self.records
+
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
         """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
-        self.counts.records += skipped
-        self._released_at = self.records
+        self.skip(skipped)
         return self._released(model)
 
     def facts(self, skipped: int = 0) -> dict[str, Any]:

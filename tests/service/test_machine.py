@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.machine import Machine, Phase, Rules
+from streamlda.service.machine import Machine, Phase
+from streamlda.service.rules import Rules
 from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
