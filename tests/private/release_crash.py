@@ -23,6 +23,7 @@ from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
 from streamlda.kernels import load_kernels
+from streamlda.learner import feed
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger
@@ -88,7 +89,7 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
             learner_of(releaser, first=0, refused=True)
         learner = learner_of(releaser, first)
         for _ in range(windows):
-            learner.add(WINDOW)
+            feed(learner, WINDOW)
 
 
 def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -> PrivateLearner:
@@ -96,7 +97,7 @@ def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -
     learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_slot=first)
     if refused:
         try:
-            learner.add(WINDOW)
+            feed(learner, WINDOW)
         except LedgerError:
             pass
         else:
@@ -190,7 +191,7 @@ def processes(scratch: Path) -> Counter[str]:
         learner = PrivateLearner(SETTINGS, recorder, vocabulary="public")
         blanks = DocumentBatch.from_matrix(np.zeros((88, 6)))
         for _ in range(40):
-            learner.add(blanks)
+            feed(learner, blanks)
         pairs = [arrays["pair"] for name, arrays, _ in recorder.released if name == "pairs"]
         np.save(scratch / f"{os.getpid()}.npy", np.hstack(pairs[:20]))
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
+from streamlda.learner import feed
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
 from streamlda.privacy.clipping import ClipBounds
@@ -272,7 +273,7 @@ def whole_runs(settings: PrivateSettings, stream: Stream, runs: int, look: Any) 
     scores = np.empty(runs)
     for run in range(runs):
         releaser = Recorder()
-        PrivateLearner(settings, releaser, vocabulary="public").add(batch)
+        feed(PrivateLearner(settings, releaser, vocabulary="public"), batch)
         scores[run] = look(releaser.released[0][1])
     return scores
 
