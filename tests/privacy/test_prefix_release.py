@@ -19,7 +19,7 @@ from streamlda.privacy.matrix_mechanism import (
     buffered_toeplitz,
 )
 from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from tests.privacy.chance import has_scale
 
@@ -246,7 +246,7 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
 
 
 @pytest.mark.parametrize("source", [SeededNoise(25), SecureNoise()])
-def test_what_is_private_is_made_of_noisy_rows_alone(source: Noise):
+def test_what_is_private_is_made_of_noisy_rows_alone(source):
     release = prefixes(horizon=12)
     stream = [document(cell=cell) for cell in range(5)]
     released = [release.step(sums, source) for sums in stream]

@@ -4,14 +4,10 @@ Statistical tests use `SecureNoise`; each fails by chance with probability below
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from streamlda.container import read_arrays
@@ -20,7 +16,7 @@ from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerE
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
@@ -43,7 +39,7 @@ folder = ledger_cases.folder
 
 
 @pytest.fixture(scope="module")
-def crashes() -> Iterator[CrashProcess]:
+def crashes():
     process = CrashProcess("tests.private.release_crash")
     yield process
     process.close()
@@ -54,8 +50,8 @@ ALARM = 1e-6
 BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
+def settings_of(**changes):
+    values = {
         "n_components": 2,
         "n_features": D,
         "epsilon": 8.0,
@@ -70,17 +66,15 @@ def settings_of(**changes: Any) -> PrivateSettings:
 LARGE = settings_of(documents_per_snapshot=1000, epsilon=20.0)
 
 
-def documents(n: int) -> DocumentBatch:
+def documents(n):
     return PlantedLDA(2, D, mean_length=20, seed=1).documents(n)
 
 
-def learner_of(
-    settings: PrivateSettings, releaser: ReleaseManager, **values: Any
-) -> PrivateLearner:
+def learner_of(settings, releaser, **values):
     return PrivateLearner(settings, releaser, vocabulary="public", **values)
 
 
-def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None) -> Recorder:
+def blank_run(settings, slots, noise=None):
     """Return what was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
     feed(learner_of(settings, recorder), DocumentBatch.from_matrix(np.zeros((slots, D))))
@@ -99,10 +93,10 @@ def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None)
     ],
     ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
 )
-def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
+def test_released_noise_is_as_large_as_it_says(changes):
     # Each block of which there are a hundred values.
     settings = settings_of(**changes)
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    found = {}
     # Seeded for quantiles: one in some thousand, of noise alone, is too low for a clip bound.
     noise = SeededNoise(5) if settings.clipping == "quantile" else SecureNoise()
     recorder = blank_run(settings, 6000, noise)
@@ -119,9 +113,9 @@ def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
+def test_noise_of_prefix_sums_is_as_large_as_each_round_says():
     settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds: dict[int, list[NDArray[np.float64]]] = {}
+    rounds = {}
     for _ in range(8):
         recorder = blank_run(settings, 1500)
         prefixes = [r for r in recorder.released if r[0] == "prefix"]
@@ -132,13 +126,13 @@ def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
         assert has_scale(np.hstack(draws), alarm=ALARM)
 
 
-def independent(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+def independent(a, b):
     """Tell whether two samples of equal length are uncorrelated, entry by entry."""
     return bool(stats.pearsonr(a, b).pvalue > ALARM)
 
 
 @pytest.mark.statistical
-def test_noise_of_windows_stages_and_blocks_is_independent() -> None:
+def test_noise_of_windows_stages_and_blocks_is_independent():
     recorder = blank_run(settings_of(), 20_000)
     stages = {
         stage: [arrays for name, arrays, _ in recorder.released if name == stage][:60]
@@ -156,7 +150,7 @@ def test_noise_of_windows_stages_and_blocks_is_independent() -> None:
 
 
 @pytest.mark.statistical
-def test_noise_of_processes_is_independent(tmp_path: Path, crashes: CrashProcess) -> None:
+def test_noise_of_processes_is_independent(tmp_path, crashes):
     assert crashes.run("processes", tmp_path)["0"] == 2
     drawn = [np.load(path) for path in sorted(tmp_path.glob("*.npy"))]
     assert len(drawn) == 3
@@ -172,19 +166,19 @@ class Witness(SecureNoise):
 
     __slots__ = ("path", "seen")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
-        self.path, self.seen = path, list[tuple[str, str]]()
+        self.path, self.seen = path, []
 
-    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+    def discrete_gaussian(self, sigma, shape=()):
         pending = LedgerReader(self.path).pending
         assert pending is not None, "noise was drawn before its price was on the disk"
         self.seen.append((pending.description, pending.cohort.cohort_id))
         return super().discrete_gaussian(sigma, shape)
 
 
-def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
-    settings, steps, path = settings_of(), list[str](), folder / "ledger"
+def test_price_is_on_the_disk_before_noise_is_drawn(folder):
+    settings, steps, path = settings_of(), [], folder / "ledger"
     witness = Witness(path)
     with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
         learner = learner_of(settings, ReleaseManager(witness, ledger))
@@ -197,7 +191,7 @@ def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
 
 
-def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
+def test_released_sums_are_stored_as_they_were_published(folder):
     settings = settings_of()
     with open_ledger(folder / "ledger", settings) as ledger:
         recorder = Recorder(SecureNoise(), ledger)
@@ -219,7 +213,7 @@ def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
-def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None:
+def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path):
     found = []
     for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
         settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
@@ -232,7 +226,7 @@ def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None
     assert len(found[0]) == 32
 
 
-def test_slots_are_not_released_twice(folder: Path) -> None:
+def test_slots_are_not_released_twice(folder):
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
         with open_ledger(path, settings) as ledger:
@@ -247,7 +241,7 @@ def test_slots_are_not_released_twice(folder: Path) -> None:
     assert witness.seen == []
 
 
-def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
+def test_budget_is_refused_before_noise_and_documents(folder):
     users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
     users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
     path = folder / "ledger"
@@ -268,21 +262,21 @@ def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_killed_at_every_step(stride: int, folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_every_step(stride, folder, crashes):
     counted = crashes.run("every-step", folder, stride)
     assert counted["steps"] > 50 // stride
     assert counted["killed pending"] > 30 // stride
     assert counted["killed committed"] > 5 // stride
 
 
-def test_killed_at_any_moment(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_any_moment(folder, crashes):
     counted = crashes.run("any-moment", folder, 12, 20261121)
     assert counted["killed pending"] > 2
     assert counted["artifacts"] > 10
 
 
 @pytest.mark.soak
-def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_any_moment_five_hundred_times(folder, crashes):
     counted = crashes.run("any-moment", folder, 500, 7)
     assert counted["killed pending"] > 10
     assert counted["artifacts"] > 20
@@ -302,9 +296,7 @@ def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashPro
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
     ],
 )
-def test_statement_agrees_with_the_settings(
-    changes: dict[str, Any], source: str, horizon: int | None, folder: Path
-) -> None:
+def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     settings = replace(LARGE, **changes)
     with open_ledger(folder / "ledger", settings) as ledger:
         learner = learner_of(settings, ReleaseManager(ledger=ledger), delta_of_words=1e-6)
@@ -326,23 +318,23 @@ def test_statement_agrees_with_the_settings(
     assert model.documents_seen == 1000
 
 
-def snapshot_with(noise: Noise) -> dict[str, Any]:
+def snapshot_with(noise):
     learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
     feed(learner, documents(1000))
     return dict(learner.snapshot().privacy)
 
 
-def test_statement_without_a_ledger_says_in_memory() -> None:
+def test_statement_without_a_ledger_says_in_memory():
     said = snapshot_with(SecureNoise())
     assert said["ledger"] == "in memory"
     assert said["cohort"] == {"first": 50, "last": 1049}
 
 
-def test_seeded_noise_makes_nothing_private() -> None:
+def test_seeded_noise_makes_nothing_private():
     assert snapshot_with(SeededNoise(3)) == {"statement": "not private (seeded)"}
 
 
-def test_there_is_no_snapshot_before_a_whole_window() -> None:
+def test_there_is_no_snapshot_before_a_whole_window():
     learner = learner_of(LARGE, ReleaseManager())
     feed(learner, documents(500))
     assert not learner.ends_well
@@ -362,7 +354,7 @@ def test_there_is_no_snapshot_before_a_whole_window() -> None:
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def behind(learner: PrivateLearner, saved: Any, ledger: Ledger) -> tuple[PrivateLearner, int]:
+def behind(learner, saved, ledger):
     """Return a learner that goes on from a saved state behind the last release, and its skips."""
     again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
     again.engine = PrivateEngine.from_state(*saved)
@@ -370,7 +362,7 @@ def behind(learner: PrivateLearner, saved: Any, ledger: Ledger) -> tuple[Private
     return again, again.catch_up(ledger.last_intent)
 
 
-def running(learner: PrivateLearner) -> tuple[str, int]:
+def running(learner):
     """Return the name and the first slot of the running stage."""
     assert learner.engine.stage is not None
     return learner.engine.stage.name, learner.engine.stage.first
@@ -378,8 +370,8 @@ def running(learner: PrivateLearner) -> tuple[str, int]:
 
 @pytest.mark.parametrize("read_after_saving", [0, 700])
 def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
-    tmp_path: Path, read_after_saving: int
-) -> None:
+    tmp_path, read_after_saving
+):
     with open_ledger(tmp_path / "ledger", LONG) as ledger:
         learner = learner_of(LONG, ReleaseManager(ledger=ledger))
         with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
@@ -405,7 +397,7 @@ def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path: Path, early: bool) -> None:
+def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
     """As of a checkpoint on the way out, after the last slots and before their release."""
     slots = 700 if early else 880
     with open_ledger(tmp_path / "ledger", LARGE) as ledger:
@@ -419,7 +411,7 @@ def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path: Path, ear
         assert (running(again), skipped) == (("triples", slots), 0)
 
 
-def test_a_state_does_not_go_on_behind_another_release(tmp_path: Path) -> None:
+def test_a_state_does_not_go_on_behind_another_release(tmp_path):
     with open_ledger(tmp_path / "ledger", LONG) as ledger:
         learner = learner_of(LONG, ReleaseManager(ledger=ledger))
         feed(learner, documents(2000))
