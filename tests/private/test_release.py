@@ -29,13 +29,9 @@ from streamlda.private.release_manager import (
 )
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
 from tests.privacy.chance import has_scale
 from tests.privacy.ledger_cases import CrashProcess
 from tests.private.audit import Recorder
-
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,7 @@ from streamlda.private.power import answer_norm
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import REFINEMENT_FRACTION
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
 from tests.private.streams import Run, assert_same_snapshots, replayed, run, settings_of
-
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
 
 ALARM = 1e-6
 K, V, N = 2, 12, 2000
