@@ -9,7 +9,6 @@ import click
 
 from streamlda.cli.options import GroupedCommand
 from streamlda.cli.running import by_reason, warn
-from streamlda.run.outputs import check_output
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
@@ -19,6 +18,7 @@ from streamlda.cli.site_options import (
     share_topic,
     topic_options,
 )
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.sites.exchange import ShareTopic

@@ -76,7 +76,9 @@ def arguments(settings: Mapping[str, Any]) -> list[str]:
         if name == "source.files":
             sources.append(value)
         elif SETTINGS[name].kind == "bool":
-            flags.append(SETTINGS[name].flag if value else SETTINGS[name].flag.replace("--", "--no-"))
+            flags.append(
+                SETTINGS[name].flag if value else SETTINGS[name].flag.replace("--", "--no-")
+            )
         else:
             flags += [SETTINGS[name].flag, str(value)]
     return [*STREAMLDA, "run", *flags, *sources]

@@ -70,7 +70,10 @@ print(json.dumps([peak, sum(size for _, size in memory_plan(settings, V))]))
     ("flags", "n_features"),
     [
         ({"topics.count": 20, "topics.warmup_documents": 3000}, 30_000),
-        ({"topics.count": 30, "topics.warmup_documents": 3000, "topics.solver": "online-power"}, 20_000),
+        (
+            {"topics.count": 30, "topics.warmup_documents": 3000, "topics.solver": "online-power"},
+            20_000,
+        ),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
         ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
     ],

@@ -126,7 +126,10 @@ def test_a_choice_of_words_that_finds_none_is_78(tmp_path: Path) -> None:
     source.write_text(
         "".join(json.dumps({"text": f"w{chr(97 + i % 26)}"}) + "\n" for i in range(900))
     )
-    settings = private(tmp_path, source) | {"vocabulary.kind": "private", "vocabulary.documents": 300}
+    settings = private(tmp_path, source) | {
+        "vocabulary.kind": "private",
+        "vocabulary.documents": 300,
+    }
     del settings["vocabulary.hash_bits"]
     settings["privacy.epsilon"] = 0.1
     with Daemon(settings) as daemon:
