@@ -7,6 +7,7 @@ ledger is open only while rows are read, so that other fits may spend from it in
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
     Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
-    the rows in the ledger; `record` holds further settings for the models.
+    the rows in the ledger.
     """
 
     def __init__(
@@ -38,11 +39,10 @@ class MatrixFit:
         noise: Noise,
         ledger: str | os.PathLike[str] | None,
         stream: str,
-        record: dict[str, str],
     ) -> None:
         self.settings = settings
         self.model: TopicModel | None = None
-        self._noise, self._ledger, self._stream, self._record = noise, ledger, stream, record
+        self._noise, self._ledger, self._stream = noise, ledger, stream
         self._releaser = ReleaseManager(noise, None, stream)
         self._learner: PrivateLearner | None = None
 
@@ -65,7 +65,7 @@ class MatrixFit:
             finally:
                 # Also after an error on the way: what was released stays released.
                 if learner.engine.snapshot is not before:
-                    self.model = learner.snapshot(settings=self._record)
+                    self.model = learner.snapshot()
             if finish:
                 learner.snapshot()
 
@@ -127,3 +127,14 @@ class MatrixFit:
             values = {"n_users": len(users), "n_samples": rows}
             raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users
+
+
+def warn_of_few_topics(model: TopicModel, n_components: int, stacklevel: int) -> None:
+    """Warn where a private model has fewer topics than were asked for."""
+    if model.n_components < n_components:
+        warnings.warn(
+            f"{model.n_components} of {n_components} topics stand above the noise and are "
+            "published; take more documents per snapshot, or a larger epsilon",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
