@@ -8,7 +8,6 @@ import warnings
 from typing import Any, Self
 
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from streamlda.checks import failure, require
@@ -22,7 +21,7 @@ from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.matrix import MatrixFit, warn_of_few_topics
+from streamlda.private.matrix import MatrixFit
 from streamlda.private.settings import PrivateSettings
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
 from streamlda.settings.load import settings_of_parameters
@@ -287,8 +286,8 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, reset=True, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         self._warn_of_few_words(batch.n_features)
-        asked, topics = fit_settings(settings, batch.n_features), settings.topics
-        self._learner, self._model = fit(asked, batch, passes_of(topics), topics.gibbs_sweeps)
+        asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
+        self._learner, self._model = fit(asked, batch, passes, settings.topics.gibbs_sweeps)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -395,11 +394,6 @@ class StreamLDA(BaseTopicEstimator):
         """Return the noise of a private fit; there is no parameter for it on purpose."""
         return SecureNoise()
 
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int):
-            return self.random_state
-        return int(check_random_state(self.random_state).randint(2**31))
-
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
         """Return the parameters as settings, checked."""
         settings = settings_of_parameters({**self.get_params(), "random_state": seed})
@@ -423,18 +417,14 @@ class StreamLDA(BaseTopicEstimator):
             learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
         else:
             learner = self._running(asked)
-        before, lost = learner.model, len(learner.lost)
         try:
-            learner.add(batch, users, finish=finish)
+            messages = learner.add(batch, users, finish=finish)
         finally:
             # Also after an error on the way: what was released stays released.
             if learner.begun and (not finish or learner.model is not None):
                 self._learner, self._model = None if ends else learner, learner.model
-        for message in learner.lost[lost:]:
-            warnings.warn(f"a window gave no snapshot: {message}", UserWarning, stacklevel=3)
-        model = learner.model
-        if model is not None and model is not before:
-            warn_of_few_topics(model, self.n_components, stacklevel=4)
+        for message in messages:
+            warnings.warn(message, UserWarning, stacklevel=3)
         return self
 
     def _running(self, settings: PrivateSettings) -> MatrixFit:
@@ -453,13 +443,3 @@ class StreamLDA(BaseTopicEstimator):
             remedy="set them back, or call fit",
         )
         return learner
-
-    def _warn_of_few_words(self, n_features: int) -> None:
-        if self.n_components > n_features:
-            warnings.warn(
-                "there should be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={n_features}: the topics "
-                "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                UserWarning,
-                stacklevel=3,
-            )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from streamlda.checks import require
@@ -31,6 +32,9 @@ PSEUDO_TOKENS = 1e6
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Fitted attributes and inference, read from the model that a fit has made."""
+
+    n_components: int
+    random_state: Any
 
     @property
     @abstractmethod
@@ -177,6 +181,21 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int):
+            return self.random_state
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _warn_of_few_words(self, n_features: int) -> None:
+        if self.n_components > n_features:
+            warnings.warn(
+                "there should be at least as many words as topics, got "
+                f"n_components={self.n_components} n_features={n_features}: the topics "
+                "beyond the words repeat the corpus frequencies; ask for fewer topics",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         return validate_data(

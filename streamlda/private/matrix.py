@@ -7,7 +7,6 @@ ledger is open only while rows are read, so that other fits may spend from it in
 from __future__ import annotations
 
 import os
-import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -24,6 +23,11 @@ from streamlda.private.settings import PrivateSettings
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
+
+FEW_TOPICS = (
+    "{} of {} topics stand above the noise and are published; take more documents per snapshot, or "
+    "a larger epsilon"
+)
 
 
 class MatrixFit:
@@ -46,8 +50,11 @@ class MatrixFit:
         self._releaser = ReleaseManager(noise, None, stream)
         self._learner: PrivateLearner | None = None
 
-    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
-        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones."""
+    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> list[str]:
+        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
+
+        Returns what to warn of: windows that were paid for and gave no snapshot, missing topics.
+        """
         users = self._checked(users, batch.n_documents)
         require(
             self._learner is None or self._learner.due is not None,
@@ -57,7 +64,7 @@ class MatrixFit:
         )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
-            before = learner.engine.snapshot
+            before, lost = learner.engine.snapshot, len(learner.lost)
             try:
                 feed(learner, batch, users)
                 if finish and learner.ends_well:
@@ -68,16 +75,15 @@ class MatrixFit:
                     self.model = learner.snapshot()
             if finish:
                 learner.snapshot()
+        messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
+        if self.model is not None and learner.engine.snapshot is not before:
+            messages += few_topics(self.model, self.settings.n_components)
+        return messages
 
     @property
     def begun(self) -> bool:
         """Whether rows were read."""
         return self._learner is not None
-
-    @property
-    def lost(self) -> list[str]:
-        """Why windows were paid for and gave no snapshot: one message for each."""
-        return [] if self._learner is None else list(self._learner.lost)
 
     @property
     def slots_missing(self) -> int:
@@ -129,12 +135,7 @@ class MatrixFit:
         return users
 
 
-def warn_of_few_topics(model: TopicModel, n_components: int, stacklevel: int) -> None:
-    """Warn where a private model has fewer topics than were asked for."""
-    if model.n_components < n_components:
-        warnings.warn(
-            f"{model.n_components} of {n_components} topics stand above the noise and are "
-            "published; take more documents per snapshot, or a larger epsilon",
-            UserWarning,
-            stacklevel=stacklevel,
-        )
+def few_topics(model: TopicModel, n_components: int) -> list[str]:
+    """Return what to warn of where a private model has fewer topics than were asked for."""
+    found = model.n_components
+    return [] if found == n_components else [FEW_TOPICS.format(found, n_components)]

@@ -17,6 +17,7 @@ once, here, after the ledger was paid.
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from streamlda.errors import (
     MissingExtraError,
 )
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.matrix import warn_of_few_topics
+from streamlda.private.matrix import few_topics
 from streamlda.scaleout.beginning import first_rows
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
@@ -209,7 +210,8 @@ def _fit_privately(
         releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
         model = fit_privately(client, corpus, asked, releaser)
     _set(estimator, model, None)
-    warn_of_few_topics(model, estimator.n_components, stacklevel=5)
+    for message in few_topics(model, estimator.n_components):
+        warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
