@@ -27,7 +27,7 @@ ROOMS = [
     {"engine", "private"},
     {"stream", "settings", "sites"},
     {"simulate", "storage", "scaleout"},
-    {"estimator", "estimator_parts", "service", "report", "papers"},
+    {"estimator", "estimator_base", "service", "report", "papers"},
     {"__init__"},
     {"cli"},
     {"__main__"},
