@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import GroupedCommand
-from streamlda.cli.output import by_reason, check_output, warn
+from streamlda.cli.running import by_reason, warn
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
@@ -18,6 +18,7 @@ from streamlda.cli.site_options import (
     share_topic,
     topic_options,
 )
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.sites.exchange import ShareTopic

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from streamlda.cli.options import GroupedCommand, options_of, read_settings
-from streamlda.cli.output import check_output
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
+from streamlda.run.outputs import check_output
 from streamlda.settings.setting import AGREEMENT
 from streamlda.settings.table import SETTINGS
 

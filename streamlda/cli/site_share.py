@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import GroupedCommand, options_of, read_settings
-from streamlda.cli.output import check_output, warn
-from streamlda.cli.running import Progress
+from streamlda.cli.running import Progress, warn
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
@@ -20,6 +19,7 @@ from streamlda.cli.site_options import (
     share_topic,
     topic_options,
 )
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
@@ -45,7 +45,9 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
-        yield "{source.files} must name files, or {kafka.topic} a topic"
+        yield "{source.files} must name files" + (
+            ", or {kafka.topic} a topic" if settings.command in (FIT, RUN) else ""
+        )
     elif kafka.topic:
         yield "{kafka.topic} and {source.files} must not both be set"
     if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
