@@ -31,8 +31,8 @@ class GroupedCommand(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                section = str(parameter.name).partition("__")[0]
-                groups.setdefault(section if section in SECTIONS else "", []).append(record)
+                section, of_table, _ = str(parameter.name).partition("__")
+                groups.setdefault(section if of_table else "", []).append(record)
         for section in (*SECTIONS, ""):
             if section in groups:
                 title = section.replace("_", " ").capitalize() or "Options"

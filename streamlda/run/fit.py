@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
@@ -22,7 +21,7 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
-from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
+from streamlda.stream.pipeline import RecordCounts, Released
 from streamlda.stream.source import Source
 from streamlda.text.vocabulary import Vocabulary
 
@@ -199,4 +198,8 @@ class _Crank:
             self._newest = load(file)
         if self._newest is not None:
             return self._newest
-        raise self._failure or self._pipeline.insufficient(self._missed)
+        reason = self._pipeline.insufficient(self._missed)
+        if self._failure is not None:
+            self._warn(f"no snapshot was made: {reason}")
+            raise self._failure
+        raise reason

@@ -289,7 +289,12 @@ def _private_pipeline(
             first_slot=first_slot,
         )
 
-    return Pipeline(words, make_learner, about={"stream": manager.stream})
+    return Pipeline(
+        words,
+        make_learner,
+        schedule=Schedule(every=asked.documents_per_snapshot),
+        about={"stream": manager.stream},
+    )
 
 
 def _catch_up(
@@ -334,7 +339,8 @@ def _catch_up_with_words(
     found = manager.stored(intent)
     if found is None:
         # Paid for and never drawn: the next records vote.
-        words.first_slot = pipeline.counts.records = documents.stop
+        words.first_slot = documents.stop
+        pipeline.skip(skipped)
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
         chosen = words.chosen(found.arrays, found.metadata["selection"])
@@ -343,7 +349,7 @@ def _catch_up_with_words(
             f"{error}; choose another ledger, and begin behind record slot {documents.stop}"
         ) from error
     pipeline.begin(chosen, documents.stop)
-    pipeline.counts.records = documents.stop
+    pipeline.skip(skipped)
     return skipped, Released(None)
 
 

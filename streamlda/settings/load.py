@@ -143,7 +143,7 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
         by_topic = values["kafka.topic"] is not None and not values["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
     if values["vocabulary.kind"] == "auto":
-        hashed = origins.get("vocabulary.hash_bits", "default") != "default"
+        hashed = "vocabulary.hash_bits" in origins
         given = "given" if values["vocabulary.file"] is not None else "learned"
         resolved["vocabulary.kind"] = "hashed" if hashed else given
     sections = {

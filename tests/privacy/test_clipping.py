@@ -20,9 +20,7 @@ from streamlda.privacy.clipping import (
 )
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SeededNoise
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
+from tests.privacy.chance import ALARM
 
 bounds = st.floats(1e-100, 1e100)
 norms_of_any_kind = st.lists(st.floats(), max_size=30)

@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import MAX_INCREASE, Block, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
-from tests.privacy.chance import has_scale
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
-
-RELATIONS = ["add-remove", "replace-one"]
+from tests.privacy.chance import ALARM, has_scale
 
 
 def blocks(cells=6, *, nonnegative=False):
@@ -102,7 +98,7 @@ def test_sensitivity_is_at_most_one_percent_above_that_of_exact_sums(
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_the_sensitivity_is_attained(relation, nonnegative):
     mech = mechanism(blocks(nonnegative=nonnegative), relation=relation)
     rng = np.random.default_rng(0)
@@ -190,7 +186,7 @@ def test_floating_point_error_equals_its_formula_over_blocks():
     assert mech.l2_sensitivity - 1 == pytest.approx(2 * error, rel=1e-6)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_many_documents_fit_where_terms_cancel_before_they_are_added(relation):
     block = Block("pair", (3000, 66), 1.0, magnitude=66.0, sum_magnitude=4.0)
     mechanism([block], 1.0, relation, 3_200_000, term_roundings=8064)
@@ -252,7 +248,7 @@ def contribution(mech, kind, cell):
     return {name: part * scale for name, part in document.items()}
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(drawn=contributions, seed=st.integers(0, 2**32), z=st.sampled_from([0.01, 3.0, 1e6]))
 def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, seed, z):
     mech = mechanism(z=z, relation=relation, n_max=25)
@@ -266,7 +262,7 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, s
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_a_release_costs_what_the_noise_multiplier_says(relation):
     """Measure mu of the worst pair from the noise really drawn, block by block.
 

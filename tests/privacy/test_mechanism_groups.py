@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.matrix_mechanism import StrategyRows, buffered_toeplitz
 from streamlda.privacy.mechanism import MAX_INCREASE, MERGE_ROUNDINGS, Block, JointGaussian
 from streamlda.privacy.noise import SeededNoise
-
-RELATIONS = ["add-remove", "replace-one"]
 
 EXACT = {"add-remove": 1.0, "replace-one": 2.0}
 
@@ -115,7 +114,7 @@ def test_the_sensitivity_equals_its_formula(relation, touched, terms):
     assert mech.stddevs["x"] == pytest.approx(1e4 * mech.l2_sensitivity * 0.3, rel=1e-12)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_the_sensitivity_of_rows_of_groups_equals_its_formula(relation):
     group, rounds, n, size = 5000, 64, 10**6, 1.7
     mech = mechanism(
@@ -166,7 +165,7 @@ def test_the_part_of_the_grid_is_attained_in_all_groups_touched(touched):
 contributions = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(
     rng=contributions,
     group=st.integers(1, 9),
@@ -202,7 +201,7 @@ def test_no_users_in_groups_are_farther_apart(rng, group, touched):
     assert 0.99 * mech.l2_sensitivity < distance(mech, steps) <= mech.l2_sensitivity
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @settings(max_examples=25)
 @given(rng=contributions, slot=st.integers(0, 39), z=st.sampled_from([4.0, 1e6]))
 def test_no_neighbours_are_farther_apart_in_all_rows_together(relation, rng, slot, z):

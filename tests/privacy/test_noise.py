@@ -26,10 +26,7 @@ from streamlda.privacy.noise import (
     SeededNoise,
     _samples,
 )
-from tests.privacy.chance import has_scale
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
+from tests.privacy.chance import ALARM, has_scale
 
 SIGMAS = [0.25, 0.5, 1.0, 1.7, 10.3, 2.0**20 + 0.3, 2.0**33 / 3, 2.0**40]
 

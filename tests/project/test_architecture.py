@@ -48,7 +48,8 @@ PICKLERS = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "mar
 
 TOP_LEVEL = {
     *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
-    *("pyproject.toml", "requirements.lock", "streamlda", "connectors", "tests", "bench"),
+    *("pyproject.toml", "requirements.lock", "requirements-dev.lock"),
+    *("streamlda", "connectors", "tests", "bench"),
 }
 MADE_HERE = {
     *(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".coverage"),

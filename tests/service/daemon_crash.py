@@ -26,7 +26,7 @@ from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
 from streamlda.service.worker import Worker
-from streamlda.settings.table import load_settings
+from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from tests.service.daemon_process import Left, left_by, settings_of
@@ -41,9 +41,9 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "hashed": {"snapshots.every": 5000, "topics.alpha_0": 10.0},
     "learned": {
         "snapshots.every": 5000,
-        "words.kind": "learned",
-        "words.size": 150,
-        "words.documents": 3000,
+        "vocabulary.kind": "learned",
+        "vocabulary.size": 150,
+        "vocabulary.documents": 3000,
     },
 }
 
@@ -267,7 +267,7 @@ def public_mistakes(scratch: Path) -> Counter[str]:
 
 
 def steps_settings(folder: Path, scratch: Path) -> dict[str, Any]:
-    fixed = {"snapshots.every": 2000, "topics.warmup": 3000}
+    fixed = {"snapshots.every": 2000, "topics.warmup_documents": 3000}
     return {**settings_of(folder, scratch / "documents.jsonl"), **fixed}
 
 

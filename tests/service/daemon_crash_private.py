@@ -42,11 +42,11 @@ from tests.service.daemon_process import settings_of
 WINDOW = ("norms", "pairs", "triple norms", "triples")
 
 KINDS: dict[str, dict[str, Any]] = {
-    "hashed": {"words.hash_bits": 5, "privacy.epsilon": 12.0},
+    "hashed": {"vocabulary.hash_bits": 5, "privacy.epsilon": 12.0},
     "selected": {
-        "words.kind": "selected",
-        "words.size": 30,
-        "words.documents": 300,
+        "vocabulary.kind": "private",
+        "vocabulary.size": 30,
+        "vocabulary.documents": 300,
         "privacy.epsilon": 12.0,
     },
 }

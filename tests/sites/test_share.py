@@ -116,7 +116,7 @@ def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, rel
             largest = max(largest, found)
             assert found <= bound
         assert largest >= 0.99 * bound
-        # A document of one site that is added where no place is read moves nothing.
+        # A document of one site that is added where no slot is read moves nothing.
         other = base.copy()
         other[1500] = 9 * np.eye(D)[3]
         assert moved(s, this, base, other)[0] == 0
