@@ -103,7 +103,7 @@ def _private(found: FitResult, model: TopicModel, settings: RunSettings) -> list
     first, last = about["cohort"]["first"], about["cohort"]["last"]
     return [
         f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",
-        f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last + 1:,}; "
+        f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last:,}; "
         f"{found.counts.records:,} slots read in {found.seconds:.1f} s",
         f"private: epsilon {about['epsilon']:g}, delta {about['delta']:g} for each "
         f"{about['privacy_unit']} ({about['neighboring_relation']}); "
