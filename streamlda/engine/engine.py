@@ -153,6 +153,11 @@ class Engine(Learner):
         return self._phase.moments.whitening if isinstance(self._phase, SharedSums) else None
 
     @property
+    def past_warmup(self) -> bool:
+        """Whether topics are refined, or the projection was given."""
+        return self.refining or self.shared_projection is not None
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
@@ -364,13 +369,13 @@ def _mergeable(mine: Phase, other: Phase) -> tuple[SharedSums, SharedSums]:
         raise failure(
             "engines must sum through a shared projection to be merged, got "
             f"shared_projection={shared[0]},{shared[1]}",
-            remedy="make a map file (streamlda map), and begin all engines with it",
+            remedy="make a projection file (`streamlda projection`), and begin all engines with it",
         )
     one, another = mine.moments.whitening, other.moments.whitening
     require(
         np.array_equal(one, another),
         "engines must share one projection to be merged, got "
         f"projection={projection_digest(one)},{projection_digest(another)}",
-        remedy="begin all of them with the same map file",
+        remedy="begin all of them with the same projection file",
     )
     return mine, other

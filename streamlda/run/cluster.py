@@ -59,7 +59,7 @@ def fit_on_cluster(
         else:
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)
-    return FitResult(model, pipeline, time.monotonic() - start, stopped=False, failure=None)
+    return FitResult.of(model, pipeline, time.monotonic() - start)
 
 
 def _reading(settings: RunSettings) -> Reading:

@@ -12,6 +12,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout import connect, of_partitions
+from streamlda.scaleout.shards import Shard
 from streamlda.scaleout.store import (
     MOST_KEPT,
     found_of,
@@ -21,7 +22,6 @@ from streamlda.scaleout.store import (
     memory_for_documents,
     together,
 )
-from streamlda.scaleout.shards import Shard
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 
