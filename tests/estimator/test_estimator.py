@@ -116,8 +116,6 @@ def test_online_solver_that_was_cut_short_has_fewer_topics(X):
         checks.check_set_output_transform_polars,
         checks.check_global_output_transform_pandas,
         checks.check_global_set_output_transform_polars,
-        checks.check_n_features_in,
-        checks.check_n_features_in_after_fitting,
         checks.check_estimators_partial_fit_n_features,
         checks.check_get_feature_names_out_error,
         checks.check_transformer_get_feature_names_out,

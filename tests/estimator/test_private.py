@@ -325,13 +325,10 @@ def test_rows_that_do_not_fit_are_refused(X):
 @pytest.mark.parametrize(
     "check",
     [
-        checks.check_no_attributes_set_in_init,
         checks.check_get_params_invariance,
         checks.check_set_params,
         checks.check_estimator_cloneable,
         checks.check_estimator_repr,
-        checks.check_estimator_tags_renamed,
-        checks.check_estimators_unfitted,
     ],
     ids=lambda check: check.__name__,
 )

@@ -152,12 +152,6 @@ def test_fit_equals_the_machines_however_the_passes_are_cut(X):
     np.testing.assert_array_equal(found.alpha_, sampler.alpha[order])
 
 
-def test_fit_takes_sparse_dense_and_single_precision_alike(X):
-    part = X[:300]
-    forms = (part, part.toarray(), sp.coo_array(part), part.astype(np.float32))
-    assert same(*(fit(form, 1, 4) for form in forms))
-
-
 def test_equal_seeds_give_equal_results_and_others_do_not(X, both):
     assert same(fit(X, 6, 8), both)
     assert not same(fit(X, 6, 8, random_state=1), both)
