@@ -30,8 +30,13 @@ class Learner(ABC):
 
     @property
     def rounds_finished(self) -> int:
-        """Rounds, or stages, that were finished; above 0 once a warm-up is over."""
+        """Rounds, or stages, that were finished."""
         return 0
+
+    @property
+    def past_warmup(self) -> bool:
+        """Whether a warm-up is over, or there was none, before a round is finished."""
+        return False
 
     @property
     def fraction_of_window(self) -> float:

@@ -153,6 +153,11 @@ class Engine(Learner):
         return self._phase.moments.whitening if isinstance(self._phase, SharedSums) else None
 
     @property
+    def past_warmup(self) -> bool:
+        """Whether topics are refined, or the projection was given."""
+        return self.refining or self.shared_projection is not None
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)

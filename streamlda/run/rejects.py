@@ -10,10 +10,14 @@ from streamlda.stream.source import Reject
 
 
 class RejectsFile(AbstractContextManager["RejectsFile"]):
-    """A file with a JSON line for each rejected record: location, record, reason."""
+    """A file with a JSON line for each rejected record: location, record, reason.
 
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).open("w", encoding="ascii")  # noqa: SIM115 - closed by __exit__
+    Each line is written at once: before a checkpoint behind its record.
+    """
+
+    def __init__(self, path: str, *, append: bool = False) -> None:
+        mode = "a" if append else "w"
+        self._file = Path(path).open(mode, 1, encoding="ascii")  # noqa: SIM115 - see __exit__
 
     def write(self, reject: Reject) -> None:
         """Write one line."""

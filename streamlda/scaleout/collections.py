@@ -26,17 +26,16 @@ import numpy as np
 
 from streamlda.engine.engine import Engine
 from streamlda.errors import (
-    InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
     MissingExtraError,
 )
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.matrix import few_topics
-from streamlda.scaleout.beginning import first_rows
+from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.fit import learn_once
-from streamlda.scaleout.private import count_slots, fit_privately
+from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.settings.build import fit_settings, passes_of, window_settings
 from streamlda.settings.table import RunSettings
@@ -136,7 +135,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     """Fit a `StreamLDA` to a collection on the current client.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good (`streamlda.scaleout.lanes`). With `epsilon`, releases are number for
+    one they are as good (`streamlda.scaleout.local_steps`). With `epsilon`, releases are number for
     number those of one process (`streamlda.scaleout.private`).
 
     Parameters
@@ -164,7 +163,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
             "users must be counted in one place, got users with a Dask collection; fit a matrix"
         )
     client, corpus = current_client(), of_collection(X)
-    n_features = _columns(client, corpus)
+    n_features = first_columns(Run(client), corpus)
     if settings.private:
         _fit_privately(estimator, settings, client, corpus, n_features)
         return
@@ -196,14 +195,9 @@ def _fit_privately(
             f"epsilon={estimator.epsilon}; encode them by public words first, as in "
             "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])"
         )
-    run = Run(client)
     slots = None
     if settings.snapshots.every is None:
-        counts = [
-            run.task("places", count_slots, shard, run.given(value))
-            for shard, value in zip(corpus.shards, corpus.values, strict=True)
-        ]
-        slots = run.compute(run.tree("merge", _sum, counts))
+        slots = sum(row_counts(Run(client), corpus))
     asked = window_settings(settings, n_features, slots)
     path = settings.privacy.ledger
     with nullcontext() if path is None else open_ledger(path, asked) as ledger:
@@ -221,18 +215,3 @@ def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
         estimator.feature_names_in_ = np.array(model.vocabulary.words, dtype=object)
     estimator.n_features_in_ = model.n_features
     estimator._learner, estimator._model = learner, model
-
-
-def _columns(client: Client, corpus: Corpus) -> int | None:
-    """Return the columns of the first counts; None for texts."""
-    for _, rows in first_rows(Run(client), corpus, 1):
-        if len(rows):
-            return None if rows.batch is None else rows.batch.n_features
-    raise InsufficientDataError(
-        "there must be a document in some partition, got "
-        f"documents=0 partitions={len(corpus.shards)}; check where they come from"
-    )
-
-
-def _sum(*numbers: int) -> int:
-    return sum(numbers)

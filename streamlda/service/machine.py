@@ -26,11 +26,10 @@ What it holds to, whatever comes (``tests/service/test_machine.py``):
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 
 from streamlda import exit_codes
-from streamlda.errors import InvalidSettingError
+from streamlda.checks import failure, require
 from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
@@ -58,14 +57,14 @@ from streamlda.service.messages import (
     Started,
     Tick,
 )
+from streamlda.service.rules import Breaker, Retry, Rules
 from streamlda.stream.clock import SnapshotClock
-
-#: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
-LONGEST_BACKOFF_SECONDS = 30.0
-
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
 MOST_BATCHES = 16
+
+
+CORRECT_THE_SHELL = "correct the shell of the machine"
 
 
 class Phase(Enum):
@@ -79,95 +78,13 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the machine goes by.
-
-    Parameters
-    ----------
-    checkpoint_seconds : float
-        A checkpoint is made at the first chance after this time, if anything was learned.
-    queue_bytes : int
-        The source is paused when as many bytes wait, and resumed at half.
-    poll_records : int
-        Most records of a poll.
-    grace_seconds : float
-        From the first signal to `Exit`, at most.
-    breaker_records, breaker_share : int, float
-        Stop when more than this share of the last so many records, or somewhat more, were rejected.
-    attempts : int
-        Failures in a row of one thing after which to stop.
-    memory_patience_seconds : float
-        How long memory may stay short while nothing is read.
-    stop_when_exhausted : bool
-        Stop rather than idle when no release is left.
-    snapshot_seconds : float or None
-        A release is due after this time, too, or after the fraction of it that a stage is.
-    counts_slots : bool
-        Whether releases are private: a clock ends them at multiples of record slots then.
-    release_at_end : bool
-        When the source ends, release once more what was learned since the last time. Only where
-        releases are not private: those end at slots that were fixed in advance.
-    """
-
-    checkpoint_seconds: float = 60.0
-    queue_bytes: int = 64 * 2**20
-    poll_records: int = 4096
-    grace_seconds: float = 9.0
-    breaker_records: int = 10_000
-    breaker_share: float = 0.5
-    attempts: int = 5
-    memory_patience_seconds: float = 60.0
-    stop_when_exhausted: bool = False
-    snapshot_seconds: float | None = None
-    counts_slots: bool = False
-    release_at_end: bool = False
-
-    def __post_init__(self) -> None:
-        limits = {
-            name: getattr(self, name)
-            for name in ("queue_bytes", "poll_records", "breaker_records", "attempts")
-        }
-        limits |= {"checkpoint_seconds": self.checkpoint_seconds}
-        for name, value in limits.items():
-            if not value > 0:
-                raise InvalidSettingError(f"{name} must be > 0, got {name}={value}")
-        if not 0 <= self.breaker_share <= 1 or self.grace_seconds < 0:
-            raise InvalidSettingError(
-                "breaker_share must lie in 0..1 and grace_seconds be >= 0, got "
-                f"breaker_share={self.breaker_share} grace_seconds={self.grace_seconds}"
-            )
-
-
-@dataclass(slots=True)
-class _Retry:
-    """Failures in a row of one thing, and when to try again."""
-
-    failures: int = 0
-    at: float | None = None
-
-    def failed(self, time: float) -> None:
-        self.failures += 1
-        self.at = time + min(2.0 ** (self.failures - 1), LONGEST_BACKOFF_SECONDS)
-
-
 class Machine:
-    """Tells what to do next; see the module. Time O(1) an event, memory O(batches that wait).
-
-    Parameters
-    ----------
-    rules : Rules
-
-    Attributes
-    ----------
-    phase : Phase
-    queued_bytes : int
-        Bytes of the batches that wait or are being learned from.
-    """
+    """Decides what to do next; see the module. Time O(1) an event, memory O(batches that wait)."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.phase = Phase.STARTING
+        #: Bytes of the batches that wait or are being learned from.
         self.queued_bytes = 0
         self._queue: deque[tuple[int, int, int]] = deque()
         self._batches = 0
@@ -182,9 +99,9 @@ class Machine:
         self._writing = False
         self._paused = False
         self._memory_short_since: float | None = None
-        self._source = _Retry()
-        self._saving = _Retry()
-        self._publishing = _Retry()
+        self._source = Retry()
+        self._saving = Retry()
+        self._publishing = Retry()
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
         # Records learned since the last release, and when a clock ends what they are of.
@@ -193,7 +110,7 @@ class Machine:
         self._fraction = 1.0
         self._saved_at = 0.0
         self._unflushed = False
-        self._seen = self._rejected = 0
+        self._breaker = Breaker(rules)
         self._signals = 0
         self._code = exit_codes.OK
         self._save_at_end = self._drain = False
@@ -202,11 +119,8 @@ class Machine:
     def handle(self, event: Event) -> list[Instruction]:
         """Take an event and return what is to be done now, in this order.
 
-        Raises
-        ------
-        InvalidSettingError
-            If the event answers nothing that is under way, or brings more than was asked: the
-            shell is wrong, and what is in the sums can no longer be told.
+        Raises `InvalidSettingError` if the event answers nothing that is under way, or brings more
+        than was asked: the shell is wrong, and what is in the sums is no longer known.
         """
         if self.phase is Phase.STOPPED:
             return []
@@ -247,7 +161,11 @@ class Machine:
 
     def _on_started(self, event: Started, out: list[Instruction]) -> None:
         if self.phase is not Phase.STARTING:
-            raise _wrong("a start must come once, before all else", phase=self.phase.value)
+            raise failure(
+                "a start must come once, before all else",
+                phase=self.phase.value,
+                remedy=CORRECT_THE_SHELL,
+            )
         self._rounds, self._saved_at = event.rounds, event.time
         self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = event.unsaved
@@ -261,14 +179,15 @@ class Machine:
 
     def _on_polled(self, event: Polled, out: list[Instruction]) -> None:
         asked, self._asked = self._asked, None
-        if asked is None or not 0 <= event.rejects <= event.records <= asked:
-            raise _wrong(
-                "a poll must have been asked for and bring no more than that",
-                asked=asked,
-                records=event.records,
-                rejects=event.rejects,
-            )
-        self._source = _Retry()
+        require(
+            asked is not None and 0 <= event.rejects <= event.records <= asked,
+            "a poll must have been asked for and bring no more than that",
+            asked=asked,
+            records=event.records,
+            rejects=event.rejects,
+            remedy=CORRECT_THE_SHELL,
+        )
+        self._source = Retry()
         if self.phase not in (Phase.WARMUP, Phase.ROUNDS):
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
@@ -284,19 +203,11 @@ class Machine:
             self._end(exit_codes.OK, None, drain=True)
 
     def _count_rejects(self, event: Polled, out: list[Instruction]) -> None:
-        self._seen += event.records
-        self._rejected += event.rejects
-        if self._seen < self.rules.breaker_records:
-            return
-        share = self._rejected / self._seen
-        if share > self.rules.breaker_share:
-            values = {"records": self._seen, "rejects": self._rejected}
-            out.append(LogLine("error", "breaker", {**values, "share": round(share, 4)}))
+        values = self._breaker.count(event.records, event.rejects)
+        if values is not None:
+            out.append(LogLine("error", "breaker", values))
             # Not saved: with corrected settings these records are to be read again.
             self._end(exit_codes.DATA, event.time + self.rules.grace_seconds, save=False)
-        # Half is forgotten, so that old good records do not hide new bad ones for long.
-        self._seen //= 2
-        self._rejected //= 2
 
     def _on_learned(self, event: Learned, out: list[Instruction]) -> None:
         work = self._work
@@ -308,7 +219,7 @@ class Machine:
             self.queued_bytes -= size
             self._left_to_learn -= records
             self._since_release += records
-        self._learned, self._dirty = work.batch, True
+        self._learned, self._dirty, self._fraction = work.batch, True, event.fraction
         if event.rounds > self._rounds:
             out.append(LogLine("info", "round", {"rounds": event.rounds}))
             self._rounds = event.rounds
@@ -487,12 +398,13 @@ class Machine:
             out.append(Pause() if pause else Resume())
 
     def _done(self, kind: type[Learn] | type[Release] | type[Checkpoint]) -> None:
-        if not isinstance(self._work, kind):
-            raise _wrong(
-                "an answer must belong to the work under way",
-                answer=kind.__name__,
-                work=type(self._work).__name__,
-            )
+        require(
+            isinstance(self._work, kind),
+            "an answer must belong to the work under way",
+            answer=kind.__name__,
+            work=type(self._work).__name__,
+            remedy=CORRECT_THE_SHELL,
+        )
         self._work = None
 
     def _taken(self) -> None:
@@ -503,12 +415,13 @@ class Machine:
         self._unflushed = bool(self._queue) and self._unflushed
 
     def _written(self) -> None:
-        if not self._writing:
-            raise _wrong("a checkpoint must be taken before it is done", writing=False)
+        require(
+            self._writing, "a checkpoint must be taken before it is done", remedy=CORRECT_THE_SHELL
+        )
         self._writing = False
 
     def _saved(self, time: float) -> None:
-        self._saved_at, self._saving, self._owed = time, _Retry(), False
+        self._saved_at, self._saving, self._owed = time, Retry(), False
 
     def _end(
         self, code: int, deadline: float | None, *, save: bool = True, drain: bool = False
@@ -530,8 +443,3 @@ class Machine:
         self.phase = Phase.STOPPED
         out.append(LogLine("info", "exit", {"code": code}))
         out.append(Exit(code))
-
-
-def _wrong(rule: str, **values: object) -> InvalidSettingError:
-    found = " ".join(f"{name}={value}" for name, value in values.items())
-    return InvalidSettingError(f"{rule}, got {found}; correct the shell of the machine")

@@ -32,7 +32,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A `Poll` brought `records` (each takes a slot), of which `rejects` were passed over."""
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
 
     time: float
     records: int
@@ -43,10 +43,11 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A `Learn` is done; `rounds` were finished by the engine so far."""
+    """A `Learn` is done; the engine has finished `rounds`; `fraction` as in `Started`."""
 
     time: float
     rounds: int = 0
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

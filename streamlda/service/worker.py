@@ -32,6 +32,17 @@ from streamlda.stream.source import Position, RecordBatch
 Tell = Callable[[Event], None]
 
 
+def publish_model(publisher: Publisher, released: Released) -> bool:
+    """Write the model of a release, if it has one; return whether it has."""
+    if released.missed:
+        log("warning", "no-snapshot", message=released.missed)
+    if released.model is None:
+        return False
+    number = publisher.store(released.model)
+    log("info", "snapshot", number=number, topics=released.model.n_components)
+    return True
+
+
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
@@ -105,7 +116,8 @@ class Worker:
             self._status.count("rejected", len(batch.rejects))
             self._status.count("blank", batch.n_blanks)
             self._show()
-        self._tell(Learned(time.monotonic(), self._pipeline.rounds))
+        pipeline = self._pipeline
+        self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
         due = self._pipeline.due
@@ -124,23 +136,13 @@ class Worker:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))
             return
-        made = self._publish_model(released)
+        made = publish_model(self._publisher, released)
         self._show()
         self._show_budget()
         self._status.released()
         pipeline = self._pipeline
         done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
         self._tell(done)
-
-    def _publish_model(self, released: Released) -> bool:
-        """Write the model of a release, if it has one; return whether it has."""
-        if released.missed:
-            log("warning", "no-snapshot", message=released.missed)
-        if released.model is None:
-            return False
-        number = self._publisher.store(released.model)
-        log("info", "snapshot", number=number, topics=released.model.n_components)
-        return True
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()

@@ -35,6 +35,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     command: str = RUN,
+    names: Iterable[str] = SETTINGS,
 ) -> RunSettings:
     """Return the settings of a command, checked.
 
@@ -47,7 +48,10 @@ def load_settings(
         ``STREAMLDA_TEST_...``.
     flags : mapping, optional
         Values by name; None stands for a flag that was not given.
-    command : {"run", "fit"}, default "run"
+    command : str, default "run"
+    names : iterable of str, optional
+        The settings that the command takes; others are skipped in file and environment. By default
+        all of the table.
 
     Raises
     ------
@@ -56,6 +60,7 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     problems: list[str] = []
+    taken = {NAMES[name].name for name in names}
     layers = {
         "file": _from_file(path, problems),
         "environment": _from_environment(environment, problems),
@@ -66,7 +71,7 @@ def load_settings(
     for origin, layer in layers.items():
         for name, raw in layer.items():
             setting = _known(name, origin, problems)
-            if setting is None:
+            if setting is None or setting.name not in taken:
                 continue
             try:
                 value = parsed(setting, raw, from_file=name != setting.name)
@@ -141,7 +146,7 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
         by_topic = values["kafka.topic"] is not None and not values["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
     if values["vocabulary.kind"] == "auto":
-        hashed = origins.get("vocabulary.hash_bits", "default") != "default"
+        hashed = "vocabulary.hash_bits" in origins
         given = "given" if values["vocabulary.file"] is not None else "learned"
         resolved["vocabulary.kind"] = "hashed" if hashed else given
     sections = {

@@ -328,7 +328,7 @@ class ClusterSettings:
 class RunSettings:
     """All settings of a run, checked. Made by `load_settings` and `settings_of_parameters`.
 
-    `origins` says where each value comes from: default, file, environment, flag or parameter.
+    `origins` says where values that were given come from: file, environment, flag or parameter.
     """
 
     source: SourceSettings = SourceSettings()
@@ -359,8 +359,8 @@ class RunSettings:
         return self.source.kind == "files" or self.command != RUN
 
     def given(self, name: str) -> bool:
-        """Return whether a setting was given, and not left at its default."""
-        return self.origins.get(name, "default") != "default"
+        """Return whether a setting was given a value other than its default."""
+        return name in self.origins and self[name] != SETTINGS[name].default
 
     def __getitem__(self, name: str) -> Any:
         section, _, key = name.partition(".")

@@ -128,7 +128,7 @@ class Round:
         stage = engine.stage
         if stage is None or stage.slots_filled or any(map(np.any, stage.aggregates.values())):
             raise failure("no stage begins")
-        require(slots.get(stage.name) == stage.slots_left, "the stage has other places")
+        require(slots.get(stage.name) == stage.slots_left, "the stage has other slots")
         return engine, stage
 
     def save(self, path: str | os.PathLike[str]) -> None:

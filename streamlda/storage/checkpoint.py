@@ -151,6 +151,11 @@ class Checkpoints:
             raise
         return store
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was saved yet."""
+        return self._index.newest_number() == 0
+
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
         if self._lock is not None:

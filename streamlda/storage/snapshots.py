@@ -400,7 +400,7 @@ def _written(path: Path) -> str:
 
 def _warn(number: int, error: Exception) -> None:
     logger.warning(
-        "a snapshot is passed over, since it cannot be read: number=%d error=%s",
+        "a snapshot is skipped, since it cannot be read: number=%d error=%s",
         number,
         type(error).__name__,
     )

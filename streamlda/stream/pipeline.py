@@ -16,6 +16,7 @@ only on how many records came before it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -195,13 +196,17 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def fraction_of_window(self) -> float:
-        """Fraction of the time between snapshots after which a clock may end what is running."""
-        return 1.0 if self._learner is None else self._learner.fraction_of_window
+        """Fraction of the time between snapshots after which a clock may end what is running.
+
+        Infinite while the words are not known: no clock ends the choice of them.
+        """
+        return math.inf if self._learner is None else self._learner.fraction_of_window
 
     @property
     def rounds(self) -> int:
-        """Rounds, or stages, that were finished."""
-        return 0 if self._learner is None else self._learner.rounds_finished
+        """Rounds, or stages, that were finished; the start of a refinement is one more."""
+        learner = self._learner
+        return 0 if learner is None else learner.rounds_finished + learner.past_warmup
 
     # Records.
 
@@ -315,6 +320,8 @@ class Pipeline(Generic[LearnerT]):
             self.snapshots += 1
         try:
             if self._learner is None:
+                if not self._waiting.texts:
+                    return Released(None, "no document came")
                 self._learn_words()
             assert self._learner is not None
             self.flush()
@@ -329,10 +336,14 @@ class Pipeline(Generic[LearnerT]):
             self.snapshots += 1
         return Released(model, self._learner.missed if model is None else "")
 
+    def skip(self, records: int) -> None:
+        """Count records that a release has used, and that are skipped unread."""
+        self.counts.records += records
+        self._released_at = self.records
+
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
         """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
-        self.counts.records += skipped
-        self._released_at = self.records
+        self.skip(skipped)
         return self._released(model)
 
     def facts(self, skipped: int = 0) -> dict[str, Any]:
@@ -353,10 +364,13 @@ class Pipeline(Generic[LearnerT]):
         """Return the error of a run that ends without topics: what came, privately slots alone."""
         counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
         if self.counts_slots:
+            of = f"documents_per_snapshot={self._schedule.every}"
+            if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
+                of = f"vocabulary_documents={self.words.slots}"
             return InsufficientDataError(
                 reason
                 or "a private snapshot needs a whole window of record slots, got "
-                f"slots={counts.records}; take smaller windows, or read more"
+                f"slots={counts.records} {of}; take smaller windows, or read more"
             )
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(

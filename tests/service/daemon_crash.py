@@ -26,7 +26,7 @@ from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
 from streamlda.service.worker import Worker
-from streamlda.settings.table import load_settings
+from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from tests.service.daemon_process import Left, left_by, settings_of
@@ -41,9 +41,9 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "hashed": {"snapshots.every": 5000, "topics.alpha_0": 10.0},
     "learned": {
         "snapshots.every": 5000,
-        "words.kind": "learned",
-        "words.size": 150,
-        "words.documents": 3000,
+        "vocabulary.kind": "learned",
+        "vocabulary.size": 150,
+        "vocabulary.documents": 3000,
     },
 }
 
@@ -212,7 +212,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
     for kind, flags in PUBLIC.items():
         twin = scratch / kind
         twin.mkdir()
-        settings = {**settings_of(twin, source), **flags}
+        settings = settings_of(twin, source, flags)
         began = time.monotonic()
         assert wait(start(settings, twin), twin) == 0
         seconds, wanted = time.monotonic() - began, left_by(twin)
@@ -221,7 +221,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
             counted["streams"] += 1
             folder = scratch / f"{kind}-{counted['streams']}"
             folder.mkdir()
-            settings = {**settings_of(folder, source), **flags}
+            settings = settings_of(folder, source, flags)
             status = -1
             while status:
                 child = start(settings, folder)
@@ -234,7 +234,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
 
 
 def public_steps(scratch: Path, stride: int, first: int) -> Counter[str]:
-    """Kill at every so-manieth step; then go on."""
+    """Kill at every n-th step; then go on."""
     counted = Counter[str]()
     wanted = _twin(scratch)
     status, step = -signal.SIGKILL, first
@@ -267,8 +267,8 @@ def public_mistakes(scratch: Path) -> Counter[str]:
 
 
 def steps_settings(folder: Path, scratch: Path) -> dict[str, Any]:
-    fixed = {"snapshots.every": 2000, "topics.warmup": 3000}
-    return {**settings_of(folder, scratch / "documents.jsonl"), **fixed}
+    fixed = {"snapshots.every": 2000, "topics.warmup_documents": 3000}
+    return settings_of(folder, scratch / "documents.jsonl", fixed)
 
 
 def _twin(scratch: Path) -> Left:

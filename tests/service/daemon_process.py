@@ -28,8 +28,8 @@ STREAMLDA = [sys.executable, "-P", "-m", "streamlda"]
 SMALL = {
     "topics.count": 3,
     "topics.oversampling": 5,
-    "topics.warmup": 2000,
-    "words.hash_bits": 8,
+    "topics.warmup_documents": 2000,
+    "vocabulary.hash_bits": 8,
     "http.port": 0,
     "log.format": "json",
     "log.level": "debug",
@@ -50,24 +50,38 @@ def write_documents(path: Path, documents: list[str]) -> Path:
     return path
 
 
-def settings_of(folder: Path, source: Path, **more: Any) -> dict[str, Any]:
+def settings_of(
+    folder: Path, source: Path, flags: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """Return settings by name: files, a small engine, all outputs in a folder."""
-    return {
+    changes = {**(flags or {}), **{name.replace("__", "."): value for name, value in more.items()}}
+    found = {
         "source.kind": "files",
         "source.files": str(source),
         "checkpoint.folder": str(folder / "checkpoints"),
         "output.folder": str(folder / "snapshots"),
         **SMALL,
-        **{name.replace("__", "."): value for name, value in more.items()},
     }
+    if changes.keys() & {"vocabulary.kind", "topics.projection_file"}:
+        del found["vocabulary.hash_bits"]
+    if "privacy.epsilon" in changes:
+        del found["topics.warmup_documents"]
+    return {**found, **changes}
 
 
 def arguments(settings: Mapping[str, Any]) -> list[str]:
     """Return the command line of a daemon."""
-    flags = []
+    flags, sources = [], []
     for name, value in settings.items():
-        flags += [SETTINGS[name].flag, str(value)]
-    return [*STREAMLDA, "run", *flags]
+        if name == "source.files":
+            sources.append(value)
+        elif SETTINGS[name].kind == "bool":
+            flags.append(
+                SETTINGS[name].flag if value else SETTINGS[name].flag.replace("--", "--no-")
+            )
+        else:
+            flags += [SETTINGS[name].flag, str(value)]
+    return [*STREAMLDA, "run", *flags, *sources]
 
 
 #: Runs the command with changes to the code: behind these lines, in place of ``-m streamlda``.

@@ -19,7 +19,7 @@ from streamlda.process import resident_bytes
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.settings.table import load_settings
+from streamlda.settings.load import load_settings
 from streamlda.stream.source import Position, Progress, RecordBatch
 from tests.service.daemon_process import SMALL, Daemon, texts
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError, StreamLDAError
 from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
-from streamlda.settings.table import SETTINGS, TABLE, Settings, load_settings
+from streamlda.settings.load import load_settings
+from streamlda.settings.table import SETTINGS, TABLE
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -192,7 +193,7 @@ def toml(value: Any) -> str:
     return repr(value)
 
 
-def loaded(*args: Any) -> Settings | None:
+def loaded(*args: Any) -> RunSettings | None:
     """Load settings; None if they were refused, which must be said by its own error."""
     try:
         found = load_settings(*args)
@@ -203,7 +204,7 @@ def loaded(*args: Any) -> Settings | None:
         assert all(line.startswith("- ") for line in message.split("\n")[1:])
         return None
     for setting in TABLE:
-        assert setting.name in found
+        assert found[setting.name] is not ...
     rules_of(found)
     try:
         plan = check(found)
@@ -318,8 +319,8 @@ def test_no_document_is_ever_logged(tmp_path):
     lines = [value.replace(b"\n", b" ") for value in values if value] * 10
     source = tmp_path / "documents.jsonl"
     source.write_bytes(b"\n".join(lines))
-    flags = {"breaker.share": 1.0, "topics.warmup": 500, "snapshots.every": 1000}
-    with Daemon(settings_of(tmp_path, source) | flags) as daemon:
+    flags = {"breaker.share": 1.0, "topics.warmup_documents": 500, "snapshots.every": 1000}
+    with Daemon(settings_of(tmp_path, source, flags)) as daemon:
         code = daemon.end()
     assert code == 0, b"".join(daemon.raw).decode()
     assert daemon.events("released")

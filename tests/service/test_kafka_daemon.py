@@ -102,9 +102,9 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
     streamlda("map", tmp_path / "scout" / "checkpoints", "--output", shared)
 
     def settings_in(name, number):
-        chosen = {"topics.map_file": str(shared), "kafka.partitions": str(number)}
+        chosen = {"topics.projection_file": str(shared), "kafka.partitions": str(number)}
         made = settings_for(f"{name}-{number}") | chosen | ending(N_RECORDS)
-        del made["words.hash_bits"]
+        del made["vocabulary.hash_bits"]
         return made
 
     def merged(name):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.machine import Machine, Phase, Rules
+from streamlda.service.machine import Machine, Phase
 from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
@@ -32,6 +32,7 @@ from streamlda.service.messages import (
     Started,
     Tick,
 )
+from streamlda.service.rules import Rules
 
 
 def told(machine, event):

@@ -9,7 +9,8 @@ import pytest
 
 from streamlda.errors import InvalidSettingError
 from streamlda.service.memory import check_memory, engine_settings, memory_plan
-from streamlda.settings.table import MIB, load_settings
+from streamlda.settings.load import load_settings
+from streamlda.settings.table import MIB
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
@@ -33,7 +34,7 @@ from streamlda.privacy.noise import SecureNoise
 from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
 from streamlda.service.memory import engine_settings, memory_plan, private_settings
-from streamlda.settings.table import load_settings
+from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 
@@ -68,8 +69,11 @@ print(json.dumps([peak, sum(size for _, size in memory_plan(settings, V))]))
 @pytest.mark.parametrize(
     ("flags", "n_features"),
     [
-        ({"topics.count": 20, "topics.warmup": 3000}, 30_000),
-        ({"topics.count": 30, "topics.warmup": 3000, "topics.solver": "online-power"}, 20_000),
+        ({"topics.count": 20, "topics.warmup_documents": 3000}, 30_000),
+        (
+            {"topics.count": 30, "topics.warmup_documents": 3000, "topics.solver": "online-power"},
+            20_000,
+        ),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
         ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
     ],
@@ -100,7 +104,7 @@ def test_the_plan_of_the_largest_work_counts_once():
 def test_a_refinement_keeps_documents_and_a_map_file_leaves_it_out():
     plans = [
         dict(memory_plan(settings_for(**flags), 20_000))
-        for flags in ({}, {"topics__refine": False}, {"topics__map_file": "m"})
+        for flags in ({}, {"topics__refine": False}, {"topics__projection_file": "m"})
     ]
     sums = [plan["sums of the engine"] for plan in plans]
     assert sums[0] - sums[1] == 12 * 4_000_000
@@ -109,7 +113,7 @@ def test_a_refinement_keeps_documents_and_a_map_file_leaves_it_out():
     assert (asked.refines, asked.warmup_documents) == (False, 10_000)
     asked = engine_settings(settings_for(), 100)
     assert (asked.refines, asked.warmup_documents) == (True, 20_000)
-    assert engine_settings(settings_for(topics__warmup=7), 100).warmup_documents == 7
+    assert engine_settings(settings_for(topics__warmup_documents=7), 100).warmup_documents == 7
 
 
 def test_a_plan_grows_with_words_topics_and_the_horizon():
@@ -134,7 +138,7 @@ def test_an_impossible_limit_is_refused_with_what_to_change():
     with pytest.raises(InvalidSettingError, match=r"lower words\.hash_bits, topics\.count"):
         check_memory(settings_for(memory__limit="100 MiB"), 20_000)
     with pytest.raises(InvalidSettingError, match=r"lower words\.size"):
-        check_memory(settings_for(memory__limit="100 MiB", words__kind="learned"))
+        check_memory(settings_for(memory__limit="100 MiB", vocabulary__kind="learned"))
 
 
 def test_a_remedy_is_enough():

@@ -46,7 +46,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def private(folder: Path, source: Path, **more: Any) -> dict[str, Any]:
     return settings_of(folder, source) | {
-        "words.hash_bits": 5,
+        "vocabulary.hash_bits": 5,
         "privacy.epsilon": 12.0,
         "privacy.delta": 1e-3,
         "privacy.ledger": str(folder / "ledger"),
@@ -64,7 +64,7 @@ def test_wrong_settings_are_all_named_with_78(tmp_path: Path) -> None:
     assert "problems=4" in message
     for part in (
         "topics.cuont is no known setting; did you mean topics.count?",
-        "words.hash_bits must be >= 1",
+        "vocabulary.hash_bits must be >= 1",
         "other.key is no known setting",
         "STREAMLDA_HTTP_PROT is no known variable; did you mean STREAMLDA_HTTP_PORT?",
     ):
@@ -101,7 +101,7 @@ def test_checkpoints_of_other_settings_are_78(tmp_path: Path, source: Path) -> N
     run_to_end(settings_of(tmp_path, source))
     message = refusal(run_with(settings_of(tmp_path, source, topics__count=4)))
     assert "n_components=4 (saved: 3)" in message
-    message = refusal(run_with(settings_of(tmp_path, source, words__hash_bits=9)))
+    message = refusal(run_with(settings_of(tmp_path, source, vocabulary__hash_bits=9)))
     assert "words=" in message
     # Nor does a private run go on from them.
     assert "a private checkpoint" in refusal(run_with(private(tmp_path, source)))
@@ -126,8 +126,11 @@ def test_a_choice_of_words_that_finds_none_is_78(tmp_path: Path) -> None:
     source.write_text(
         "".join(json.dumps({"text": f"w{chr(97 + i % 26)}"}) + "\n" for i in range(900))
     )
-    settings = private(tmp_path, source) | {"words.kind": "selected", "words.documents": 300}
-    del settings["words.hash_bits"]
+    settings = private(tmp_path, source) | {
+        "vocabulary.kind": "private",
+        "vocabulary.documents": 300,
+    }
+    del settings["vocabulary.hash_bits"]
     settings["privacy.epsilon"] = 0.1
     with Daemon(settings) as daemon:
         assert daemon.end() == 70

@@ -262,7 +262,7 @@ def test_a_damaged_snapshot_is_passed_over_and_the_rest_goes_on(folder, caplog):
     found = Snapshots(folder)
     with caplog.at_level(logging.WARNING):
         assert [summary.number for summary in found.summaries()] == [1, 3]
-    assert "passed over, since it cannot be read: number=2" in caplog.text
+    assert "skipped, since it cannot be read: number=2" in caplog.text
     assert ids(found, 3) == [1, 2, 3, 4]
     with pytest.raises(ModelFileError):
         found.topics(2)
