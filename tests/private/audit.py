@@ -153,9 +153,7 @@ def whitening(settings, stream):
     while engine.stage is not None and engine.stage.name != "triples":
         batch = DocumentBatch.from_matrix(stream.counts[start:])
         start += engine.add(batch, stream.users[start:])
-        assert engine.due is not None
         engine.accept(engine.due.release(noise))
-    assert engine.window.whitening is not None
     return engine.window.whitening
 
 

@@ -31,7 +31,6 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from tests.privacy.ledger_crash import die_at, fork, kill_after, serve, wait
-from tests.private.audit import Recorder
 
 SETTINGS = PrivateSettings(
     n_components=2,
@@ -61,7 +60,6 @@ class LoggedNoise(SecureNoise):
         drawn = super().discrete_gaussian(sigma, shape)
         self._on_step("drawn")
         intent = self._ledger.last_intent
-        assert intent is not None
         slots = intent.cohort.documents[0]
         digest = hashlib.blake2b(drawn.tobytes(), digest_size=16).hexdigest()
         with (self._folder / "draws").open("a") as draws:
@@ -179,25 +177,6 @@ def any_moment(scratch, kills, seed):
     return outcomes
 
 
-def processes(scratch):
-    """Release streams of blanks here and in two forks, with one source of noise."""
-    noise, outcomes = SecureNoise(), Counter()
-
-    def save():
-        recorder = Recorder(noise)
-        learner = PrivateLearner(SETTINGS, recorder, vocabulary="public")
-        blanks = DocumentBatch.from_matrix(np.zeros((88, 6)))
-        for _ in range(40):
-            feed(learner, blanks)
-        pairs = [arrays["pair"] for name, arrays, _ in recorder.released if name == "pairs"]
-        np.save(scratch / f"{os.getpid()}.npy", np.hstack(pairs[:20]))
-
-    for child in [fork(save), fork(save)]:
-        outcomes[str(wait(child))] += 1
-    save()
-    return outcomes
-
-
 if __name__ == "__main__":
     load_kernels()
-    serve({"every-step": every_step, "any-moment": any_moment, "processes": processes})
+    serve({"every-step": every_step, "any-moment": any_moment})

@@ -278,7 +278,6 @@ def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     without = base.with_rows(slot, None)
     within = base.with_rows(slot, one_word(D, 3))
     stage = PrivateEngine(settings).stage
-    assert stage is not None
     mechanism = stage.mechanism
     diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
 
