@@ -175,27 +175,6 @@ def test_near_the_dense_optimum(horizon, optimum, ours):
     assert rms(best) < rms(errors) < 1.07 * rms(best)
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (3, 2)])
-@pytest.mark.parametrize("recurrence", [PrefixSums, StrategyRows])
-def test_resume_goes_on_to_the_last_bit(recurrence, shape):
-    rows = np.random.default_rng(3).normal(size=(9, *shape))
-    whole = recurrence(default(20), shape)
-    wanted = [whole.step(row) for row in rows]
-    part = recurrence(default(20), shape)
-    for row in rows[:4]:
-        part.step(row)
-    saved = part.state()
-    part.step(rows[4])
-    again = recurrence.from_state(saved)
-    saved["buffers"] += 1
-    assert again.strategy == default(20)
-    assert again.rounds == 4
-    np.testing.assert_array_equal([again.step(row) for row in rows[4:]], wanted[4:])
-    assert {name: array.shape for name, array in again.state().items()} == {
-        name: array.shape for name, array in saved.items()
-    }
-
-
 @pytest.mark.parametrize("recurrence", [PrefixSums, StrategyRows])
 def test_nothing_runs_past_its_horizon(recurrence):
     strategy = default(3)

@@ -208,9 +208,9 @@ def test_slots_are_not_released_twice(folder):
             feed(learner, documents(100))
     witness = Witness(path)
     for first in (0, 60, 199):
-        with opened(path, settings, witness, first_slot=first) as (_, learner):
-            with pytest.raises(LedgerError, match="replay=True"):
-                feed(learner, documents(100))
+        refused = pytest.raises(LedgerError, match="replay=True")
+        with opened(path, settings, witness, first_slot=first) as (_, learner), refused:
+            feed(learner, documents(100))
     assert witness.seen == []
 
 

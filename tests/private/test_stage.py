@@ -418,14 +418,13 @@ def prefix_rounds(documents, config, group=None):
     statistics = [statistics_of("all", 0.3) for _ in documents]
     slots = sum(map(len, documents))
     prefix = prefix_mechanism(statistics[0], slots, config, 1.0)
-    noise, stages, released, first = SeededNoise(4), [], [], 0
+    noise, released, first = SeededNoise(4), [], 0
     for own, rows in zip(statistics, documents, strict=True):
         stage = PrefixStage("prefix", first, first + len(rows), own, prefix)
         stddevs = stage.stddevs()
         released.append(filled(stage, rows, config).release(noise))
         # The same before and after: it is the noise of this round's sum.
         assert stage.stddevs() == stddevs == prefix.stddevs(len(released))
-        stages.append(stage)
         first += len(rows)
     return prefix, released
 
