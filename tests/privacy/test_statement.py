@@ -63,7 +63,7 @@ def test_a_private_statement_is_shown_in_few_lines():
     assert found["unit"] == "document, add-remove"
     assert found["words"] == "private selection"
     assert "first 1.000 (worst-case), pair 0.0300" in found["clip bounds"]
-    assert found["stages"].startswith("2 in places 0..999: words 0..199 (noise 4.22")
+    assert found["stages"].startswith("2 in record slots 0..999: words 0..199 (noise 4.22")
     assert "timing" in found["not covered"]
     users = claimed(
         privacy_unit="user", documents_per_user=3, stages=[ReleasedStage("moments", 0, 9, 1.1 * Z)]
