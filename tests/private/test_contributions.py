@@ -425,7 +425,6 @@ def test_a_projection_of_another_dtype_is_clipped_as_one_of_float64(dtype, value
         *(np.full((D, 2), value) for value in (np.nan, np.inf, 1e34)),
         np.ones(D),
         np.ones((D, 0)),
-        np.ones((D, 2), dtype=complex),
         np.ones((D, 2), dtype=bool),
     ],
 )
