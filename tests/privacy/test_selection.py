@@ -261,7 +261,7 @@ def test_calibrated_parts_stay_within_the_total(relation, epsilon, log_delta, d0
     made = calibrate_selection(
         epsilon, delta, max_words_per_document=d0, neighboring_relation=relation
     )
-    gaussian = accounting.delta_spent(made.event, epsilon)
+    gaussian = accounting.delta_of(1 / made.noise_multiplier, epsilon)
     assert Fraction(gaussian) + Fraction(made.delta) <= Fraction(delta)
     assert gaussian + made.delta > 0.999 * delta
     # What a ledger is left with is exactly the rest, and the Gaussian part fits into it.

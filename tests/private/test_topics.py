@@ -57,7 +57,7 @@ def view_of(stddev, *, topics=None, seed=0, columns=None, components=K):
 
 
 def topics_of(view, stddev=0.0, *, topics=None, alpha_0=1.0, seed=0):
-    """Return topics from the triples through the view's own map, with noise."""
+    """Return topics from the triples through the view's own projection, with noise."""
     W = view.whitening
     t = W.shape[1]
     first, pairs, seen = through(W, planted() if topics is None else topics)
@@ -234,7 +234,7 @@ def test_scaled_sums_give_the_same_view():
     assert views[0].first == pytest.approx(views[1].first, rel=1e-9)
 
 
-def test_a_later_view_may_look_through_an_earlier_map():
+def test_a_later_view_may_look_through_an_earlier_projection():
     # As rounds do: W of the first window, pairs of all since.
     early, late, truth = view_of(3e-4, seed=1), view_of(1e-6, seed=2), planted()
     W = early.whitening
