@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,10 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.learner import Learner
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.noise import SeededNoise
-from streamlda.privacy.selection import WordSelection
 from streamlda.stream import blocks, pipeline, vocabulary_choice
 from streamlda.stream.pipeline import Pipeline, RecordCounts, Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
-from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 WORDS = ("apple", "bread", "cheese", "dates")
@@ -116,10 +114,8 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
 def restored(before: Pipeline[Engine], words: Any) -> Pipeline[Engine]:
     """Return a pipeline that goes on from what a checkpoint keeps."""
     after = Pipeline(words, engine)
-    arrays, state = before.learner.state()
     values = json.loads(json.dumps(before.values()))
-    learner = engine(before.vocabulary)
-    learner.restore(arrays, state)
+    learner = Engine.from_state(*before.learner.state())
     after.restore(before.vocabulary, learner, values, before.waiting)
     return after
 
@@ -243,7 +239,7 @@ def test_the_end_gives_a_snapshot_if_anything_came_since_the_last():
 def test_words_that_wait_for_documents_are_learned_at_a_release():
     made = Pipeline(learner_of(), engine)
     made.add(RecordBatch(corpus(40)))
-    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, 1.0)
+    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
     model = made.release().model
     assert model.vocabulary.words == WORDS
     assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
@@ -323,48 +319,6 @@ def test_records_behind_what_is_due_are_refused():
     with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
         made.add(RecordBatch([None] * 10))
     assert made.records == 0
-
-
-@pytest.mark.parametrize(("texts", "found"), [(["apple bread"] * 60, True), (["apple"], False)])
-def test_words_are_chosen_privately_from_the_first_slots(texts, found):
-    paid = []
-
-    def release(name, first, last, event, draw, about):
-        paid.append((name, first, last, event))
-        return draw(SeededNoise(1))
-
-    selection = WordSelection(1.0, 1e-6, max_words_per_document=2)
-    slots = len(texts) + 3
-    choice = PrivateVocabularySelection(
-        *(selection,),
-        **{"size": 9, "slots": slots, "first_slot": 5, "analyzer": TextAnalyzer()},
-        release=release,
-    )
-    made = Pipeline(choice, Noting)
-    assert made.counts_slots
-    assert made.due == slots
-    made.add(RecordBatch([None, *texts, None]))
-    assert (made.due, made.ends_well) == (1, False)
-    made.add(RecordBatch([None]))
-    assert made.due == 0
-    if not found:
-        with pytest.raises(InsufficientDataError, match=f"words=0 slots={slots}"):
-            made.release()
-    else:
-        assert made.release() == Released(None)
-        assert set(made.vocabulary.words) == {"apple", "bread"}
-        # Those records are used for nothing else.
-        assert (made.learner.first_slot, made.learner.lengths) == (5 + slots, [])
-        made.add(RecordBatch(["apple apple bread"]))
-        assert (made.learner.lengths, made.records) == ([3], slots + 1)
-    assert paid == [("words", 5, 5 + slots, selection.event)]
-
-
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"slots": 0}])
-def test_a_private_choice_of_nothing_is_refused(wrong):
-    asked = {"size": 1, "slots": 1, "analyzer": TextAnalyzer(), "release": None, **wrong}
-    with pytest.raises(InvalidSettingError, match="at least 1 slot"):
-        PrivateVocabularySelection(WordSelection(1.0, 1e-6, max_words_per_document=2), **asked)
 
 
 def test_what_a_release_used_is_skipped_behind_a_crash():

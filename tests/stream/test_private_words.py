@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.learner import Learner
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection
@@ -73,6 +73,13 @@ def test_the_size_cuts_the_words_and_only_text_is_a_word():
     texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
     found = turned(words, [*texts, None])
     assert found.vocabulary.words == ("bread",)
+
+
+def test_words_that_too_few_documents_use_are_paid_for_and_not_found():
+    words, paid, _ = to_select(slots=2)
+    with pytest.raises(InsufficientDataError, match="words=0 slots=2"):
+        turned(words, ["apple", None, None])
+    assert len(paid) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"slots": 0}, {"slots": 1, "size": 0}])
