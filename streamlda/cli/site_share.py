@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,13 +96,11 @@ def share(
                 "a share must go somewhere: give --output FILE, or --kafka-bootstrap and "
                 "--kafka-topic"
             )
-        read = settings.source.files
+        taken = [*settings.source.files, config_path, key, *filter(None, [round_file])]
         outputs = [] if output is None else [output]
-        for path in outputs:
-            check_output(path, [*read, config_path, key, *([round_file] if round_file else [])])
-        check_output(ledger, [*read, *outputs])
-        if output is not None and Path(ledger).resolve() == Path(output).resolve():
-            raise click.UsageError("--ledger and --output must be two files")
+        for path in (ledger, *outputs):
+            check_output(path, taken)
+            taken.append(path)
         config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
         this = open_round(config, round_file)
         if to is not None:
