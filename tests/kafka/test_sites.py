@@ -102,7 +102,11 @@ def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
 
 
 @pytest.mark.parametrize("why", ["away", "compacted"])
-def test_nothing_is_spent_where_no_share_can_be_sent(folder, topics, topic, first, tmp_path, why):
+def test_nothing_is_spent_where_no_share_can_be_sent(
+    folder, topics, topic, first, tmp_path, monkeypatch, why
+):
+    # Of no use here, and so not in the way.
+    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     bootstrap = topics.bootstrap if why == "compacted" else f"127.0.0.1:{free_ports(1)[0]}"
     if why == "compacted":
         topics.make(topic, **{"cleanup.policy": "compact"})
