@@ -134,7 +134,7 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.private.arrays import from_arrays
+    from streamlda.arrays import from_arrays
     from streamlda.private.engine import PrivateEngine
     from streamlda.private.topics import PairView
 

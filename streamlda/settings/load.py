@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.errors import InvalidSettingError
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.rules import clashes
 from streamlda.settings.setting import PREFIX, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
@@ -102,12 +103,14 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
     origins: dict[str, str] = {}
     for name, raw in parameters.items():
         setting = PARAMETERS[name]
-        if raw is None:
+        if raw is None and setting.default is None:
             continue
         try:
             if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
                 raise ValueError("must be a number")
-            values[setting.name] = parsed(setting, raw)
+            # Public bounds are a value that only a program can give.
+            bounds = name == "clipping" and isinstance(raw, ClipBounds)
+            values[setting.name] = raw if bounds else parsed(setting, raw)
         except ValueError as error:
             raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:

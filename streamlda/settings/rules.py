@@ -118,12 +118,18 @@ def _privacy(settings: RunSettings) -> Iterator[str]:
             yield "{vocabulary.kind} private must have {privacy.epsilon}"
         if settings.topics.solver == "noisy-power":
             yield "{topics.solver} noisy-power must have {privacy.epsilon}"
-        if not settings.command and settings.given("snapshots.every"):
-            yield "{snapshots.every} must have {privacy.epsilon}"
+        for name in ("snapshots.every", "snapshots.most"):
+            if not settings.command and settings.given(name):
+                yield f"{{{name}}} must have {{privacy.epsilon}}"
         return
     for name, reason in NOT_PRIVATE.items():
         if settings.given(name) and settings[name] is not False:
             yield f"{{{name}}} must be left out with {{privacy.epsilon}}: {reason}"
+    if settings.topics.refinement_passes not in ("auto", 0):
+        yield (
+            "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement "
+            "reads documents without noise"
+        )
     if settings.topics.solver == "online-power":
         yield "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power"
     yield from _private_terms(settings)

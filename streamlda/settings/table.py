@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
@@ -216,7 +217,7 @@ class PrivacySettings:
     mode: str = entry(
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
         "--snapshots).", choices=("window", "prefix"), parameter="mode")
-    clipping: str = entry(
+    clipping: str | ClipBounds = entry(
         "text", "quantile", "Bound on what one document adds: a private quantile, or the largest "
         "there can be.", choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(

@@ -26,10 +26,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import named
 from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
 from streamlda.errors import StreamLDAError
-from streamlda.private.arrays import named
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage

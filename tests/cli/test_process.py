@@ -186,7 +186,7 @@ def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, tmp_path
     # Standard input stays open: the number of snapshots is the end.
     assert process.wait(60) == 0
     message = process.stderr.read()
-    assert b"snapshot 2, of the record slots 500 to 1,000" in message
+    assert b"snapshot 2, of the record slots 500 to 999" in message
     stop_reading(process)
     snapshots = read_report(tmp_path / "L")["snapshots"]
     assert {each["documents"][0][0] for each in snapshots} == {"stdin"}

@@ -196,49 +196,6 @@ def test_shares_that_do_not_fit_are_refused_by_name(folder, begun, tmp_path):
     refused(folder, to, [east, tmp_path / "altered", south], told, code=DATA)
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"epsilon": 3}, "its settings is another, got site='east'"),
-        ({"vocabulary": None, "hash-bits": 6}, "its vocabulary is another, got site='east'"),
-        ({"label": "another"}, "its config is another, got site='east'"),
-        ({"weights": "0.3,0.2,0.5"}, "its config is another, got site='east'"),
-    ],
-)
-def test_shares_of_another_config_are_refused_by_name(folder, begun, tmp_path, changes, told):
-    make_config(folder, "other", **changes)
-    run(*share_command(folder, tmp_path, "east", config="other"))
-    to, first, _ = begun
-    refused(folder, to, [tmp_path / "east.share", first["north"], first["south"]], told)
-
-
-def test_a_stranger_is_refused_by_name(folder, begun, tmp_path):
-    run("site", "keygen", "west", "-o", folder / "west.key")
-    keys = [folder / f"{site}.key.pub" for site in (*SITES, "west")]
-    given = ("-k", 3, "--epsilon", 4, "--delta", "1e-6", "--snapshot-every", EVERY)
-    words = ("--vocabulary", folder / "words")
-    run("site", "config", *keys, "-o", folder / "four", *given, *words)
-    shutil.copy(folder / "east.jsonl", folder / "west.jsonl")
-    result = run(*share_command(folder, tmp_path, "west"), code=CONFIGURATION)
-    assert "in the federation config, got site='west'" in result.stderr
-    run(*share_command(folder, tmp_path, "west", config="four"))
-    to, first, _ = begun
-    refused(folder, to, [*first.values(), tmp_path / "west.share"], "got site='west'")
-
-
-def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
-    make_config(folder)
-    lines = (folder / "south.jsonl").read_text("ascii").splitlines(keepends=True)
-    command = share_command(folder, tmp_path, "south")
-    command[2] = str(tmp_path / "few.jsonl")
-    (tmp_path / "few.jsonl").write_text("".join(lines[:20]), "ascii")
-    result = run(*command, code=DATA)
-    assert "got site='south' slots=20 expected=" in result.stderr
-    assert json.loads(run("budget", tmp_path / "south.ledger", "--json").stdout)["generation"] == 0
-    assert not (tmp_path / "south.share").exists()
-    assert not (tmp_path / "south.ledger.shares").exists()
-
-
 def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
     make_config(folder)
     run(*share_command(folder, tmp_path, "east"))

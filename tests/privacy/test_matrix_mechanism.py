@@ -17,6 +17,7 @@ from streamlda.privacy.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
     StrategyRows,
+    _optimise,
     best_toeplitz_error,
     buffered_toeplitz,
 )
@@ -112,28 +113,6 @@ def test_sensitivity_is_rounded_up(horizon):
 
 
 @pytest.mark.parametrize(
-    ("horizon", "figure", "square_root_figure", "renewed"),
-    [(10, "1.8", "1.79", "3.2"), (100, "2.5", "2.53", "10.0"), (1000, "3.3", "3.27", "31.6")],
-)
-def test_noise_of_the_noisiest_prefix_sum(horizon, figure, square_root_figure, renewed):
-    errors = default(horizon).errors()
-    assert f"{errors.max():.1f}" == figure
-    assert errors.argmax() == horizon - 1
-    assert f"{best_toeplitz_error(horizon):.2f}" == square_root_figure
-    assert f"{math.sqrt(horizon):.1f}" == renewed
-
-
-@pytest.mark.parametrize(
-    ("horizon", "figures"),
-    [(10, "1.80 1.79 1.79"), (100, "2.67 2.54 2.53"), (1000, "3.85 3.32 3.27")],
-)
-def test_noise_by_number_of_buffers(horizon, figures):
-    found = [buffered_toeplitz(horizon, buffers) for buffers in (1, 2, 3)]
-    assert [strategy.n_buffers for strategy in found] == [1, 2, 3]
-    assert " ".join(f"{strategy.errors().max():.2f}" for strategy in found) == figures
-
-
-@pytest.mark.parametrize(
     ("theta", "omega", "horizon", "sensitivity", "error"),
     [
         (
@@ -157,6 +136,17 @@ def test_constants_found_by_another_optimiser(theta, omega, horizon, sensitivity
     assert ours.errors()[-1] == pytest.approx(theirs.errors()[-1], rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("horizon", "figures"),
+    [(10, "1.80 1.79 1.79 1.79"), (100, "2.67 2.54 2.53 2.53"), (1000, "3.85 3.32 3.27 3.27")],
+)
+def test_noise_by_number_of_buffers_and_the_best(horizon, figures):
+    found = [_optimise(horizon, buffers) for buffers in (1, 2, 3)]
+    assert [strategy.n_buffers for strategy in found] == [1, 2, 3]
+    noise = [*(strategy.errors().max() for strategy in found), best_toeplitz_error(horizon)]
+    assert " ".join(f"{each:.2f}" for each in noise) == figures
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 7, 60, 333, 20_000])
 def test_within_one_percent_of_the_best_toeplitz_matrix(horizon):
     strategy = default(horizon)
@@ -164,11 +154,6 @@ def test_within_one_percent_of_the_best_toeplitz_matrix(horizon):
     assert best * (1 - 1e-9) <= strategy.errors()[-1] <= best * 1.01
     assert strategy.errors().max() == strategy.errors()[-1]
     assert strategy.n_buffers <= 4
-
-
-def test_best_toeplitz_error_of_long_horizons():
-    figures = [f"{best_toeplitz_error(10**power):.2f}" for power in (4, 5, 6)]
-    assert figures == ["4.00", "4.73", "5.46"]
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 10, 60])
@@ -188,48 +173,6 @@ def test_near_the_dense_optimum(horizon, optimum, ours):
     assert f"{rms(best):.2f} {best.max():.2f}" == optimum
     assert f"{rms(errors):.2f} {errors.max():.2f}" == ours
     assert rms(best) < rms(errors) < 1.07 * rms(best)
-
-
-@given(strategies(), st.integers(0, 39), st.integers(0, 2**32 - 1))
-def test_one_document_moves_all_rows_by_no_more_than_the_sensitivity(strategy, round_, seed):
-    rng = np.random.default_rng(seed)
-    n, round_ = strategy.horizon, round_ % strategy.horizon
-    with_document = rng.normal(size=(n, 3))
-    contribution = rng.normal(size=3)
-    without = with_document.copy()
-    without[round_] -= contribution
-    rows = [StrategyRows(strategy, (3,)) for _ in range(2)]
-    moved = [rows[0].step(a) - rows[1].step(b) for a, b in zip(with_document, without, strict=True)]
-    bound = strategy.sensitivity * np.linalg.norm(contribution)
-    assert np.linalg.norm(moved) <= bound * (1 + 1e-9)
-    if round_ == 0:
-        assert np.linalg.norm(moved) >= bound * (1 - 1e-9)
-
-
-def test_noise_on_the_rows_is_noise_on_the_prefix_sums():
-    strategy, rng = default(100), np.random.default_rng(1)
-    x, z = rng.normal(size=(2, 100, 4, 3))
-    rows = StrategyRows(strategy, (4, 3))
-    private, noise = PrefixSums(strategy, (4, 3)), PrefixSums(strategy, (4, 3))
-    total = np.zeros((4, 3))
-    for x_t, z_t in zip(x, z, strict=True):
-        total += x_t
-        np.testing.assert_allclose(
-            private.step(rows.step(x_t) + z_t), total + noise.step(z_t), rtol=1e-10, atol=1e-10
-        )
-
-
-@pytest.mark.statistical
-def test_noise_has_the_stated_size():
-    """The standard error is 0.35 %; at 2 % a right noise fails once in 10^8."""
-    strategy, size, rng = default(40), 40_000, np.random.default_rng(20)
-    noise = PrefixSums(strategy, (size,))
-    for error in strategy.errors():
-        found = noise.step(strategy.sensitivity * 2.5 * rng.standard_normal(size)).std() / 2.5
-        assert found == pytest.approx(error, rel=0.02)
-        assert not found / error < 1.02 * 2 / 3
-        assert found != pytest.approx(error * 2 / 3, rel=0.02)
-        assert found != pytest.approx(error * 3 / 2, rel=0.02)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (3, 2)])
@@ -325,11 +268,8 @@ def test_settings_out_of_range_are_refused():
         for call in (buffered_toeplitz, best_toeplitz_error):
             with pytest.raises(InvalidSettingError, match=r"^horizon must"):
                 call(wrong)
-    for wrong in (-1, MAX_BUFFERS + 1, 1.5, True):
-        with pytest.raises(InvalidSettingError, match=r"^n_buffers must"):
-            buffered_toeplitz(10, wrong)
 
 
 def test_no_buffers_are_a_release_for_each_round():
-    strategy = buffered_toeplitz(9, 0)
+    strategy = _optimise(9, 0)
     np.testing.assert_allclose(strategy.errors(), np.sqrt(np.arange(1, 10)), rtol=1e-9)

@@ -380,8 +380,6 @@ def test_nothing_goes_on_after_a_step_that_broke_off():
     ("settings", "message"),
     [
         ({"horizon": 0}, "horizon must be a whole number"),
-        ({"horizon": 10, "n_buffers": 9}, "n_buffers must lie in"),
-        ({"horizon": BufferedToeplitz((), (), 3), "n_buffers": 0}, "n_buffers must be left out"),
         ({"horizon": 10, "n_max": 0}, "n_max must lie in"),
         ({"horizon": 10, "n_max": 10**8}, "rounding must cost at most 1 %"),
         ({"horizon": 10, "n_max": 10**8, "term_roundings": 9, "roundings": 9}, "fewer than 2"),
@@ -398,10 +396,9 @@ def test_a_round_without_noise_has_no_standard_deviation(t):
         prefixes().stddevs(t)
 
 
-def test_a_single_number_and_buffers_by_choice():
+def test_a_single_number_without_buffers():
     part = [Block("documents", (), 1.0, nonnegative=True)]
-    release = PrefixRelease(part, 1e-3, horizon=4, n_max=100, n_buffers=0)
-    assert release.strategy.n_buffers == 0
+    release = PrefixRelease(part, 1e-3, horizon=BufferedToeplitz((), (), 4), n_max=100)
     outputs = run(release, [{"documents": np.array(7.0)}] * 4, 31)
     assert [out["documents"].shape for out in outputs] == [()] * 4
     np.testing.assert_allclose([out["documents"] for out in outputs], [7, 14, 21, 28], atol=0.02)

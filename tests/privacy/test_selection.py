@@ -285,13 +285,6 @@ def test_calibration_finds_the_lowest_threshold(epsilon, delta):
     assert made.threshold <= 1.002 * min(other.threshold for other in others)
 
 
-def test_calibration_golden():
-    made = calibrate_selection(1.0, 1e-6, max_words_per_document=100)
-    assert made.delta == pytest.approx(3.75e-7, rel=1e-9)
-    assert made.stddev == pytest.approx(4.32031103932, rel=1e-9)
-    assert made.threshold == pytest.approx(25.0684903918, rel=1e-9)
-
-
 def zipf_documents(n_documents, n_words, seed):
     """Return documents of about 80 tokens over words of probability 1 / rank^1.05."""
     rng = np.random.default_rng(seed)

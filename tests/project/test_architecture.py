@@ -28,7 +28,7 @@ ROOMS = [
     {"stream", "settings", "sites"},
     {"simulate", "storage", "scaleout"},
     {"run"},
-    {"estimator", "estimator_parts", "service", "report", "papers"},
+    {"estimator", "estimator_base", "service", "report", "papers"},
     {"__init__"},
     {"cli"},
     {"__main__"},

@@ -10,7 +10,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import RunSettings
-from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
 from streamlda.stream.pipeline import Pipeline
 from streamlda.text.vocabulary import Vocabulary
@@ -51,12 +51,12 @@ def new_pipeline(kind: str, folder: Path, flags: dict[str, Any] | None = None) -
     return open_pipeline(run_settings(kind, folder, flags)).pipeline
 
 
-def save(pipeline: Pipeline[Any], store: Checkpoints) -> Checkpoint | None:
-    """Save a pipeline at its records, and return what is saved; None if there is nothing yet."""
+def save(pipeline: Pipeline[Any], store: Checkpoints) -> bool:
+    """Save a pipeline at its records, and return whether there was something to save."""
     captured = capture(pipeline, store, {"at": pipeline.records})
     if captured is not None:
         store.write(captured)
-    return store.newest()
+    return captured is not None
 
 
 def projected(folder: Path) -> dict[str, Any]:

@@ -36,11 +36,12 @@ def run(
                 released = pipeline.release()
                 assert released.model is not None
                 found.append(content(released.model))
-            if number in restarts:
-                saved = save(pipeline, store)
-                if saved is not None and saved.position == {"at": end}:
-                    pipeline = open_pipeline(run_settings(kind, folder), store).pipeline
-                    assert pipeline.records == end
+            if number in restarts and save(pipeline, store):
+                opened = open_pipeline(run_settings(kind, folder), store)
+                assert opened.checkpoint is not None
+                assert opened.checkpoint.position == {"at": end}
+                pipeline = opened.pipeline
+                assert pipeline.records == end
     return found, pipeline
 
 

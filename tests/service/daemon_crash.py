@@ -212,7 +212,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
     for kind, flags in PUBLIC.items():
         twin = scratch / kind
         twin.mkdir()
-        settings = {**settings_of(twin, source), **flags}
+        settings = settings_of(twin, source, flags)
         began = time.monotonic()
         assert wait(start(settings, twin), twin) == 0
         seconds, wanted = time.monotonic() - began, left_by(twin)
@@ -221,7 +221,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
             counted["streams"] += 1
             folder = scratch / f"{kind}-{counted['streams']}"
             folder.mkdir()
-            settings = {**settings_of(folder, source), **flags}
+            settings = settings_of(folder, source, flags)
             status = -1
             while status:
                 child = start(settings, folder)
@@ -234,7 +234,7 @@ def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
 
 
 def public_steps(scratch: Path, stride: int, first: int) -> Counter[str]:
-    """Kill at every so-manieth step; then go on."""
+    """Kill at every n-th step; then go on."""
     counted = Counter[str]()
     wanted = _twin(scratch)
     status, step = -signal.SIGKILL, first
@@ -268,7 +268,7 @@ def public_mistakes(scratch: Path) -> Counter[str]:
 
 def steps_settings(folder: Path, scratch: Path) -> dict[str, Any]:
     fixed = {"snapshots.every": 2000, "topics.warmup_documents": 3000}
-    return {**settings_of(folder, scratch / "documents.jsonl"), **fixed}
+    return settings_of(folder, scratch / "documents.jsonl", fixed)
 
 
 def _twin(scratch: Path) -> Left:

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamlda.service.private_work import PrivateWork
-
 from streamlda.container import read_arrays
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
@@ -24,6 +22,7 @@ from streamlda.privacy.statement import PRIVATE, check_statement
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
 from tests.service.daemon_crash import (
     WRONG,
@@ -43,7 +42,7 @@ WINDOW = ("norms", "pairs", "triple norms", "triples")
 
 KINDS: dict[str, dict[str, Any]] = {
     "hashed": {"vocabulary.hash_bits": 5, "privacy.epsilon": 12.0},
-    "selected": {
+    "private": {
         "vocabulary.kind": "private",
         "vocabulary.size": 30,
         "vocabulary.documents": 300,
@@ -55,12 +54,12 @@ KINDS: dict[str, dict[str, Any]] = {
 #: A kind, the step at which to kill, how many times in a row, and how many releases are lost so.
 AGAIN = {
     # Paid for, and never drawn: each time another window is lost, or the votes for words.
-    ("selected", "draw:begin", 3): 3,
+    ("private", "draw:begin", 3): 3,
     ("hashed", "draw:begin", 2): 2,
-    # Released, and no checkpoint knows of it: the records are passed over, each time.
+    # Released, and no checkpoint knows of it: the records are skipped, each time.
     ("hashed", "_release:end", 3): 0,
-    ("selected", "_release:end", 3): 0,
-    ("selected", "save:begin", 3): 0,
+    ("private", "_release:end", 3): 0,
+    ("private", "save:begin", 3): 0,
     ("hashed", "store:end", 2): 0,
 }
 
@@ -68,20 +67,20 @@ AGAIN = {
 def forget_to_pass() -> None:
     """Go on with the records of a release as if it had not used them."""
     code: Any = running
-    opened = code.open_work
-    code.open_work = lambda *args: replace(opened(*args), slots_to_skip=0)
+    opened = code.open_pipeline
+    code.open_pipeline = lambda *args: replace(opened(*args), slots_to_skip=0)
 
 
 def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], None]:
-    """Return a change that sees to it that places are those of the stream, and notes draws."""
+    """Return a change that checks that record slots are those of the stream, and notes draws."""
 
     def change() -> None:
-        learn, release = PrivateWork.learn, ReleaseManager.release
+        add, release = Pipeline.add, ReleaseManager.release
 
-        def checked_learn(self: PrivateWork, batch: RecordBatch) -> Any:
-            if texts[self.slots : self.slots + batch.n_records] != batch.texts:
+        def checked_add(self: Pipeline[Any], batch: RecordBatch) -> Any:
+            if texts[self.records : self.records + batch.n_records] != batch.texts:
                 os._exit(WRONG)
-            return learn(self, batch)
+            return add(self, batch)
 
         def noted_release(
             self: Any,
@@ -106,22 +105,21 @@ def watched(folder: Path, texts: list[str], on_step: OnStep) -> Callable[[], Non
 
             return release(self, name, first, last, event, noted_draw, about, config)
 
-        PrivateWork.learn = checked_learn  # type: ignore[method-assign]
+        Pipeline.add = checked_add  # type: ignore[method-assign]
         ReleaseManager.release = noted_release  # type: ignore[method-assign]
 
     return change
 
 
 def private_settings(folder: Path, source: Path, kind: str, interval: str) -> dict[str, Any]:
-    return {
-        **settings_of(folder, source),
-        **KINDS[kind],
+    more = {
         "snapshots.every": 500,
         "privacy.delta": 1e-3,
         "privacy.ledger": str(folder / "ledger"),
         "source.stream": "trial",
         "checkpoint.interval": interval,
     }
+    return settings_of(folder, source, {**KINDS[kind], **more})
 
 
 def published(folder: Path) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ def test_kills_at_random_moments_release_nothing_twice(tmp_path: Path, kills: in
     assert found["snapshots"] >= found["streams"]
 
 
-@pytest.mark.parametrize("kind", ["hashed", "selected"])
+@pytest.mark.parametrize("kind", ["hashed", "private"])
 @pytest.mark.parametrize("stride", [97, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_kill_at_any_step_releases_nothing_twice(tmp_path: Path, kind: str, stride: int) -> None:
     folder = with_documents(tmp_path, N_DOCUMENTS)

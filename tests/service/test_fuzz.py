@@ -193,7 +193,7 @@ def toml(value: Any) -> str:
     return repr(value)
 
 
-def loaded(*args: Any) -> Settings | None:
+def loaded(*args: Any) -> RunSettings | None:
     """Load settings; None if they were refused, which must be said by its own error."""
     try:
         found = load_settings(*args)
@@ -204,7 +204,7 @@ def loaded(*args: Any) -> Settings | None:
         assert all(line.startswith("- ") for line in message.split("\n")[1:])
         return None
     for setting in TABLE:
-        assert setting.name in found
+        assert found[setting.name] is not ...
     rules_of(found)
     try:
         plan = check(found)
@@ -320,7 +320,7 @@ def test_no_document_is_ever_logged(tmp_path):
     source = tmp_path / "documents.jsonl"
     source.write_bytes(b"\n".join(lines))
     flags = {"breaker.share": 1.0, "topics.warmup_documents": 500, "snapshots.every": 1000}
-    with Daemon(settings_of(tmp_path, source) | flags) as daemon:
+    with Daemon(settings_of(tmp_path, source, flags)) as daemon:
         code = daemon.end()
     assert code == 0, b"".join(daemon.raw).decode()
     assert daemon.events("released")

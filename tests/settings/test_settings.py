@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
     ("flags", "hint"),
     [
         ({"kafka.topic": None}, "source.files must name files, or kafka.topic a topic"),
-        ({"kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must be set"),
+        ({"kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
         ({"source.files": ["a"], "source.kind": "files"}, "must not both be set"),
         ({"source.format": "csv"}, "source.format must be jsonl or text"),
         ({"source.compression": "gzip"}, "source.compression must be left out"),
