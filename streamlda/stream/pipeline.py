@@ -383,7 +383,8 @@ class Pipeline(Generic[LearnerT]):
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
-        counts = asdict(self.counts)
+        # `asdict` takes a Counter apart wrongly.
+        counts = {**asdict(self.counts), "rejects": dict(self.counts.rejects)}
         return {
             "places": counts.pop("records"),
             "first_place": self.first_slot,

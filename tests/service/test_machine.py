@@ -7,7 +7,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamlda.errors import InvalidSettingError
 from streamlda.service.machine import Machine, Phase
-from streamlda.service.rules import Rules
 from streamlda.service.messages import (
     BudgetExhausted,
     Checkpoint,
@@ -33,6 +32,7 @@ from streamlda.service.messages import (
     Started,
     Tick,
 )
+from streamlda.service.rules import Rules
 
 
 def told(machine, event):
