@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STREAMLDA: dict[str, Json] = {
     "streamlda-spectral": {"refinement_passes": 0},
     "streamlda-default": {},
-    "streamlda-more": {"refinement_passes": 2, "refinement_sweeps": 10},
+    "streamlda-more": {"refinement_passes": 2, "gibbs_sweeps": 10},
 }
 DEFAULT, MORE = "streamlda-default", "streamlda-more"
 TOMOTOPY = "tomotopy-200"

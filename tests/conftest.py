@@ -27,7 +27,12 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+#: Markers of all tests in a folder or a file.
+MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name == "kernels":
-            item.add_marker("kernels")
+        for part in (*item.path.parent.parts, item.path.stem):
+            if part in MARKERS:
+                item.add_marker(MARKERS[part])

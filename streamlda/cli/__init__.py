@@ -19,8 +19,8 @@ from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
-from streamlda.cli.map import map_command
 from streamlda.cli.merge import merge
+from streamlda.cli.projection import projection
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
@@ -70,7 +70,10 @@ class Commands(click.Group):
 
 
 def _report(message: str, code: int) -> int:
-    click.echo(f"streamlda: error: {' '.join(message.split())}", err=True)
+    # One line, or a line for each of several problems; nothing in it can begin a line of its own.
+    first, *problems = message.split("\n- ")
+    lines = [" ".join(line.split()) for line in (first, *problems)]
+    click.echo("streamlda: error: " + "\n- ".join(lines), err=True)
     return code
 
 
@@ -96,7 +99,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, map_command, budget, site, aggregate),
+    *(fit, run, topics, report, infer, evaluate, merge, projection, budget, site, aggregate),
     *(simulate, demo),
 )
 for command in COMMANDS:

@@ -30,6 +30,9 @@ returns right scipy see set shape single size sklearn specified specify str stri
 tuple type types use used using value values vol way wikipedia journal cdots float
 """
 
+#: Most records of a poll.
+POLL_RECORDS = 4096
+
 #: The planted corpus: topics, words, documents, and tokens a document.
 PLANTED = (14, 2000, 40_000, 60)
 
@@ -99,7 +102,7 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
 
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
-    from streamlda.stream.ingest import Ingestion
+    from streamlda.stream.pipeline import Pipeline
     from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.analysis import TextAnalyzer
 
@@ -110,30 +113,36 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         max_document_frequency=0.1,
         analyzer=TextAnalyzer(stop_words={*ENGLISH_STOP_WORDS, *COMMON.split()}),
     )
-    source = Unrepeated(open_source("docstrings"))
-    with closing(source), Progress(source, quiet) as progress:
-        ingested = Ingestion(
-            source,
-            words,
-            lambda vocabulary: Engine(
-                EngineSettings(
-                    n_components=n_topics,
-                    n_features=vocabulary.n_features,
-                    alpha_0=ALPHA_0,
-                    warmup_documents=20_000,
-                    refine=False,
-                )
-            ),
-            max_documents=documents,
-            on_progress=progress.show,
-        ).run()
-    model = ingested.engine.snapshot(ingested.vocabulary)
+    pipeline = Pipeline(
+        words,
+        lambda vocabulary, _: Engine(
+            EngineSettings(
+                n_components=n_topics,
+                n_features=vocabulary.n_features,
+                alpha_0=ALPHA_0,
+                warmup_documents=20_000,
+                refine=False,
+            )
+        ),
+    )
+    source, counts, ended = Unrepeated(open_source("docstrings")), pipeline.counts, False
+    with closing(source), Progress(quiet) as progress:
+        while not ended and counts.documents != documents:
+            left = POLL_RECORDS if documents is None else documents - counts.documents
+            batch = source.poll(min(left, POLL_RECORDS))
+            pipeline.add(batch)
+            progress.show(source, counts)
+            ended = batch.exhausted
+    released = pipeline.release()
+    if released.model is None:
+        raise pipeline.insufficient(released.missed)
+    model = released.model
     seconds = perf_counter() - start
     click.echo("\n" + "\n".join(table(model, 9)))
     click.echo(
-        f"\n{ingested.counts.documents:,} paragraphs, {model.tokens_seen:,} tokens, "
+        f"\n{counts.documents:,} paragraphs, {model.tokens_seen:,} tokens, "
         f"{model.n_features:,} words in {seconds:.1f} s: "
-        f"{ingested.counts.documents / seconds:,.0f} documents/s, "
+        f"{counts.documents / seconds:,.0f} documents/s, "
         f"{resident_bytes() / 1e6:,.0f} MB of memory"
     )
     folder = tempfile.mkdtemp(prefix="streamlda-demo-")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.sources import check_output, warn
+from streamlda.cli.running import warn
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.storage.checkpoint import Checkpoint
@@ -28,9 +29,9 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
 
     The daemons may be running: their newest checkpoints are read, and nothing there is changed.
-    They must have begun with one map file (streamlda map), run with equal settings, and read
-    disjoint partitions: then the model is that of one process over all documents. Of one folder
-    it is the model of that daemon, with or without a map file.
+    They must have begun with one projection file (streamlda projection), run with equal settings,
+    and read disjoint partitions: then the model is that of one process over all documents. Of one
+    folder it is the model of that daemon, with or without a projection file.
 
     Private states are refused: private daemons publish snapshots of their own.
     """
@@ -38,11 +39,9 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     from streamlda.storage.state import save_state
 
     outputs = [output] if state is None else [output, state]
-    for path in outputs:
-        check_output(path)
+    for number, path in enumerate(outputs):
+        check_output(path, outputs[:number])
         check_outside(path, folders)
-    if state is not None and Path(state).resolve() == Path(output).resolve():
-        raise click.UsageError("--state and --output must be two files")
     merged = merge_checkpoints(folders)
     for folder, checkpoint in zip(folders, merged.checkpoints, strict=True):
         warn_of_damage(folder, checkpoint)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from streamlda.settings.load import load_settings
-from streamlda.settings.setting import Setting
+from streamlda.settings.setting import FIT, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.values import shown
 
@@ -31,8 +31,8 @@ class GroupedCommand(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                section = str(parameter.name).partition("__")[0]
-                groups.setdefault(section if section in SECTIONS else "", []).append(record)
+                section, of_table, _ = str(parameter.name).partition("__")
+                groups.setdefault(section if of_table else "", []).append(record)
         for section in (*SECTIONS, ""):
             if section in groups:
                 title = section.replace("_", " ").capitalize() or "Options"
@@ -62,11 +62,13 @@ def read_settings(
 ) -> RunSettings:
     """Return the settings of a command from its parameters; `more` are values by name.
 
-    The flags are as click hands them over: ``section__key``.
+    The flags are as click hands them over: ``section__key``. A command takes the settings that it
+    has flags for, from the environment too; ``fit`` and ``run`` take all.
     """
     given = {name.replace("__", "."): value for name, value in flags.items()}
-    given = {name: None if value == () else value for name, value in given.items()}
-    return load_settings(config, flags={**given, **more}, command=command)
+    given = {name: None if value == () else value for name, value in given.items()} | more
+    names = SETTINGS if command in (FIT, RUN) else given
+    return load_settings(config, flags=given, command=command, names=names)
 
 
 def _parameter(setting: Setting, command: str) -> Callable[[Command], Command]:

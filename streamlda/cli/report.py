@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streamlda.cli.sources import check_output
+from streamlda.run.outputs import check_output
 
 
 @click.command(short_help="Show models on one page that can be sent and kept.")

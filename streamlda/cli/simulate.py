@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from streamlda.cli.sources import check_output
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -34,7 +34,7 @@ BLOCK_DOCUMENTS = 4096
     "--vocabulary-size", type=click.IntRange(min=1), required=True, help="Distinct words."
 )
 @click.option(
-    "--alpha0",
+    "--alpha-0",
     type=float,
     default=1.0,
     show_default=True,
@@ -71,7 +71,7 @@ def simulate(
     documents: int,
     topics: int,
     vocabulary_size: int,
-    alpha0: float,
+    alpha_0: float,
     topic_concentration: float,
     mean_length: float,
     seed: int,
@@ -87,15 +87,13 @@ def simulate(
         raise click.UsageError(f"--output must end in one of {', '.join(SUFFIXES)}, got {output!r}")
     check_output(output)
     if truth is not None:
-        check_output(truth)
-        if Path(truth).resolve() == Path(output).resolve():
-            raise click.UsageError("--truth and --output must be two files")
+        check_output(truth, [output])
     from streamlda.simulate import PlantedLDA
 
     planted = PlantedLDA(
         topics,
         vocabulary_size,
-        alpha_0=alpha0,
+        alpha_0=alpha_0,
         topic_concentration=topic_concentration,
         mean_length=mean_length,
         seed=seed,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.sources import warn
+from streamlda.cli.running import warn
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -29,7 +29,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 
     The share is that of the topic's Dirichlet parameter: the expected share of the tokens. A
     question mark stands at topics that the documents do not support above sampling noise. The
-    header ends with the privacy statement. A private model tells places, not
+    header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
     """
     from streamlda.model.topic_model import load
@@ -95,7 +95,7 @@ def _supported(model: TopicModel) -> list[bool]:
 
 
 def _counts_slots(model: TopicModel) -> bool:
-    """Tell whether the model comes from a private run, whose numbers are places."""
+    """Tell whether the model comes from a private run, whose numbers are record slots."""
     from streamlda.privacy.statement import PRIVATE, SEEDED
 
     return model.privacy.get("statement") in (PRIVATE, SEEDED)
@@ -109,7 +109,7 @@ def _header(model: TopicModel) -> list[str]:
         kind += ": the choice of words depends on the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
-        size = f"places      {model.documents_seen:,} (the number of documents is private)"
+        size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     return [
         f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",
         size,

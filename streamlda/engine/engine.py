@@ -369,13 +369,13 @@ def _mergeable(mine: Phase, other: Phase) -> tuple[SharedSums, SharedSums]:
         raise failure(
             "engines must sum through a shared projection to be merged, got "
             f"shared_projection={shared[0]},{shared[1]}",
-            remedy="make a map file (streamlda map), and begin all engines with it",
+            remedy="make a projection file (`streamlda projection`), and begin all engines with it",
         )
     one, another = mine.moments.whitening, other.moments.whitening
     require(
         np.array_equal(one, another),
         "engines must share one projection to be merged, got "
         f"projection={projection_digest(one)},{projection_digest(another)}",
-        remedy="begin all of them with the same map file",
+        remedy="begin all of them with the same projection file",
     )
     return mine, other

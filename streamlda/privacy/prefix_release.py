@@ -76,16 +76,10 @@ class PrefixRelease:
         *,
         horizon: int | BufferedToeplitz,
         n_max: int,
-        n_buffers: int | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(horizon, BufferedToeplitz):
-            rule = "n_buffers must be left out beside a factorisation, which has its own"
-            remedy = "give the number of rounds as horizon, or leave it out"
-            require(n_buffers is None, rule, n_buffers=n_buffers, remedy=remedy)
-            self.strategy = horizon
-        else:
-            self.strategy = buffered_toeplitz(horizon, n_buffers)
+        made = isinstance(horizon, BufferedToeplitz)
+        self.strategy = horizon if made else buffered_toeplitz(horizon)
         #: What releases a row; its standard deviations are those of a row.
         self.mechanism = JointGaussian(
             blocks,

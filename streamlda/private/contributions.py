@@ -34,7 +34,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import association
-from streamlda.privacy.clipping import NormHistogram, clip_factors
+from streamlda.privacy.clipping import N_BINS, NormHistogram, clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs, pack_triples
 from streamlda.spectral.moments import Moments, document_weights, grouped_by_word
@@ -146,7 +146,7 @@ class NormStatistic:
 
     def take(self) -> dict[str, Array]:
         """Return the counts."""
-        counts, self.histogram.counts = self.histogram.counts, np.zeros(self.histogram.n_bins)
+        counts, self.histogram.counts = self.histogram.counts, np.zeros(N_BINS)
         return {f"{self._of.name}_norms": counts}
 
 

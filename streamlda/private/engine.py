@@ -34,6 +34,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -42,7 +43,6 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
-from streamlda.private.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (
     PendingRelease,

@@ -24,12 +24,17 @@ from streamlda.private.settings import PrivateSettings
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
 
+FEW_TOPICS = (
+    "{} of {} topics stand above the noise and are published; take more documents per snapshot, or "
+    "a larger epsilon"
+)
+
 
 class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
     Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
-    the rows in the ledger; `record` holds further settings for the models.
+    the rows in the ledger.
     """
 
     def __init__(
@@ -38,16 +43,18 @@ class MatrixFit:
         noise: Noise,
         ledger: str | os.PathLike[str] | None,
         stream: str,
-        record: dict[str, str],
     ) -> None:
         self.settings = settings
         self.model: TopicModel | None = None
-        self._noise, self._ledger, self._stream, self._record = noise, ledger, stream, record
+        self._noise, self._ledger, self._stream = noise, ledger, stream
         self._releaser = ReleaseManager(noise, None, stream)
         self._learner: PrivateLearner | None = None
 
-    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
-        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones."""
+    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> list[str]:
+        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
+
+        Returns what to warn of: windows that were paid for and gave no snapshot, missing topics.
+        """
         users = self._checked(users, batch.n_documents)
         require(
             self._learner is None or self._learner.due is not None,
@@ -57,7 +64,7 @@ class MatrixFit:
         )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
-            before = learner.engine.snapshot
+            before, lost = learner.engine.snapshot, len(learner.lost)
             try:
                 feed(learner, batch, users)
                 if finish and learner.ends_well:
@@ -65,19 +72,18 @@ class MatrixFit:
             finally:
                 # Also after an error on the way: what was released stays released.
                 if learner.engine.snapshot is not before:
-                    self.model = learner.snapshot(settings=self._record)
+                    self.model = learner.snapshot()
             if finish:
                 learner.snapshot()
+        messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
+        if self.model is not None and learner.engine.snapshot is not before:
+            messages += few_topics(self.model, self.settings.n_components)
+        return messages
 
     @property
     def begun(self) -> bool:
         """Whether rows were read."""
         return self._learner is not None
-
-    @property
-    def lost(self) -> list[str]:
-        """Why windows were paid for and gave no snapshot: one message for each."""
-        return [] if self._learner is None else list(self._learner.lost)
 
     @property
     def slots_missing(self) -> int:
@@ -127,3 +133,9 @@ class MatrixFit:
             values = {"n_users": len(users), "n_samples": rows}
             raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users
+
+
+def few_topics(model: TopicModel, n_components: int) -> list[str]:
+    """Return what to warn of where a private model has fewer topics than were asked for."""
+    found = model.n_components
+    return [] if found == n_components else [FEW_TOPICS.format(found, n_components)]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
@@ -22,8 +21,9 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
-from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
+from streamlda.stream.pipeline import RecordCounts, Released
 from streamlda.stream.source import Source
+from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
@@ -31,7 +31,7 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 Progress = Callable[[Source, RecordCounts], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
     """What a fit learned: the newest model, and what was met on the way.
 
@@ -40,10 +40,12 @@ class FitResult:
     """
 
     model: TopicModel
-    pipeline: Pipeline[Any]
+    counts: RecordCounts
+    vocabulary: Vocabulary
+    vocabulary_documents: int
     seconds: float
-    stopped: bool
-    failure: SourceError | None
+    stopped: bool = False
+    failure: SourceError | None = None
 
 
 def fit(
@@ -130,7 +132,17 @@ class _Crank:
             self._release()
         self._save()
         seconds = time.monotonic() - self._start
-        return FitResult(self._model(), pipeline, seconds, stopped, self._failure)
+        model = self._model()
+        assert pipeline.vocabulary is not None
+        return FitResult(
+            model=model,
+            counts=pipeline.counts,
+            vocabulary=pipeline.vocabulary,
+            vocabulary_documents=pipeline.vocabulary_documents,
+            seconds=seconds,
+            stopped=stopped,
+            failure=self._failure,
+        )
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""
@@ -186,4 +198,8 @@ class _Crank:
             self._newest = load(file)
         if self._newest is not None:
             return self._newest
-        raise self._failure or self._pipeline.insufficient(self._missed)
+        reason = self._pipeline.insufficient(self._missed)
+        if self._failure is not None:
+            self._warn(f"no snapshot was made: {reason}")
+            raise self._failure
+        raise reason

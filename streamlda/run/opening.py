@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -113,11 +113,11 @@ def open_pipeline(
         projection, words = shared.whitening, shared.vocabulary
     words = words or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
-    asked = engine_settings(settings, most)
+    engine_settings(settings, most)  # raises before anything is read
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         lambda vocabulary, _: Engine(
-            replace(asked, n_features=vocabulary.n_features), shared_projection=projection
+            engine_settings(settings, vocabulary.n_features), shared_projection=projection
         ),
         schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
         about={"stream": stream_name(settings)},
@@ -125,7 +125,9 @@ def open_pipeline(
     )
     saved = None if store is None else store.newest()
     if saved is not None:
-        _restore(pipeline, saved, asked, projection)
+        _restore(
+            pipeline, saved, engine_settings(settings, saved.vocabulary.n_features), projection
+        )
     return OpenedRun(pipeline, saved)
 
 
@@ -150,7 +152,6 @@ def _restore(
     check_words(pipeline, saved.vocabulary)
     engine = saved.restore()
     assert isinstance(engine, Engine)
-    asked = replace(asked, n_features=saved.vocabulary.n_features)
     wanted, found = asdict(asked), asdict(engine.settings)
     differing = {name: (wanted[name], found[name]) for name in wanted}
     digests = [
@@ -288,7 +289,12 @@ def _private_pipeline(
             first_slot=first_slot,
         )
 
-    return Pipeline(words, make_learner, about={"stream": manager.stream})
+    return Pipeline(
+        words,
+        make_learner,
+        schedule=Schedule(every=asked.documents_per_snapshot),
+        about={"stream": manager.stream},
+    )
 
 
 def _catch_up(

@@ -79,9 +79,11 @@ def security(settings: RunSettings) -> dict[str, Any]:
     kafka = settings.kafka
     names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
     found = {name: getattr(kafka, name) for name in names}
-    for name in ("password", "key_password"):
+    # A variable that stays set is not in the way of a connection that has no use for it.
+    uses = {"password": kafka.protocol.startswith("SASL"), "key_password": kafka.key_file}
+    for name, used in uses.items():
         secret = getattr(kafka, name)
-        if secret is not None:
+        if secret is not None and (used or secret.file is not None):
             kind, place = ("env", secret.variable) if secret.file is None else ("file", secret.file)
             found[f"{name}_{kind}"] = place
     return {name: value for name, value in found.items() if value is not None}

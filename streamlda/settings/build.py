@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.engine.settings import EngineSettings
+from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
 from streamlda.private.settings import PrivateSettings
-from streamlda.settings.table import RunSettings
+from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -63,7 +64,7 @@ def engine_settings(settings: RunSettings, n_features: int) -> EngineSettings:
     topics = settings.topics
     return EngineSettings(
         n_features=n_features,
-        refine=False if topics.projection_file else topics.refine,
+        refine=False if topics.projection_file or topics.refinement_passes == 0 else topics.refine,
         documents_per_round=topics.documents_per_round,
         memory_documents=topics.memory_documents,
         **_common(settings, n_features),
@@ -75,7 +76,7 @@ def private_settings(
     settings: RunSettings, n_features: int, delta: float | None = None
 ) -> PrivateSettings:
     """Return what a private engine is asked for; `delta` is what a choice of words left of it."""
-    privacy = settings.privacy
+    privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
     assert privacy.epsilon is not None
     assert privacy.delta is not None
     return PrivateSettings(
@@ -90,9 +91,40 @@ def private_settings(
         mode=privacy.mode,
         clipping=privacy.clipping,
         noise_in_state=privacy.noise_in_state,
-        refinement_rounds=privacy.refinement_rounds,
+        refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
         **_common(settings, n_features),
     )
+
+
+def passes_of(topics: TopicsSettings) -> int | None:
+    """Return the passes of a fit; None leaves them to the documents."""
+    if topics.refinement_passes == "auto":
+        return None if topics.solver == WHITENED_TENSOR else 0
+    return topics.refinement_passes
+
+
+def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
+    """Return what an engine is asked for that has all documents at hand, and no stream."""
+    asked = engine_settings(settings, n_features)
+    if settings.topics.warmup_documents is None:
+        asked = replace(asked, warmup_documents=SUMMING_WARMUP)
+    return asked
+
+
+def window_settings(settings: RunSettings, n_features: int, rows: int | None) -> PrivateSettings:
+    """Return what a private engine is asked for; `rows` of a fit that are its one window."""
+    every, most = settings.snapshots.every, settings.snapshots.most
+    require(
+        rows is not None or every is not None,
+        "partial_fit must know how many rows a private snapshot is made of",
+        documents_per_snapshot=every,
+        remedy="set it, or pass all rows to fit",
+    )
+    if rows is not None:
+        counted = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
+        every, most = rows, most or (1 if counted else None)
+    snapshots = replace(settings.snapshots, every=every, most=most)
+    return private_settings(replace(settings, snapshots=snapshots), n_features)
 
 
 #: Records between the snapshots of a source without an end.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.errors import InvalidSettingError
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.rules import clashes
 from streamlda.settings.setting import PREFIX, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
@@ -34,6 +35,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     command: str = RUN,
+    names: Iterable[str] = SETTINGS,
 ) -> RunSettings:
     """Return the settings of a command, checked.
 
@@ -46,7 +48,10 @@ def load_settings(
         ``STREAMLDA_TEST_...``.
     flags : mapping, optional
         Values by name; None stands for a flag that was not given.
-    command : {"run", "fit"}, default "run"
+    command : str, default "run"
+    names : iterable of str, optional
+        The settings that the command takes; others are skipped in file and environment. By default
+        all of the table.
 
     Raises
     ------
@@ -55,6 +60,7 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     problems: list[str] = []
+    taken = {NAMES[name].name for name in names}
     layers = {
         "file": _from_file(path, problems),
         "environment": _from_environment(environment, problems),
@@ -65,7 +71,7 @@ def load_settings(
     for origin, layer in layers.items():
         for name, raw in layer.items():
             setting = _known(name, origin, problems)
-            if setting is None:
+            if setting is None or setting.name not in taken:
                 continue
             try:
                 value = parsed(setting, raw, from_file=name != setting.name)
@@ -97,12 +103,14 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
     origins: dict[str, str] = {}
     for name, raw in parameters.items():
         setting = PARAMETERS[name]
-        if raw is None:
+        if raw is None and setting.default is None:
             continue
         try:
             if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
                 raise ValueError("must be a number")
-            values[setting.name] = parsed(setting, raw)
+            # Public bounds are a value that only a program can give.
+            bounds = name == "clipping" and isinstance(raw, ClipBounds)
+            values[setting.name] = raw if bounds else parsed(setting, raw)
         except ValueError as error:
             raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:
@@ -138,7 +146,7 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
         by_topic = values["kafka.topic"] is not None and not values["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
     if values["vocabulary.kind"] == "auto":
-        hashed = origins.get("vocabulary.hash_bits", "default") != "default"
+        hashed = "vocabulary.hash_bits" in origins
         given = "given" if values["vocabulary.file"] is not None else "learned"
         resolved["vocabulary.kind"] = "hashed" if hashed else given
     sections = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT
+from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
@@ -39,13 +39,15 @@ def clashes(settings: RunSettings) -> list[str]:
 
 def _sources(settings: RunSettings) -> Iterator[str]:
     source, kafka = settings.source, settings.kafka
-    if not settings.command:
+    if settings.command in WITHOUT_DOCUMENTS:
         return
     if source.kind == "kafka":
         if not kafka.bootstrap or not kafka.topic:
-            yield "{kafka.bootstrap} and {kafka.topic} must be set to read from Kafka"
+            yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
-        yield "{source.files} must name files, or {kafka.topic} a topic"
+        yield "{source.files} must name files" + (
+            ", or {kafka.topic} a topic" if settings.command in (FIT, RUN) else ""
+        )
     elif kafka.topic:
         yield "{kafka.topic} and {source.files} must not both be set"
     if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
@@ -116,16 +118,22 @@ def _privacy(settings: RunSettings) -> Iterator[str]:
             yield "{vocabulary.kind} private must have {privacy.epsilon}"
         if settings.topics.solver == "noisy-power":
             yield "{topics.solver} noisy-power must have {privacy.epsilon}"
-        if not settings.command and settings.given("snapshots.every"):
-            yield "{snapshots.every} must have {privacy.epsilon}"
+        for name in ("snapshots.every", "snapshots.most"):
+            if not settings.command and settings.given(name):
+                yield f"{{{name}}} must have {{privacy.epsilon}}"
         return
     for name, reason in NOT_PRIVATE.items():
         if settings.given(name) and settings[name] is not False:
             yield f"{{{name}}} must be left out with {{privacy.epsilon}}: {reason}"
+    if settings.topics.refinement_passes not in ("auto", 0):
+        yield (
+            "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement "
+            "reads documents without noise"
+        )
     if settings.topics.solver == "online-power":
         yield "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power"
     yield from _private_terms(settings)
-    if settings.command:
+    if settings.command not in WITHOUT_DOCUMENTS:
         yield from _private_stream(settings)
 
 

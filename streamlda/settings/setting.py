@@ -17,6 +17,10 @@ PREFIX = "STREAMLDA_"
 #: Commands that read settings.
 FIT, RUN = "fit", "run"
 
+#: The command in which sites agree on settings, and readers of settings that read no documents.
+AGREEMENT = "site config"
+WITHOUT_DOCUMENTS = ("", AGREEMENT)
+
 #: Sections whose flags begin with their name, and those of the daemon alone.
 PREFIXED = ("kafka", "checkpoint", "memory", "dead_letters", "breaker", "http", "log")
 DAEMON = ("memory", "dead_letters", "breaker", "http", "log")

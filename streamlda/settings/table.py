@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
@@ -216,7 +217,7 @@ class PrivacySettings:
     mode: str = entry(
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
         "--snapshots).", choices=("window", "prefix"), parameter="mode")
-    clipping: str = entry(
+    clipping: str | ClipBounds = entry(
         "text", "quantile", "Bound on what one document adds: a private quantile, or the largest "
         "there can be.", choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(
@@ -327,7 +328,7 @@ class ClusterSettings:
 class RunSettings:
     """All settings of a run, checked. Made by `load_settings` and `settings_of_parameters`.
 
-    `origins` says where each value comes from: default, file, environment, flag or parameter.
+    `origins` says where values that were given come from: file, environment, flag or parameter.
     """
 
     source: SourceSettings = SourceSettings()
@@ -358,8 +359,8 @@ class RunSettings:
         return self.source.kind == "files" or self.command != RUN
 
     def given(self, name: str) -> bool:
-        """Return whether a setting was given, and not left at its default."""
-        return self.origins.get(name, "default") != "default"
+        """Return whether a setting was given a value other than its default."""
+        return name in self.origins and self[name] != SETTINGS[name].default
 
     def __getitem__(self, name: str) -> Any:
         section, _, key = name.partition(".")

@@ -101,7 +101,7 @@ class ShareAccumulator(Learner):
         """Return None: a site makes its share of the sums, and topics come of all shares."""
 
     def sums(self) -> dict[str, Counts]:
-        """Return the raw sums in whole steps of the grid, if no place is missing."""
+        """Return the raw sums in whole steps of the grid, if no slot is missing."""
         require(
             self.due is None,
             "a site must fill the slots that it has promised",

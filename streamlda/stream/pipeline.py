@@ -320,6 +320,8 @@ class Pipeline(Generic[LearnerT]):
             self.snapshots += 1
         try:
             if self._learner is None:
+                if not self._waiting.texts:
+                    return Released(None, "no document came")
                 self._learn_words()
             assert self._learner is not None
             self.flush()
@@ -362,10 +364,13 @@ class Pipeline(Generic[LearnerT]):
         """Return the error of a run that ends without topics: what came, privately slots alone."""
         counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
         if self.counts_slots:
+            of = f"documents_per_snapshot={self._schedule.every}"
+            if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
+                of = f"vocabulary_documents={self.words.slots}"
             return InsufficientDataError(
                 reason
                 or "a private snapshot needs a whole window of record slots, got "
-                f"slots={counts.records}; take smaller windows, or read more"
+                f"slots={counts.records} {of}; take smaller windows, or read more"
             )
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(

@@ -46,7 +46,7 @@ class VocabularyLearner:
     documents : int, default 20000
         Documents to learn from; also ends at `VOCABULARY_CHARACTERS`.
     analyzer : TextAnalyzer, optional
-        How texts are split; without English stop words unless told otherwise.
+        How texts are split; without English stop words by default.
     """
 
     size: int | None = 8000
@@ -159,7 +159,7 @@ class PrivateVocabularySelection:
         self._release = release
 
     def vote(self, text: str) -> None:
-        """Let the document of one place vote; a blank has no votes."""
+        """Let the document of one slot vote; a blank has no votes."""
         # A line feed would be two words in the release, and half a surrogate pair is no text.
         self._selection.add(token for token in self._analyze(text) if token.isprintable())
 
@@ -200,7 +200,7 @@ class PrivateVocabularySelection:
             raise InsufficientDataError(
                 "a private choice must find a word that enough documents use, got words=0 "
                 f"slots={self.slots} threshold={facts['threshold']:.4g}; choose from more "
-                "places, or bring a public word list"
+                "slots, or bring a public word list"
             )
         return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
 

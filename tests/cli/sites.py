@@ -9,7 +9,7 @@ from tests.cli.test_cli import run
 
 SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
 
-#: Places of all sites together, and records of each, which is more than it needs.
+#: Record slots of all sites together, and records of each, which is more than it needs.
 EVERY, RECORDS = 9000, 5000
 
 

@@ -45,8 +45,8 @@ def budget(*arguments: Any, code: int = 0) -> Result:
 
 
 def refused(*arguments: Any) -> str:
-    """Return the one line of an error with exit code 1."""
-    result = budget(*arguments, code=1)
+    """Return the one line of an error with exit code 78."""
+    result = budget(*arguments, code=78)
     assert result.stdout == ""
     assert result.stderr.startswith("streamlda: error: ")
     assert result.stderr.count("\n") == 1
@@ -100,7 +100,7 @@ def test_amounts_left_are_those_of_the_unit_and_mode(folder: Path) -> None:
     assert "left (new)  epsilon 1.000" not in shown["users"]
     assert "horizon 1" in shown["sums"]
     assert "left (new)  epsilon 0 " in shown["sums"]
-    budget(folder / "sums" / "ledger", "--check", "1e-6", code=3)
+    budget(folder / "sums" / "ledger", "--check", "1e-6", code=1)
     budget(folder / "users" / "ledger", "--check", "0.1")
 
 
@@ -138,7 +138,7 @@ def test_check_agrees_with_begin(ledger: Ledger, fits: bool) -> None:
     release(ledger, 0, 10)
     epsilon = 1.0 if fits else 1.0 + 1e-8
     event = GaussianRelease(noise_multiplier(epsilon, TERMS.delta))
-    result = budget(ledger.path, "--check", repr(epsilon), code=0 if fits else 3)
+    result = budget(ledger.path, "--check", repr(epsilon), code=0 if fits else 1)
     assert "left (new)" in result.stdout
     if fits:
         assert result.stderr == ""
@@ -151,7 +151,8 @@ def test_check_agrees_with_begin(ledger: Ledger, fits: bool) -> None:
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "much"])
 def test_check_of_no_epsilon_is_wrong_usage(ledger: Ledger, epsilon: str) -> None:
-    assert "streamlda: error: " in budget(ledger.path, "--check", epsilon, code=2).stderr
+    code = 78 if epsilon in ("nan", "inf") else 2
+    assert "streamlda: error: " in budget(ledger.path, "--check", epsilon, code=code).stderr
 
 
 # What is no ledger, or cannot be trusted.
@@ -301,13 +302,13 @@ def test_process_reads_a_ledger_that_another_process_writes(folder: Path) -> Non
     assert json.loads(as_json.stdout) == LedgerReader(path).report()
     assert run(path).stdout == beside.stdout
     too_much = run(path, "--check", "2")
-    assert too_much.returncode == 3
+    assert too_much.returncode == 1
     assert too_much.stderr.count("\n") == 1
 
 
 def test_process_refuses_what_is_missing(folder: Path) -> None:
     done = run(folder / "none")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (78, "")
     assert done.stderr.startswith("streamlda: error: a ledger must not go missing")
     assert "counts as used up" in done.stderr
     assert done.stderr.count("\n") == 1

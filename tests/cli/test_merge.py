@@ -1,4 +1,4 @@
-"""``streamlda map`` and ``streamlda merge``: what they print, write and refuse."""
+"""``streamlda projection`` and ``streamlda merge``: what they print, write and refuse."""
 
 import stat
 
@@ -50,15 +50,15 @@ def documents():
 
 @pytest.fixture
 def daemons(tmp_path, documents):
-    """A daemon with a map of its own; a map made of it; three daemons that begin with that."""
+    """A daemon with a projection of its own; one made of it; three daemons that begin with that."""
     first = Engine(SETTINGS)
     first.add(documents.rows(0, 1000))
     save(tmp_path / "first", first, 9)
-    said = run("map", tmp_path / "first", "-o", tmp_path / "map")
+    said = run("projection", tmp_path / "first", "-o", tmp_path / "map")
     made = load_projection(tmp_path / "map", WORDS)
     assert said == (
-        f"map {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
-        f"map file: {tmp_path / 'map'}\n"
+        f"projection {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
+        f"projection file: {tmp_path / 'map'}\n"
     )
     for n in range(3):
         engine = Engine(SETTINGS, shared_projection=made.whitening)
@@ -67,7 +67,7 @@ def daemons(tmp_path, documents):
     return [tmp_path / str(n) for n in range(3)]
 
 
-def test_daemons_that_share_a_map_are_merged_to_one_model(daemons, tmp_path, documents):
+def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_path, documents):
     outputs = ("--output", str(tmp_path / "model"), "--state", tmp_path / "state")
     said = run("merge", *daemons, *outputs)
     assert "3,000 documents of 3 states, " in said
@@ -92,16 +92,16 @@ def test_one_folder_gives_the_model_of_its_daemon(daemons, tmp_path):
     assert load(tmp_path / "model").documents_seen == 1000
 
 
-def test_a_shared_map_is_given_on_and_a_better_one_made_if_asked(daemons, tmp_path):
-    said = run("map", daemons[0], "-o", tmp_path / "again")
+def test_a_shared_projection_is_given_on_and_a_better_one_made_if_asked(daemons, tmp_path):
+    said = run("projection", daemons[0], "-o", tmp_path / "again")
     assert "shared by an engine of 1,000 documents" in said
     assert (tmp_path / "again").read_bytes() == (tmp_path / "map").read_bytes()
-    assert "made by" in run("map", daemons[0], "-o", tmp_path / "better", "--anew")
+    assert "made by" in run("projection", daemons[0], "-o", tmp_path / "better", "--renew")
     assert load_projection(tmp_path / "better").digest != load_projection(tmp_path / "map").digest
-    assert run("map", daemons[0], "-o", tmp_path / "again", "--quiet") == ""
+    assert run("projection", daemons[0], "-o", tmp_path / "again", "--quiet") == ""
 
 
-@pytest.mark.parametrize("command", ["map", "merge"])
+@pytest.mark.parametrize("command", ["projection", "merge"])
 def test_an_older_generation_is_warned_of(daemons, tmp_path, documents, command):
     engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
     save(daemons[0], engine, 0)
@@ -128,17 +128,17 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path, d
     cases = [
         (("merge", *model), "Missing argument", 2),
         (("merge", daemons[0]), "Missing option '--output'", 2),
-        (("merge", daemons[0], daemons[1], daemons[0], *model), "the same folder", 2),
-        (("merge", daemons[0], tmp_path / "first", *model), "make a map file (streamlda map)", 2),
-        (("merge", daemons[0], *model, "--state", tmp_path / "model"), "must be two files", 2),
+        (("merge", daemons[0], daemons[1], daemons[0], *model), "the same folder", 78),
+        (("merge", daemons[0], tmp_path / "first", *model), "shared_projection=True,False", 78),
+        (("merge", daemons[0], *model, "--state", tmp_path / "model"), "or another output", 78),
         (("merge", daemons[0], "-o", daemons[0] / "model"), "must not lie in a folder of", 2),
         (("merge", *daemons, *model, "--state", daemons[1] / "index"), "must not lie in", 2),
-        (("merge", daemons[0], "-o", tmp_path / "no" / "model"), "must exist and be writable", 1),
-        (("merge", daemons[0], tmp_path / "gone", *model, *state), "must have its index", 1),
-        (("merge", empty, *model, *state), "let the daemon save first", 1),
-        (("map", empty, *model), "let the daemon save first", 1),
-        (("map", tmp_path / "gone", *model), "must have its index", 1),
-        (("map", daemons[0], "-o", daemons[0] / "map"), "must not lie in a folder of", 2),
+        (("merge", daemons[0], "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),
+        (("merge", daemons[0], tmp_path / "gone", *model, *state), "must have its index", 65),
+        (("merge", empty, *model, *state), "let the daemon save first", 65),
+        (("projection", empty, *model), "let the daemon save first", 65),
+        (("projection", tmp_path / "gone", *model), "must have its index", 65),
+        (("projection", daemons[0], "-o", daemons[0] / "map"), "must not lie in a folder of", 2),
     ]
     before = sorted(path.name for path in daemons[0].iterdir())
     for arguments, wanted, code in cases:
@@ -152,7 +152,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path, d
 def test_too_few_documents_write_nothing(daemons, tmp_path):
     save(tmp_path / "none", Engine(SETTINGS), 5)
     outputs = ("-o", tmp_path / "model", "--state", tmp_path / "state")
-    assert "documents_seen=0" in run("merge", tmp_path / "none", *outputs, code=1)
+    assert "documents_seen=0" in run("merge", tmp_path / "none", *outputs, code=65)
     assert not (tmp_path / "state").exists()
-    assert "documents_seen=0" in run("map", tmp_path / "none", "-o", tmp_path / "m", code=1)
+    assert "documents_seen=0" in run("projection", tmp_path / "none", "-o", tmp_path / "m", code=65)
     assert not (tmp_path / "m").exists()

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from streamlda.cli.site import site as site_command
+from streamlda.exit_codes import CONFIGURATION, DATA, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
@@ -135,7 +136,7 @@ def test_another_ledger_does_not_give_a_second_share(folder, tmp_path):
     first = (tmp_path / "east.share").read_bytes()
     command = share_command(folder, tmp_path, "east")
     command[command.index("--ledger") + 1] = str(tmp_path / "another.ledger")
-    told = run(*command, code=1).stderr
+    told = run(*command, code=CONFIGURATION).stderr
     assert "keys must mask one share of a round" in told
     assert (tmp_path / "east.share").read_bytes() == first
     report = json.loads(run("budget", tmp_path / "another.ledger", "--json").stdout)
@@ -168,7 +169,7 @@ def begun(folder, learned):
     return to, first, to / "shares2"
 
 
-def refused(folder, to, shares, told, code=2, **options):
+def refused(folder, to, shares, told, code=CONFIGURATION, **options):
     """Check that shares are refused by name, and that nothing is written."""
     (to / "refused").mkdir(exist_ok=True)
     result = run(*aggregate_command(folder, to / "refused", shares, **options), code=code)
@@ -187,62 +188,19 @@ def test_shares_that_do_not_fit_are_refused_by_name(folder, begun, tmp_path):
     data = bytearray(north.read_bytes())
     data[-1] ^= 1
     (tmp_path / "damaged").write_bytes(bytes(data))
-    refused(folder, to, [east, tmp_path / "damaged", south], "whole and unaltered", code=1)
+    refused(folder, to, [east, tmp_path / "damaged", south], "whole and unaltered", code=DATA)
     share = Share.load(north)
     share.arrays["pair_norms"][3] += 1
     share.save(tmp_path / "altered")
     told = "as its site has signed it, and this one is another, got site='north'"
-    refused(folder, to, [east, tmp_path / "altered", south], told, code=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"epsilon": 3}, "its settings is another, got site='east'"),
-        ({"vocabulary": None, "hash-bits": 6}, "its vocabulary is another, got site='east'"),
-        ({"label": "another"}, "its config is another, got site='east'"),
-        ({"weights": "0.3,0.2,0.5"}, "its config is another, got site='east'"),
-    ],
-)
-def test_shares_of_another_config_are_refused_by_name(folder, begun, tmp_path, changes, told):
-    make_config(folder, "other", **changes)
-    run(*share_command(folder, tmp_path, "east", config="other"))
-    to, first, _ = begun
-    refused(folder, to, [tmp_path / "east.share", first["north"], first["south"]], told)
-
-
-def test_a_stranger_is_refused_by_name(folder, begun, tmp_path):
-    run("site", "keygen", "west", "-o", folder / "west.key")
-    keys = [folder / f"{site}.key.pub" for site in (*SITES, "west")]
-    given = ("-k", 3, "--epsilon", 4, "--delta", "1e-6", "--snapshot-every", EVERY)
-    words = ("--vocabulary", folder / "words")
-    run("site", "config", *keys, "-o", folder / "four", *given, *words)
-    shutil.copy(folder / "east.jsonl", folder / "west.jsonl")
-    result = run(*share_command(folder, tmp_path, "west"), code=2)
-    assert "in the federation config, got site='west'" in result.stderr
-    run(*share_command(folder, tmp_path, "west", config="four"))
-    to, first, _ = begun
-    refused(folder, to, [*first.values(), tmp_path / "west.share"], "got site='west'")
-
-
-def test_too_few_documents_are_refused_and_nothing_is_spent(folder, tmp_path):
-    make_config(folder)
-    lines = (folder / "south.jsonl").read_text("ascii").splitlines(keepends=True)
-    command = share_command(folder, tmp_path, "south")
-    command[2] = str(tmp_path / "few.jsonl")
-    (tmp_path / "few.jsonl").write_text("".join(lines[:20]), "ascii")
-    result = run(*command, code=1)
-    assert "got site='south' slots=20 expected=" in result.stderr
-    assert json.loads(run("budget", tmp_path / "south.ledger", "--json").stdout)["generation"] == 0
-    assert not (tmp_path / "south.share").exists()
-    assert not (tmp_path / "south.ledger.shares").exists()
+    refused(folder, to, [east, tmp_path / "altered", south], told, code=DATA)
 
 
 def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
     make_config(folder)
     run(*share_command(folder, tmp_path, "east"))
     shutil.rmtree(tmp_path / "east.ledger.shares")
-    result = run(*share_command(folder, tmp_path, "east"), code=1)
+    result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)
     assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
     run("site", "redo", "--config", folder / "config", "-o", tmp_path / "again")
     assert Round.load(tmp_path / "again").attempt == 2
@@ -251,19 +209,22 @@ def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "told", "code"),
     [
-        ({"weights": "0.5,0.3,0.3"}, "weights of all sites must sum to 1"),
-        ({"weights": "0.5,0.5"}, "every site must have a weight"),
-        ({"weights": "much"}, "is not a list of numbers"),
-        ({"colluders": 3}, "colluders=3 sites=3"),
-        ({"vocabulary": None}, "words must be public"),
-        ({"hash-bits": 6}, "words must be public"),
-        ({"snapshot-every": 100, "weights": "0.98,0.01,0.01"}, "one has none, got site="),
+        ({"weights": "0.5,0.5"}, "every site must have a weight", USAGE),
+        ({"weights": "much"}, "is not a list of numbers", USAGE),
+        ({"vocabulary": None}, "words must be public", USAGE),
+        ({"epsilon": None, "delta": None}, "must agree on it: set --epsilon", USAGE),
+        ({"delta": None}, "--delta must be set with --epsilon", CONFIGURATION),
+        ({"snapshot-every": None}, "must agree on it: set --snapshot-every", USAGE),
+        ({"alpha-0": -1}, "--alpha-0 must be > 0", CONFIGURATION),
+        ({"hash-bits": 6}, "--vocabulary goes with", CONFIGURATION),
+        ({"weights": "0.5,0.3,0.3"}, "weights of all sites must sum to 1", CONFIGURATION),
+        ({"colluders": 3}, "colluders=3 sites=3", CONFIGURATION),
     ],
 )
-def test_bad_configs_are_refused(folder, tmp_path, changes, told):
-    result = make_config(folder, "bad", code=2, **changes)
+def test_bad_configs_are_refused(folder, tmp_path, changes, told, code):
+    result = make_config(folder, "bad", code=code, **changes)
     assert told in result.stderr
     assert not (folder / "bad").exists()
 

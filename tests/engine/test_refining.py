@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit_refined
+from streamlda.engine.fit import fit
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import follows_model
 from streamlda.engine.settings import EngineSettings
@@ -275,7 +275,7 @@ def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 1000)
-    learner, model = fit_refined(SETTINGS, documents)
+    learner, model = fit(SETTINGS, documents)
     assert model.diagnostics["documents_behind_topics"] == 1000
     assert model.diagnostics["refinement"]["documents"] == model.documents_seen == 6000
     assert model.tokens_seen == documents.lengths.sum()
@@ -297,7 +297,7 @@ def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, mo
 
 
 def test_an_engine_of_a_model_of_sweeps_alone_has_made_the_steps_of_a_pass(documents):
-    _, model = fit_refined(SETTINGS, documents, passes=0, gibbs_sweeps=2)
+    _, model = fit(SETTINGS, documents, passes=0, gibbs_sweeps=2)
     learner = Engine.of_model(SETTINGS, model)
     counters = learner.state()[1]["refinement"]["stepwise"]["counters"]
     assert counters["steps"] == model.documents_seen // STEP > 1
@@ -305,7 +305,7 @@ def test_an_engine_of_a_model_of_sweeps_alone_has_made_the_steps_of_a_pass(docum
 
 def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
     """After t steps a minibatch counts (10 + t + 1)^-0.7, as in a stream."""
-    _, model = fit_refined(SETTINGS, documents)
+    _, model = fit(SETTINGS, documents)
     learner = Engine.of_model(SETTINGS, model)
     steps = model.diagnostics["refinement"]["steps"]
     size = model.diagnostics["refinement"]["batch_documents"]
@@ -321,7 +321,7 @@ def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
 
 
 def test_few_documents_in_memory_may_still_be_refined_later(documents):
-    learner, model = fit_refined(SETTINGS, documents.rows(0, 150))
+    learner, model = fit(SETTINGS, documents.rows(0, 150))
     assert "refinement" not in model.diagnostics
     np.testing.assert_array_equal(model.components, learner.snapshot().components)
     straight = fed(engine(), documents, 0, 150)
@@ -332,12 +332,12 @@ def test_documents_in_memory_that_follow_the_model_are_all_summed(monkeypatch):
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 3000)
     documents = planted_corpus().documents(5000)
     settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)
-    learner, model = fit_refined(settings, documents)
+    learner, model = fit(settings, documents)
     spectral = fed(fed(Engine.of_rounds(settings), documents, 0, 3000), documents, 3000)
     np.testing.assert_array_equal(model.components, spectral.snapshot().components)
     assert_same_state(learner, spectral)
     # Asked for by number, they are refined all the same.
-    assert fit_refined(settings, documents, 2)[1].diagnostics["refinement"]["passes"] == 2
+    assert fit(settings, documents, 2)[1].diagnostics["refinement"]["passes"] == 2
 
 
 # --- refusals --------------------------------------------------------------------------------

@@ -33,39 +33,17 @@ from tests.kafka.topics import Topics
 TOPIC = "documents"
 #: A pass over the documents is a snapshot, some six seconds.
 DOCUMENTS_PER_SECOND = 4000
-SETTINGS = """\
-[source]
-kind = "kafka"
-format = "jsonl"
-
-[kafka]
-bootstrap = "{bootstrap}"
-topic = "{topic}"
-group = "streamlda-demo"
-
-[words]
-kind = "learned"
-size = 2000
-documents = 5000
-
-[topics]
-count = 14
-alpha_0 = 0.3
-warmup = 5000
-
-[snapshots]
-every = 25000
-
-[checkpoint]
-folder = "{folder}/checkpoints"
-interval = "5 s"
-
-[output]
-folder = "{folder}/snapshots"
-
-[http]
-port = {port}
-"""
+SETTINGS = {
+    "kafka-topic": TOPIC,
+    "kafka-group": "streamlda-demo",
+    "topics": 14,
+    "alpha-0": 0.3,
+    "warmup-documents": 5000,
+    "vocabulary-size": 2000,
+    "vocabulary-documents": 5000,
+    "snapshot-every": 25_000,
+    "checkpoint-interval": "5 s",
+}
 
 
 def documents() -> Iterator[str]:
@@ -84,7 +62,7 @@ def documents() -> Iterator[str]:
 
 
 class Producer(threading.Thread):
-    """Sends documents as JSON, at a steady rate, until it is told to stop."""
+    """Sends documents as JSON, at a steady rate, until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(name="producer", daemon=True)
@@ -118,15 +96,15 @@ class Daemon:
     def __init__(self, folder: Path, bootstrap: str) -> None:
         port = free_ports(1)[0]
         self.address = f"http://127.0.0.1:{port}/"
-        config = folder / "streamlda.toml"
-        config.write_text(
-            SETTINGS.format(bootstrap=bootstrap, topic=TOPIC, folder=folder, port=port)
-        )
-        # The settings of the file, whatever the environment says.
+        settings = {**SETTINGS, "kafka-bootstrap": bootstrap, "http-port": port}
+        flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+        # These settings, whatever the environment says.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLDA_")}
-        command = [sys.executable, "-m", "streamlda", "run", "--config", str(config)]
+        command = [sys.executable, "-m", "streamlda", "run", *flags]
         # A session of its own, so that Ctrl-C does not reach it besides `stop`.
-        self._process = subprocess.Popen(command, env=environment, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, cwd=folder, env=environment, start_new_session=True
+        )
 
     def check(self) -> None:
         if (code := self._process.poll()) is not None:

@@ -10,19 +10,17 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, ShareTopic, SnapshotTopic
-from tests.kafka.test_producer import SECRET, letters_to, offsets, record
-from tests.kafka.test_recovery import numbers, opened, texts_from
+from streamlda_connectors.kafka import DeadLetters, ShareTopic
+from tests.kafka.test_producer import SECRET, offsets, record
+from tests.kafka.test_recovery import numbers, texts_from
 from tests.kafka.topics import read
 
 
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(30.0, marks=pytest.mark.soak)])
-def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic):
+def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic, source_of):
     """Polls stay empty and short while it is away; then nothing is missing and nothing twice."""
-    own_topics.make(topic, 2)
-    for number in (0, 1):
-        own_topics.send(topic, numbers(1000 * number, 1000 * number + 400), number)
-    source = opened(own_topics, topic)
+    own_topics.fill(topic, *(numbers(1000 * number, 1000 * number + 400) for number in (0, 1)))
+    source = source_of(own_topics, topic)
     texts, _, _ = read(source, 300, max_records=100)
     broker.kill()
     deadline, longest = time.monotonic() + seconds, 0.0
@@ -36,14 +34,15 @@ def test_broker_stopped_while_streaming(seconds, broker, own_topics, topic):
     for number in (0, 1):
         own_topics.send(topic, numbers(1000 * number + 400, 1000 * number + 600), number)
     texts += read(source, 1200 - len(texts), seconds=60)[0]
-    source.close()
     for number in (0, 1):
         wanted = texts_from(1000 * number, 1000 * number + 600)
         assert [text for text in texts if int(text) // 1000 == number] == wanted
     assert sum(position["offsets"].values()) <= 800
 
 
-def test_every_poison_is_referenced_before_the_position_passes_it(broker, own_topics, topic):
+def test_every_poison_is_referenced_before_the_position_passes_it(
+    broker, own_topics, topic, source_of, letters_to
+):
     """A loop as the daemon's: poll, flush, store. It dies once between poll and flush."""
     own_topics.make(topic, 2)
     n = 90
@@ -54,7 +53,7 @@ def test_every_poison_is_referenced_before_the_position_passes_it(broker, own_to
     stored, seen, n_refused = None, [], 0
     for dies in (True, False):
         letters = letters_to(own_topics, dead, request_timeout_seconds=1.0)
-        source = KafkaSource(topic, bootstrap_servers=own_topics.bootstrap, on_reject=letters.put)
+        source = source_of(own_topics, topic, format="jsonl", on_reject=letters.put)
         if stored is not None:
             source.seek(stored["position"])
         while len(seen) < 2 * n // 3:
@@ -101,7 +100,9 @@ print(threading.active_count())
 """
 
 
-def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(broker, own_topics, topic):
+def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
+    broker, own_topics, topic, letters_to, snapshots_to, opened
+):
     """One outage for all: a broker takes seconds to start."""
     names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots", "shares")]
     flushed = letters_to(own_topics, names[0])
@@ -114,13 +115,9 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(broker, ow
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert closing.stdout.readline() == "ready\n"
-    snapshots = SnapshotTopic(
-        names[3], bootstrap_servers=own_topics.bootstrap, request_timeout_seconds=1.0
-    )
+    snapshots = snapshots_to(own_topics, names[3], request_timeout_seconds=1.0)
     snapshots.publish("1", b"one", {})
-    shares = ShareTopic(
-        names[4], bootstrap_servers=own_topics.bootstrap, request_timeout_seconds=1.0
-    )
+    shares = opened(ShareTopic, own_topics, names[4], request_timeout_seconds=1.0)
     shares.publish("k", b"one", {})
     # More than one fetch brings, so that the broker is needed again.
     own_topics.send(names[4], [bytes(2**20)] * 24, key=b"large")
@@ -151,19 +148,15 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(broker, ow
     flushed.flush(20)
     flushed.put(record(50), "not-json")
     flushed.flush(10)
-    flushed.close()
     assert offsets(own_topics.read(names[0])) == list(range(51))
     put_all(bounded, range(n_put, 200))
     bounded.flush(10)
-    bounded.close()
     assert offsets(own_topics.read(names[1])) == list(range(200))
     snapshots.publish("2", b"two", {})
-    snapshots.close()
     rows = own_topics.read(names[3])
     assert {row.key: row.value for row in rows} == {b"1": b"one", b"2": b"two"}
     shares.publish("k", b"two", {})
     values = [row.value for row in shares.read()]
-    shares.close()
     # What was refused for being late may have been written all the same.
     few = [value for value in values if len(value) < 10]
     assert few in ([b"one", b"two"], [b"one", b"two", b"two"])

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
+from streamlda_connectors.kafka import DeadLetters, Record, SnapshotTopic
 from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
 from tests.kafka.topics import read
 
@@ -19,20 +19,15 @@ def record(offset: int, value: bytes | None = SECRET, topic: str = "source") -> 
     return Record(topic, 3, offset, 1_700_000_000_000 + offset, b"key", value, ())
 
 
-def letters_to(topics, topic, **options) -> DeadLetters:
-    return DeadLetters(topic, bootstrap_servers=topics.bootstrap, **options)
-
-
 def offsets(rows) -> list[int]:
     return [int(dict(row.headers)["__connect.errors.offset"]) for row in rows]
 
 
-def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic):
+def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic, letters_to):
     letters = letters_to(topics, topic)
     letters.put(record(7), "not-json")
     letters.put(record(8, None), "decoder-failed")
     letters.flush(10)
-    letters.close()
     rows = topics.read(topic)
     assert [row.key for row in rows] == [b"source/3/7", b"source/3/8"]
     digest = hashlib.sha256(SECRET).hexdigest()
@@ -56,14 +51,13 @@ def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic):
     assert all(SECRET not in repr(row).encode() for row in rows)
 
 
-def test_text_is_written_only_if_asked_and_if_it_fits(topics, topic):
+def test_text_is_written_only_if_asked_and_if_it_fits(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "2000"})
     letters = letters_to(topics, topic, with_text=True, max_pending_bytes=5000)
     values = [SECRET, b"x" * 3000, b"x" * 6000]
     for offset, value in enumerate(values):
         letters.put(record(offset, value), "not-json")
     letters.flush(10)
-    letters.close()
     rows = topics.read(topic)
     assert rows[0].value == SECRET
     assert "streamlda.text" not in dict(rows[0].headers)
@@ -81,7 +75,7 @@ class Untold(KafkaPythonProducer):
         return {}
 
 
-def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic):
+def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "2000"})
     letters = letters_to(topics, topic, with_text=True, connect=Untold)
     for offset, size in enumerate([10, 3000, 10]):
@@ -91,13 +85,12 @@ def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic):
     letters.flush(10)
     letters.put(record(3, b"x"), "not-json")
     letters.flush(10)
-    letters.close()
     rows = topics.read(topic)
     assert set(offsets(rows)) == {0, 1, 2, 3}
     assert [row.value for row in rows if row.key.endswith(b"3")] == [b"x"]
 
 
-def test_a_refused_letter_is_an_error_and_stays(topics, topic):
+def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
     topics.make(topic)
     letters = letters_to(topics, topic)
     topics.change(topic, **{"max.message.bytes": "200"})
@@ -107,11 +100,10 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic):
             letters.flush(10)
     topics.change(topic, **{"max.message.bytes": "2000"})
     letters.flush(10)
-    letters.close()
     assert offsets(topics.read(topic)) == [1]
 
 
-def test_letters_about_letters_and_closed_ones_are_refused(topics, topic):
+def test_letters_about_letters_and_closed_ones_are_refused(topics, topic, letters_to):
     letters = letters_to(topics, topic)
     with pytest.raises(InvalidSettingError, match="a topic of their own"):
         letters.put(record(1, topic=topic), "not-json")
@@ -126,16 +118,13 @@ def test_letters_about_letters_and_closed_ones_are_refused(topics, topic):
         letters_to(topics, topic, security={"secret": "never here"})
 
 
-def test_text_is_in_no_log_at_any_level(topics, topic, caplog):
+def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letters_to):
     caplog.set_level(logging.DEBUG)
-    topics.make(topic)
-    topics.send(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
+    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     letters = letters_to(topics, f"{topic}-dead", with_text=True)
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
+    source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     assert read(source, 2)[0] == [SECRET.decode()]
     letters.flush(10)
-    letters.close()
-    source.close()
     assert SECRET.decode() not in caplog.text
     assert topics.read(f"{topic}-dead")[0].value == b"{" + SECRET
 
@@ -148,13 +137,12 @@ def test_unreachable_brokers_are_an_error_in_time_and_leave_no_thread(topic):
     assert threading.active_count() == before
 
 
-def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic):
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic, snapshots_to):
+    snapshots = snapshots_to(topics, topic)
     for _ in range(2):
         snapshots.publish("000001", b"\x00one", {"epsilon": "0.5", "name": "caf\u00e9"})
     snapshots.publish("000002", b"two", {})
-    snapshots.close()
-    again = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+    again = snapshots_to(topics, topic)
     again.publish("000002", b"two", {})
     again.close()
     rows = topics.read(topic)
@@ -169,21 +157,21 @@ def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic)
         again.publish("000003", b"three", {})
 
 
-def test_a_topic_that_is_not_compacted_is_refused(topics, topic):
+def test_a_topic_that_is_not_compacted_is_refused(topics, topic, snapshots_to):
     topics.make(topic)
     for connect in (KafkaPythonProducer, Untold):
         with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
-            SnapshotTopic(topic, bootstrap_servers=topics.bootstrap, connect=connect)
+            snapshots_to(topics, topic, connect=connect)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
-    SnapshotTopic(topic, bootstrap_servers=topics.bootstrap).close()
+    snapshots_to(topics, topic)
 
 
-def test_a_topic_may_be_made_by_several_at_once(topics, topic):
+def test_a_topic_may_be_made_by_several_at_once(topics, topic, snapshots_to):
     failed = []
 
     def publish(number: int) -> None:
         try:
-            snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+            snapshots = snapshots_to(topics, topic)
             snapshots.publish(str(number), b"x", {})
             snapshots.close()
         except SourceError as error:
@@ -198,9 +186,11 @@ def test_a_topic_may_be_made_by_several_at_once(topics, topic):
     assert sorted(row.key for row in topics.read(topic)) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(topics, topic):
+def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(
+    topics, topic, snapshots_to
+):
     topics.make(topic, **{"max.message.bytes": "5000", "cleanup.policy": "compact"})
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+    snapshots = snapshots_to(topics, topic)
     with pytest.raises(SourceError, match=r"bytes=6001 limit=5000; raise max.message.bytes"):
         snapshots.publish("1", b"x" * 6000, {})
     snapshots.publish("1", b"x" * 4000, {})
@@ -209,15 +199,13 @@ def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(top
         with pytest.raises(SourceError, match=f"bytes=4001 limit={limit}"):
             snapshots.publish("2", b"x" * 4000, {})
     snapshots.publish("3", b"x" * 100, {})
-    snapshots.close()
     assert [row.key for row in topics.read(topic)] == [b"1", b"3"]
 
 
-def test_a_large_snapshot_is_published_whole(topics, topic):
+def test_a_large_snapshot_is_published_whole(topics, topic, snapshots_to):
     value = hashlib.shake_256(b"large").digest(12 * 2**20)
     size = str(16 * 2**20)
     topics.make(topic, **{"max.message.bytes": size, "cleanup.policy": "compact"})
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+    snapshots = snapshots_to(topics, topic)
     snapshots.publish("1", value, {})
-    snapshots.close()
     assert topics.read(topic)[0].value == value

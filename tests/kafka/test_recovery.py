@@ -27,10 +27,6 @@ def texts_from(first: int, last: int) -> list[str]:
     return [str(i) for i in range(first, last)]
 
 
-def opened(topics, topic, **options) -> KafkaSource:
-    return KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text", **options)
-
-
 def consume(bootstrap: str, topic: str, path: Path, n_records: int) -> None:
     """Read a topic and store, at once in one file, the offsets and a sum of what was read."""
     source = KafkaSource(topic, bootstrap_servers=bootstrap, format="text")
@@ -91,44 +87,37 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
 
 @pytest.mark.parametrize(("first_left", "lost"), [(12, 7), (20, 15)], ids=["retention", "emptied"])
 def test_records_removed_before_they_were_read_are_refused_or_recorded(
-    first_left, lost, topics, topic
+    first_left, lost, topics, topic, source_of
 ):
     """At 20 the topic is empty: the next offset is the end, or behind it."""
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(topics, topic)
+    topics.fill(topic, numbers(0, 20))
+    source = source_of(topics, topic)
     read(source, 5, max_records=5)
     behind = json.loads(json.dumps(dict(source.position())))
     read(source, 15)
     at_end = source.position()
-    source.close()
     topics.remove_before(topic, first_left)
 
-    source = opened(topics, topic)
+    source = source_of(topics, topic)
     source.seek(at_end)
     with pytest.raises(SourceError, match=rf"offset=5 log='{first_left}\.\.20'"):
         source.seek(behind)
     assert source.position() == at_end
-    source.close()
-
-    source = opened(topics, topic, allow_gaps=True)
+    source = source_of(topics, topic, allow_gaps=True)
     source.seek(behind)
     assert source.position()["lost"] == {"0": lost}
     topics.send(topic, numbers(20, 25))
     assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()
-    source.close()
-    source = opened(topics, topic)
+    source = source_of(topics, topic)
     source.seek(after)
     assert source.position() == after
-    source.close()
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])
-def test_retention_gap_while_reading(allow_gaps, topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(
+def test_retention_gap_while_reading(allow_gaps, topics, topic, source_of):
+    topics.fill(topic, numbers(0, 20))
+    source = source_of(
         topics, topic, allow_gaps=allow_gaps, fetch_max_bytes=1, max_partition_fetch_bytes=1
     )
     assert read(source, 20)[0] == texts_from(0, 20)
@@ -145,21 +134,17 @@ def test_retention_gap_while_reading(allow_gaps, topics, topic):
             with pytest.raises(SourceError, match=r"offset=20 log='26\.\.30'"):
                 read(source, 1, seconds=10)
         assert source.position()["offsets"] == {"0": 20}
-    source.close()
 
 
-def test_position_beyond_the_log_is_refused_or_goes_on_at_the_end(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
-    source = opened(topics, topic)
+def test_position_beyond_the_log_is_refused_or_goes_on_at_the_end(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic)
     ahead = {**source.position(), "offsets": {"0": 10}}
     with pytest.raises(SourceError, match=r"offset=10 log='0\.\.3'"):
         source.seek(ahead)
-    source.close()
-    source = opened(topics, topic, allow_gaps=True)
+    source = source_of(topics, topic, allow_gaps=True)
     source.seek(ahead)
     assert source.position()["offsets"] == {"0": 3}
-    source.close()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +155,9 @@ def test_after_gap(offset, wanted):
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])
-def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topics, topic):
+def test_truncation_is_refused_even_if_the_log_has_grown_again(
+    allow_gaps, topics, topic, source_of
+):
     """One node never elects an unclean leader, so the real client is told of the cut once."""
 
     class Cut(KafkaPythonClient):
@@ -182,10 +169,9 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topic
                 raise Truncated
             return super().poll(timeout_seconds, max_records)
 
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
+    topics.fill(topic, numbers(0, 3))
     position = 0
-    source = opened(topics, topic, allow_gaps=allow_gaps, connect=Cut)
+    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=Cut)
     read(source, 3)
     position = 3
     topics.send(topic, numbers(3, 9))
@@ -195,14 +181,12 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topic
         for _ in range(3):
             with pytest.raises(SourceError, match="must not be cut"):
                 source.poll(5)
-    source.close()
 
 
 @pytest.mark.real_broker
-def test_another_topic_of_the_same_name_is_refused(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
-    source = opened(topics, topic)
+def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic)
     read(source, 3)
     position = source.position()
     source.close()
@@ -211,42 +195,36 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic):
     while topic in topics.admin.list_topics():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    topics.make(topic)
-    topics.send(topic, numbers(0, 9))
-    source = opened(topics, topic)
+    topics.fill(topic, numbers(0, 9))
+    source = source_of(topics, topic)
     with pytest.raises(SourceError, match="topic_id="):
         source.seek(position)
     source.close()
 
 
-def test_shares_cover_all_partitions_disjointly(topics, topic):
-    topics.make(topic, 5)
-    for number in range(5):
-        topics.send(topic, numbers(10 * number, 10 * number + 10), number)
+def test_shares_cover_all_partitions_disjointly(topics, topic, source_of):
+    topics.fill(topic, *(numbers(10 * number, 10 * number + 10) for number in range(5)))
     seen = []
     for i, n_partitions in enumerate([2, 2, 1]):
-        source = opened(topics, topic, partitions=f"{i}/3")
+        source = source_of(topics, topic, partitions=f"{i}/3")
         texts, _, _ = read(source, 10 * n_partitions)
         seen += texts
         position = source.position()
-        source.close()
         assert set(position["offsets"]) == {str(n) for n in range(5) if n % 3 == i}
     assert sorted(seen, key=int) == texts_from(0, 50)
-    other = opened(topics, topic, partitions=[2, 4])
+    other = source_of(topics, topic, partitions=[2, 4])
     assert sorted(read(other, 20)[0], key=int) == [*texts_from(20, 30), *texts_from(40, 50)]
     with pytest.raises(SourceError, match="partitions="):
         other.seek(position)
-    other.close()
     for partitions in ("6/7", [3, 5]):
         with pytest.raises(SourceError, match="n_partitions=5"):
-            opened(topics, topic, partitions=partitions)
+            source_of(topics, topic, partitions=partitions)
 
 
-def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 500))
-    source = opened(topics, topic, refresh_seconds=0.3)
-    half = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
+def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 500))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    half = source_of(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
     assert half.position()["offsets"] == {"0": 500}
     old = half.position()
     texts, _, _ = read(source, 200, max_records=100)
@@ -255,16 +233,13 @@ def test_partitions_added_while_streaming_are_read_from_their_start(topics, topi
         topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
     texts += read(source, 400, max_records=100)[0]
     assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
-    source.close()
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
     assert sorted(texts, key=int) == wanted
     assert read(half, 50)[0] == texts_from(2000, 2050)
     assert half.position()["offsets"] == {"0": 500, "2": 50}
-    half.close()
-    again = opened(topics, topic, partitions="0/2")
+    again = source_of(topics, topic, partitions="0/2")
     again.seek(old)
     assert read(again, 50)[0] == texts_from(2000, 2050)
-    again.close()
 
 
 def damage(path: Path, batch: int) -> None:
@@ -279,22 +254,20 @@ def damage(path: Path, batch: int) -> None:
         file.write(bytes([data[end - 1] ^ 1]))
 
 
-def test_damaged_batch_is_refused_or_passed_over(broker, own_topics, topic):
+def test_damaged_batch_is_refused_or_passed_over(broker, own_topics, topic, source_of):
     own_topics.make(topic)
     for first in (0, 10, 35):
         own_topics.send(topic, numbers(first, 10 if first == 0 else first + 25))
     segment = broker.data / f"{topic}-0" / f"{0:020d}.log"
     damage(segment, 1)
-    source = opened(own_topics, topic)
+    source = source_of(own_topics, topic)
     assert read(source, 10)[0] == texts_from(0, 10)
     for _ in range(2):
         with pytest.raises(SourceError, match="records must be readable"):
             read(source, 1)
         assert source.position()["offsets"] == {"0": 10}
     position = source.position()
-    source.close()
-    source = opened(own_topics, topic, allow_gaps=True)
+    source = source_of(own_topics, topic, allow_gaps=True)
     source.seek(position)
     assert read(source, 25)[0] == texts_from(35, 60)
     assert source.position()["lost"] == {"0": 25}
-    source.close()

@@ -17,8 +17,7 @@ from tests.kafka.topics import read
 def test_tls_and_password_from_a_file_or_the_environment(
     broker, own_topics, topic, tmp_path, monkeypatch
 ):
-    own_topics.make(topic)
-    own_topics.send(topic, [b"one"])
+    own_topics.fill(topic, [b"one"])
     (tmp_path / "password").write_text(PASSWORD + "\n")
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
     user = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": USER}
@@ -121,9 +120,3 @@ def test_altered_jars_are_refused(tmp_path):
     (copy / "extra.jar").write_bytes(b"")
     with pytest.raises(BrokerUnavailable, match=f"{altered.name}.*extra.jar"):
         kafka_jars(tmp_path)
-
-
-def test_no_maven_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BrokerUnavailable, match="program=mvn; install"):
-        kafka_jars(tmp_path / "empty")

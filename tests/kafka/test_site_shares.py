@@ -10,15 +10,16 @@ from streamlda_connectors.kafka import ShareTopic
 from tests.kafka.broker import free_ports
 
 
-def shares_of(topics, topic, **options):
-    return ShareTopic(topic, bootstrap_servers=topics.bootstrap, **options)
+@pytest.fixture
+def shares_of(opened):
+    return lambda topics, topic: opened(ShareTopic, topics, topic)
 
 
 def rows(found):
     return [(row.key, row.value) for row in found]
 
 
-def test_what_was_published_is_read_back_from_the_beginning(topics, topic):
+def test_what_was_published_is_read_back_from_the_beginning(topics, topic, shares_of):
     shares = shares_of(topics, topic)
     large = hashlib.shake_256(b"large").digest(20 * 2**20)
     written = [("north/1", b"\x00one"), ("south/1", large), ("north/1", b"\x00one")]
@@ -34,7 +35,7 @@ def test_what_was_published_is_read_back_from_the_beginning(topics, topic):
         shares.publish("north/1", b"x", {})
 
 
-def test_all_partitions_are_read_and_those_without_records_end_too(topics, topic):
+def test_all_partitions_are_read_and_those_without_records_end_too(topics, topic, shares_of):
     topics.make(topic, n_partitions=4)
     shares = shares_of(topics, topic)
     assert rows(shares.read()) == []
@@ -45,15 +46,14 @@ def test_all_partitions_are_read_and_those_without_records_end_too(topics, topic
     )
 
 
-def test_records_that_were_removed_are_no_part_of_a_topic(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"old", b"new"], key=b"k")
+def test_records_that_were_removed_are_no_part_of_a_topic(topics, topic, shares_of):
+    topics.fill(topic, [b"old", b"new"], key=b"k")
     topics.remove_before(topic, 1)
     assert rows(shares_of(topics, topic).read()) == [(b"k", b"new")]
 
 
 @pytest.mark.real_broker
-def test_a_log_that_ends_with_marks_of_transactions_ends(topics, topic):
+def test_a_log_that_ends_with_marks_of_transactions_ends(topics, topic, shares_of):
     topics.make(topic)
     producer = KafkaProducer(bootstrap_servers=topics.bootstrap, transactional_id=topic)
     producer.init_transactions()
@@ -69,13 +69,13 @@ def test_a_log_that_ends_with_marks_of_transactions_ends(topics, topic):
     assert rows(shares_of(topics, topic).read()) == [(b"k", b"kept")]
 
 
-def test_a_topic_that_would_hide_the_older_of_two_is_refused(topics, topic):
+def test_a_topic_that_would_hide_the_older_of_two_is_refused(topics, topic, shares_of):
     topics.make(topic, **{"cleanup.policy": "compact"})
     with pytest.raises(SourceError, match=r"must keep all of them, got .*cleanup.policy='compact'"):
         shares_of(topics, topic).connect()
 
 
-def test_a_missing_topic_is_an_error_to_read_and_is_not_made(topics, topic):
+def test_a_missing_topic_is_an_error_to_read_and_is_not_made(topics, topic, shares_of):
     for _ in range(2):
         with pytest.raises(SourceError, match="a topic must exist and be readable"):
             list(shares_of(topics, topic).read())

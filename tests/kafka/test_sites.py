@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+from streamlda.exit_codes import CONFIGURATION, DATA, IO, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
@@ -98,7 +99,7 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
 
 def test_a_missing_site_is_named_and_nothing_is_written(folder, topics, filled, first, tmp_path):
     topics.remove_before(filled, 1)
-    told = aggregated(folder, tmp_path / "out", topics, filled, code=2)
+    told = aggregated(folder, tmp_path / "out", topics, filled, code=CONFIGURATION)
     assert "some are missing, got sites='east' round=1" in told
 
 
@@ -114,7 +115,7 @@ def test_an_altered_share_is_refused_until_it_is_withdrawn(folder, topics, fille
         (altered[:-1] + b"\x00", "whole and unaltered"),
     ):
         topics.send(filled, [value], key=key)
-        told = aggregated(folder, tmp_path / "out", topics, filled, code=1)
+        told = aggregated(folder, tmp_path / "out", topics, filled, code=DATA)
         assert wanted in told
         assert "withdraw what site='north'" in told
         topics.send(filled, [None, (to / "north.share").read_bytes()], key=key)
@@ -126,7 +127,7 @@ def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
 ):
     topics.make(topic, **{"max.message.bytes": "2000"})
     command = (*share_command(folder, tmp_path, "north")[:-2], *to_topic(topics.bootstrap, topic))
-    told = run(*command, code=1).stderr
+    told = run(*command, code=IO).stderr
     assert f"a share must fit into one message, got topic={topic!r} bytes=" in told
     assert "limit=2000; raise max.message.bytes" in told
     topics.change(topic, **{"max.message.bytes": "2000000"})
@@ -149,14 +150,14 @@ def test_nothing_is_spent_where_no_share_can_be_sent(folder, topics, topic, firs
         topics.make(topic, **{"cleanup.policy": "compact"})
     rule = {"away": "the brokers must be reachable", "compacted": "must keep all of them"}[why]
     command = share_command(folder, tmp_path, "north")
-    told = run(*command, *to_topic(bootstrap, topic, "--kafka-timeout", 1), code=1).stderr
+    told = run(*command, *to_topic(bootstrap, topic, "--kafka-timeout", 1), code=IO).stderr
     assert rule in told
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".key"]
 
 
 def test_brokers_that_are_away_are_an_error_of_the_aggregator(folder, first, tmp_path):
     more = to_topic(f"127.0.0.1:{free_ports(1)[0]}", "shares", "--kafka-timeout", 1)
-    told = run(*aggregate_command(folder, tmp_path, ()), *more, code=1).stderr
+    told = run(*aggregate_command(folder, tmp_path, ()), *more, code=IO).stderr
     assert "the brokers must be reachable" in told
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".key"]
 
@@ -165,7 +166,7 @@ def test_too_few_documents_send_nothing(folder, topics, topic, first, tmp_path):
     (tmp_path / "few.jsonl").write_text('{"text": "a few words"}\n', "ascii")
     command = share_command(folder, tmp_path, "south")
     command[2] = str(tmp_path / "few.jsonl")
-    told = run(*command, *to_topic(topics.bootstrap, topic), code=1).stderr
+    told = run(*command, *to_topic(topics.bootstrap, topic), code=DATA).stderr
     assert "got site='south' slots=1 expected=" in told
     assert topics.read(topic) == []
     assert not (tmp_path / "south.share").exists()
@@ -187,14 +188,14 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     place = ("--kafka-password-file", tmp_path / "password")
     for site in SITES:
         run(*share_command(folder, tmp_path, site)[:-2], *more, *place)
-    told = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=2).stderr
-    assert "SASL needs a username and one source of the password" in told
+    told = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=CONFIGURATION).stderr
+    assert "--kafka-username and --kafka-password-file must be set for SASL" in told
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     (tmp_path / "out").mkdir()
     run(*aggregate_command(folder, tmp_path / "out", ()), *more)
     assert (tmp_path / "out" / "next").exists()
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", "wrong secret")
-    result = run(*aggregate_command(folder, tmp_path / "out", ()), *more, code=1)
+    result = run(*aggregate_command(folder, tmp_path / "out", ()), *more, code=IO)
     assert "must be reachable" in result.stderr
     assert "wrong secret" not in result.stderr
 
@@ -202,22 +203,18 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
 def test_options_that_do_not_go_together_are_refused(folder, first, tmp_path):
     to, _ = first
     command = share_command(folder, tmp_path, "north")
-    both = ("--kafka-bootstrap and --kafka-topic must both be given", 2)
+    both = "--kafka-bootstrap and --kafka-topic must both be set"
     shares = [to / f"{site}.share" for site in SITES]
-    cases = [
-        ((*command, "--kafka-topic", "t"), both[0]),
-        ((*command, "--kafka-protocol", "SSL"), both[0]),
-        (command[:-2], "a share must go somewhere"),
-        (aggregate_command(folder, tmp_path, ()), "shares must come one way"),
-        (
-            (*aggregate_command(folder, tmp_path, shares), *to_topic("127.0.0.1:1", "t")),
-            "shares must come one way",
-        ),
-        (
-            (*command, *to_topic("127.0.0.1:1", "t", "--kafka-ca-file", "c.pem")),
-            "certificates are for the TLS protocols only",
-        ),
-    ]
-    for arguments, told in cases:
-        assert told in run(*arguments, code=2).stderr
+    one_way = aggregate_command(folder, tmp_path, shares)
+    certificate = to_topic("127.0.0.1:1", "t", "--kafka-ca-file", "c.pem")
+    for arguments, told, code in (
+        ((*command, "--kafka-topic", "t"), both, CONFIGURATION),
+        ((*command, "--kafka-protocol", "SSL"), both, CONFIGURATION),
+        ((*command, "--kafka-timeout", 1), both, CONFIGURATION),
+        (command[:-2], "a share must go somewhere", USAGE),
+        (aggregate_command(folder, tmp_path, ()), "shares must come one way", USAGE),
+        ((*one_way, *to_topic("127.0.0.1:1", "t")), "shares must come one way", USAGE),
+        ((*command, *certificate), "certificates are for the TLS protocols only", CONFIGURATION),
+    ):
+        assert told in run(*arguments, code=code).stderr
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".key"]

@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record
+from streamlda_connectors.kafka import KafkaSource, Record
 from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
@@ -90,18 +90,13 @@ def test_every_offset_is_a_record_of_a_poll_one_by_one(case):
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_compressed_records_are_read(compression, topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"word " * 50 + b"%d" % i for i in range(40)], compression=compression)
-    with_codec = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
-    texts, _, _ = read(with_codec, 40)
-    with_codec.close()
-    assert texts == ["word " * 50 + str(i) for i in range(40)]
+def test_compressed_records_are_read(compression, topics, topic, source_of):
+    topics.fill(topic, [b"word " * 50 + b"%d" % i for i in range(40)], compression=compression)
+    assert read(source_of(topics, topic), 40)[0] == ["word " * 50 + str(i) for i in range(40)]
 
 
-def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
+def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic, source_of):
+    topics.fill(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
     seen, passed = [], []
 
     def decode(record: Record):
@@ -112,24 +107,22 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
             raise KeyError("secret words")
         return record.value.decode(), dict(record.headers)["user"].decode()
 
-    source = KafkaSource(
+    source = source_of(
+        topics,
         topic,
-        bootstrap_servers=topics.bootstrap,
         format=decode,
         on_reject=lambda record, reason: passed.append((record.offset, record.value, reason)),
     )
     poll = source.poll(1)
     assert (poll.documents, poll.users) == (["good"], ["ann"])
     read(source, 2)
-    source.close()
     assert passed == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
     assert seen[0].key == b"k"
     assert seen[0].timestamp_ms > 1_600_000_000_000
 
 
-def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
+def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic, source_of):
+    topics.fill(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
     away, told = [True], []
 
     def put(record: Record, reason: str) -> None:
@@ -137,7 +130,7 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic)
             raise SourceError("the brokers must take dead letters, got none; wait")
         told.append((record.offset, reason))
 
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=put)
+    source = source_of(topics, topic, format="jsonl", on_reject=put)
     assert read(source, 2)[0] == ["one"]
     for _ in range(2):
         with pytest.raises(SourceError, match="dead letters"):
@@ -145,7 +138,6 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic)
         assert source.position()["offsets"] == {"0": 2}
     away[0] = False
     texts, rejects, _ = read(source, 3)
-    source.close()
     assert texts == ["two"]
     assert [reject.record for reject in rejects] == [3, 5]
     assert told == [(2, "not-json"), (4, "not-json")]
@@ -158,7 +150,9 @@ REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
 @pytest.mark.parametrize(
     "n_poison", [8_000, pytest.param(1_000_000, marks=pytest.mark.soak)], ids=["8e3", "1e6"]
 )
-def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
+def test_poison_among_good_records_costs_only_itself(
+    n_poison, topics, topic, source_of, letters_to
+):
     """Four in five are poison; each is referenced once, in order, and none is ever in a text."""
     topics.make(topic)
     n_good, block = n_poison // 4, 50_000
@@ -166,12 +160,10 @@ def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
         rows = range(first, min(first + block, n_good + n_poison))
         values = [POISON[i % 5] if i % 5 else b'{"text": "document %d"}' % i for i in rows]
         topics.send(topic, values)
-    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap)
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
+    letters = letters_to(topics, f"{topic}-dead")
+    source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     texts, rejects, n_blanks = read(source, n_good + n_poison, seconds=120 + n_poison / 2000)
     letters.flush(30)
-    source.close()
-    letters.close()
     assert texts == [f"document {i}" for i in range(0, n_good + n_poison, 5)]
     assert len(rejects) == n_blanks == n_poison
     poisoned = [i for i in range(n_good + n_poison) if i % 5]
@@ -184,7 +176,7 @@ def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
     ]
 
 
-def test_aborted_transactions_and_markers_are_blanks(topics, topic):
+def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
     topics.make(topic)
     producer = KafkaProducer(
         bootstrap_servers=topics.bootstrap, transactional_id=topic, linger_ms=0
@@ -198,64 +190,56 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic):
         getattr(producer, f"{end}_transaction")()
     producer.close(timeout=5)
     # Offsets 0 1 a, 2 marker, 3 4 b, 5 marker, 6 7 c, 8 marker (at the end, not seen yet).
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+    source = source_of(topics, topic)
     for max_records in (1000, 1):
         source.seek({**source.position(), "offsets": {"0": 0}})
         texts, rejects, n_blanks = read(source, 8, max_records=max_records)
         assert (texts, rejects, n_blanks) == (["a", "a", "c", "c"], [], 4)
         assert source.position()["offsets"] == {"0": 8}
-    source.close()
-    raw = KafkaSource(
-        topic, bootstrap_servers=topics.bootstrap, format="text", read_committed=False
-    )
+    raw = source_of(topics, topic, read_committed=False)
     assert read(raw, 8)[0] == ["a", "a", "b", "b", "c", "c"]
-    raw.close()
 
 
-def test_a_record_larger_than_a_fetch_is_read(topics, topic):
+def test_a_record_larger_than_a_fetch_is_read(topics, topic, source_of):
     topics.make(topic, **{"max.message.bytes": str(15 * 2**20)})
     topics.send(topic, [b"x" * (12 * 2**20), b"small"])
-    source = KafkaSource(
+    source = source_of(
+        topics,
         topic,
-        bootstrap_servers=topics.bootstrap,
         format="text",
         fetch_max_bytes=2**20,
         max_partition_fetch_bytes=2**20,
     )
     texts, _, _ = read(source, 2)
-    source.close()
     assert [len(text) for text in texts] == [12 * 2**20, 5]
 
 
-def test_a_message_of_64_megabytes_is_read_or_told(topics, topic):
+def test_a_message_of_64_megabytes_is_read_or_told(topics, topic, source_of, letters_to):
     size = 64 * 2**20
     topics.make(topic, **{"max.message.bytes": str(size + 1000)})
     topics.send(topic, [b"before", b"x" * size, b"after"])
-    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap, with_text=True)
+    letters = letters_to(topics, f"{topic}-dead", with_text=True)
     for limit in (16 * 2**20, size):
-        source = KafkaSource(
+        source = source_of(
+            topics,
             topic,
-            bootstrap_servers=topics.bootstrap,
             format="text",
             max_document_bytes=limit,
             on_reject=letters.put,
         )
         texts, rejects, _ = read(source, 3)
-        source.close()
         whole = limit == size
         assert [len(text) for text in texts] == [6, *([size] if whole else []), 5]
         assert rejects == ([] if whole else [Reject(f"{topic}/0", 2, "too-long")])
     letters.flush(10)
-    letters.close()
     (row,) = topics.read(f"{topic}-dead")
     assert json.loads(row.value)["bytes"] == size
     assert dict(row.headers)["streamlda.text"] == b"left-out"
 
 
-def test_pause_brings_nothing_and_loses_nothing(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"one", b"two"])
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+def test_pause_brings_nothing_and_loses_nothing(topics, topic, source_of):
+    topics.fill(topic, [b"one", b"two"])
+    source = source_of(topics, topic)
     assert source.poll(1, 5.0).documents == ["one"]
     source.pause()
     topics.send(topic, [b"three"])
@@ -263,14 +247,11 @@ def test_pause_brings_nothing_and_loses_nothing(topics, topic):
     source.resume()
     assert read(source, 2)[0] == ["two", "three"]
     assert source.lag() == {0: 0}
-    source.close()
 
 
-def test_commit_shows_offsets_and_never_reads_them(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"one", b"two", b"three"])
-    options = {"bootstrap_servers": topics.bootstrap, "format": "text", "group": topic}
-    source = KafkaSource(topic, **options)
+def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
+    topics.fill(topic, [b"one", b"two", b"three"])
+    source = source_of(topics, topic, group=topic)
     read(source, 3)
     deadline, shown = time.monotonic() + 20, []
     while shown != [3]:
@@ -280,16 +261,13 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic):
         source.poll(0, 0.5)
         entries = topics.admin.list_group_offsets([topic]).get(topic, {})
         shown = [entry.offset for entry in entries.values()]
-    source.close()
-    again = KafkaSource(topic, **options)
-    assert read(again, 3)[0] == ["one", "two", "three"]
-    again.close()
+    assert read(source_of(topics, topic, group=topic), 3)[0] == ["one", "two", "three"]
 
 
-def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic):
+def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of):
     for _ in range(2):
         with pytest.raises(SourceError, match="a topic must exist"):
-            KafkaSource(topic, bootstrap_servers=topics.bootstrap)
+            source_of(topics, topic)
     assert topic not in topics.admin.list_topics()
 
 

@@ -21,6 +21,12 @@ class Topics:
         options = {"num_partitions": n_partitions, "replication_factor": 1, "configs": configs}
         self.admin.create_topics({topic: options}, wait_for_metadata=True)
 
+    def fill(self, topic: str, *values, **options) -> None:
+        """Make a topic with a partition for each of some lists of values, and send them."""
+        self.make(topic, len(values))
+        for number, each in enumerate(values):
+            self.send(topic, each, number, **options)
+
     def change(self, topic: str, **configs: str) -> None:
         """Change settings of a topic; takes effect within moments."""
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])

@@ -174,7 +174,7 @@ def test_statements_say_what_is_proven(corpus, name):
     assert secure.proven == secure.private == (name == "1")
     if name == "1":
         assert "private: epsilon 12, delta 0.001; document, replace-one" in secure.statement
-        assert "30,000 places" in secure.statement
+        assert "30,000 slots" in secure.statement
         assert seeded.statement.startswith("not private: the noise was seeded")
     else:
         for found in (seeded, secure):

@@ -2,9 +2,6 @@
 
 from streamlda.privacy.selection import WordSelection
 
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
-
 
 def make(z=4.0, delta=1e-6, d0=5, relation="add-remove"):
     return WordSelection(z, delta, max_words_per_document=d0, neighboring_relation=relation)

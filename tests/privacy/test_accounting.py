@@ -1,9 +1,6 @@
 """Accounting against high precision, against dp-accounting, and against itself."""
 
 import math
-from collections.abc import Callable
-from random import Random
-from typing import Any
 
 import dp_accounting
 import mpmath
@@ -28,25 +25,25 @@ from streamlda.privacy.accounting import (
     noise_multiplier,
 )
 from streamlda.privacy.dp_event import to_dp_event
-from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease, Parallel
+from streamlda.privacy.events import Composed, GaussianRelease, LaplaceRelease, Parallel
 
 MP = mpmath.mp.clone()
 MP.dps = 80
-TEXT: Any = "1"
-NOTHING: Any = None
-FRACTION: Any = 1.5
+TEXT = "1"
+NOTHING = None
+FRACTION = 1.5
 
 multipliers = st.floats(0.01, 1e6)
 epsilons = st.floats(0, 1e3)
 log_deltas = st.floats(-690, math.log(0.5))
 
 
-def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
+def exact_delta(mu, epsilon):
     """The formula of Balle and Wang as it is printed, with 40 digits left of it."""
     MP.dps = 80 + int(max(0, -2 * MP.log10(mu)))
     mu_, epsilon_ = MP.mpf(mu), MP.mpf(epsilon)
 
-    def normal(x: mpmath.mpf) -> mpmath.mpf:
+    def normal(x):
         return MP.erfc(-x / MP.sqrt(2)) / 2
 
     first = normal(-epsilon_ / mu_ + mu_ / 2)
@@ -54,20 +51,20 @@ def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
 
 
 @st.composite
-def settings_in_range(draw: Callable[..., float]) -> tuple[float, float]:
+def settings_in_range(draw):
     """Mu over nine decades, and an epsilon whose delta is between 1e-300 and 1."""
     mu = 10 ** draw(st.floats(-6, 3))
     tail = draw(st.floats(0, 1))
     return mu, max(0.0, mu * (mu / 2 + tail * (37 + mu / 2) - mu / 2))
 
 
-def assert_margin(mu: float, epsilon: float) -> None:
+def assert_margin(mu, epsilon):
     exact, ours = exact_delta(mu, epsilon), delta_of(mu, epsilon)
     assert exact <= ours <= max(exact * (1 + 1.1 * DELTA_MARGIN), MIN_DELTA)
 
 
 @given(settings_in_range())
-def test_delta_is_exact_to_its_margin_and_never_too_small(setting: tuple[float, float]) -> None:
+def test_delta_is_exact_to_its_margin_and_never_too_small(setting):
     assert_margin(*setting)
 
 
@@ -80,11 +77,11 @@ CORNERS = [
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), CORNERS)
-def test_delta_holds_its_margin_at_the_corners(mu: float, epsilon: float) -> None:
+def test_delta_holds_its_margin_at_the_corners(mu, epsilon):
     assert_margin(mu, epsilon)
 
 
-def test_a_delta_too_small_to_tell_is_rounded_up() -> None:
+def test_a_delta_too_small_to_tell_is_rounded_up():
     assert exact_delta(1e-6, 1.0) < MIN_DELTA
     assert delta_of(1e-6, 1.0) == MIN_DELTA
     assert delta_of(0.0, 0.0) == 0.0
@@ -92,7 +89,7 @@ def test_a_delta_too_small_to_tell_is_rounded_up() -> None:
 
 @settings(max_examples=30)
 @given(st.floats(-6, 3), log_deltas)
-def test_epsilon_meets_delta_and_no_more(log_mu: float, log_delta: float) -> None:
+def test_epsilon_meets_delta_and_no_more(log_mu, log_delta):
     mu, delta = 10**log_mu, math.exp(log_delta)
     epsilon = epsilon_of(mu, delta)
     assert exact_delta(mu, epsilon) <= delta
@@ -101,20 +98,20 @@ def test_epsilon_meets_delta_and_no_more(log_mu: float, log_delta: float) -> Non
 
 @settings(max_examples=30)
 @given(epsilons, log_deltas)
-def test_mu_meets_delta_and_no_more(epsilon: float, log_delta: float) -> None:
+def test_mu_meets_delta_and_no_more(epsilon, log_delta):
     delta = math.exp(log_delta)
     mu = mu_of(epsilon, delta)
     assert delta * (1 - 1e-9) <= exact_delta(mu, epsilon) <= delta
 
 
-def test_mu_stops_at_the_largest() -> None:
+def test_mu_stops_at_the_largest():
     assert mu_of(1e6, 0.5) == MAX_MU
     assert exact_delta(MAX_MU, 1e6) < 0.5
 
 
 @settings(max_examples=20)
 @given(epsilons, log_deltas, st.integers(1, 10**6))
-def test_noise_is_enough_and_no_more(epsilon: float, log_delta: float, releases: int) -> None:
+def test_noise_is_enough_and_no_more(epsilon, log_delta, releases):
     delta = math.exp(log_delta)
     z = noise_multiplier(epsilon, delta, releases)
     mu = MP.sqrt(releases) / MP.mpf(z)
@@ -124,14 +121,14 @@ def test_noise_is_enough_and_no_more(epsilon: float, log_delta: float, releases:
 
 
 @pytest.mark.parametrize(("delta", "sigma"), [(1e-5, "3.73063"), (1e-6, "4.22468")])
-def test_noise_of_one_release_at_epsilon_1(delta: float, sigma: str) -> None:
+def test_noise_of_one_release_at_epsilon_1(delta, sigma):
     assert f"{noise_multiplier(1, delta):.5f}" == sigma
     assert noise_multiplier(1, delta, 400) == pytest.approx(20 * float(sigma), rel=2e-6)
 
 
 @pytest.mark.parametrize("delta", [0.1, 1e-6, 1e-40])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
-def test_equals_dp_accounting(epsilon: float, delta: float) -> None:
+def test_equals_dp_accounting(epsilon, delta):
     sigma = dp_accounting.get_sigma_gaussian(epsilon, delta)
     assert noise_multiplier(epsilon, delta) == pytest.approx(sigma, rel=1e-9)
     for z in (sigma, 0.7 * sigma):
@@ -140,11 +137,11 @@ def test_equals_dp_accounting(epsilon: float, delta: float) -> None:
         assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-9)
 
 
-def gaussians(*values: float) -> Composed:
+def gaussians(*values):
     return Composed([GaussianRelease(z) for z in values])
 
 
-def test_gaussian_releases_compose_by_mu_squared() -> None:
+def test_gaussian_releases_compose_by_mu_squared():
     spent = gaussians(3, 4, 12, 12)
     assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
     one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
@@ -155,7 +152,7 @@ def test_gaussian_releases_compose_by_mu_squared() -> None:
 
 
 @given(st.lists(multipliers, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs: list[float], random: Random) -> None:
+def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs, random):
     exact = sum(1 / MP.mpf(z) ** 2 for z in zs)
     whole = cost(gaussians(*zs)).mu_squared
     assert exact <= whole <= exact * (1 + MP.mpf("1e-14"))
@@ -165,7 +162,7 @@ def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs: list[float], rando
     assert cost(halves).mu_squared == pytest.approx(whole, rel=1e-14)
 
 
-def test_cohorts_side_by_side_cost_the_most_expensive() -> None:
+def test_cohorts_side_by_side_cost_the_most_expensive():
     less, most = gaussians(5, 5), GaussianRelease(2)
     assert cost(Parallel([less, most, less])) == cost(most)
     assert cost(Parallel([])) == cost(Composed([])) == (0, 0, 0)
@@ -176,7 +173,7 @@ def test_cohorts_side_by_side_cost_the_most_expensive() -> None:
 
 
 @given(st.floats(1e-9, 30), st.floats(0, 1))
-def test_pure_release_as_gdp_covers_its_worst_case(epsilon: float, part: float) -> None:
+def test_pure_release_as_gdp_covers_its_worst_case(epsilon, part):
     mu = math.sqrt(cost(LaplaceRelease(epsilon)).mu_squared)
     # Randomised response: nothing that is epsilon-DP tells more.
     e, wanted = MP.mpf(epsilon), MP.mpf(epsilon * part)
@@ -189,7 +186,7 @@ def test_pure_release_as_gdp_covers_its_worst_case(epsilon: float, part: float) 
 
 
 @pytest.mark.parametrize(("pure", "z"), [(0.01, 40.0), (0.1, 5.0), (2.0, 0.8), (2.0, 40.0)])
-def test_mixed_composition_is_a_valid_bound(pure: float, z: float) -> None:
+def test_mixed_composition_is_a_valid_bound(pure, z):
     spent = Composed([GaussianRelease(z), LaplaceRelease(pure), LaplaceRelease(pure)])
     ours = epsilon_spent(spent, 1e-5)
     assert ours <= 1.000001 * (epsilon_of(1 / z, 1e-5) + 2 * pure)
@@ -204,7 +201,7 @@ def test_mixed_composition_is_a_valid_bound(pure: float, z: float) -> None:
         assert delta_spent(spent, epsilon) >= truth.get_delta_for_epsilon(epsilon) - 1e-9
 
 
-def test_pure_releases_alone_need_no_delta() -> None:
+def test_pure_releases_alone_need_no_delta():
     spent = Composed([LaplaceRelease(0.1), LaplaceRelease(0.2)])
     assert epsilon_spent(spent, 1e-200) == pytest.approx(0.3, rel=1e-14)
     assert epsilon_spent(spent, 1e-200) >= 0.3
@@ -214,15 +211,13 @@ def test_pure_releases_alone_need_no_delta() -> None:
 
 
 @given(st.floats(0.01, 20), st.floats(1, 20), st.integers(1, 60))
-def test_a_budget_fits_as_many_releases_as_it_was_made_for(
-    epsilon: float, exponent: float, releases: int
-) -> None:
+def test_a_budget_fits_as_many_releases_as_it_was_made_for(epsilon, exponent, releases):
     budget = Budget(epsilon, 10**-exponent)
     release = GaussianRelease(budget.noise_multiplier(releases))
     assert release.noise_multiplier == pytest.approx(
         noise_multiplier(epsilon, 10**-exponent, releases), rel=1e-9
     )
-    before: list[Event] = [release] * (releases - 1)
+    before = [release] * (releases - 1)
     assert budget.fits(release, before)
     assert not budget.fits(release, [*before, release])
     assert not budget.fits(GaussianRelease(release.noise_multiplier * (1 - 1e-9)), before)
@@ -230,9 +225,9 @@ def test_a_budget_fits_as_many_releases_as_it_was_made_for(
     assert epsilon_spent(Composed([*before, release]), budget.delta) <= epsilon
 
 
-def test_what_is_left_of_a_budget_can_be_spent_and_no_more() -> None:
+def test_what_is_left_of_a_budget_can_be_spent_and_no_more():
     budget = Budget(1.0, 1e-6)
-    spent: list[Event] = [GaussianRelease(6.0), LaplaceRelease(0.05)]
+    spent = [GaussianRelease(6.0), LaplaceRelease(0.05)]
     left = budget.remaining(spent)
     assert left == pytest.approx(mu_of(1.0, 1e-6) ** 2 - cost(Composed(spent)).mu_squared)
     for _ in range(30):
@@ -267,14 +262,14 @@ def test_what_is_left_of_a_budget_can_be_spent_and_no_more() -> None:
         (lambda: epsilon_spent(Composed([GaussianRelease(1e-3)] * 2), 1e-5), "mu"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(call: Callable[[], object], name: str) -> None:
+def test_a_setting_out_of_range_is_refused(call, name):
     with pytest.raises(InvalidSettingError, match=rf"^{name} must .*got {name}="):
         call()
 
 
-def test_numbers_of_numpy_are_taken_and_only_events_have_a_cost() -> None:
-    one: Any = np.int64(1)
+def test_numbers_of_numpy_are_taken_and_only_events_have_a_cost():
+    one = np.int64(1)
     assert delta_of(np.float64(1), one) == delta_of(1, 1)
     assert noise_multiplier(1, 1e-5, 4 * one) == noise_multiplier(1, 1e-5, 4)
     with pytest.raises(InvalidSettingError, match="type='float64'"):
-        cost(np.float64(0.5))  # type: ignore[arg-type]
+        cost(np.float64(0.5))

@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from typing import Any
 
 import dp_accounting
 import pytest
@@ -15,7 +14,6 @@ from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     MAX_DEPTH,
     Composed,
-    Event,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
@@ -46,7 +44,7 @@ STORED = [
 
 
 @given(events)
-def test_json_gives_the_same_event_again(event: Event) -> None:
+def test_json_gives_the_same_event_again(event):
     again = from_json(json.loads(json.dumps(to_json(event))))
     assert again == event
     assert type(again) is type(event)
@@ -54,14 +52,14 @@ def test_json_gives_the_same_event_again(event: Event) -> None:
 
 
 @pytest.mark.parametrize(("text", "event"), STORED)
-def test_what_was_stored_keeps_its_meaning(text: str, event: Event) -> None:
+def test_what_was_stored_keeps_its_meaning(text, event):
     assert from_json(json.loads(text)) == event
     assert to_json(event) == json.loads(text)
 
 
-def test_composed_is_not_parallel() -> None:
-    composed: Event = Composed([GaussianRelease(2)])
-    parallel: Event = Parallel([GaussianRelease(2)])
+def test_composed_is_not_parallel():
+    composed = Composed([GaussianRelease(2)])
+    parallel = Parallel([GaussianRelease(2)])
     assert composed != parallel
 
 
@@ -81,7 +79,7 @@ def test_composed_is_not_parallel() -> None:
         ({"kind": "parallel", "events": [{"kind": "zcdp"}]}, "kind='zcdp'"),
     ],
 )
-def test_what_is_not_known_is_refused(value: Any, found: str) -> None:
+def test_what_is_not_known_is_refused(value, found):
     with pytest.raises(InvalidSettingError, match=found):
         from_json(value)
 
@@ -93,16 +91,16 @@ def test_what_is_not_known_is_refused(value: Any, found: str) -> None:
         *((LaplaceRelease, value) for value in (0, -1, 1001, 1e-151, math.inf, b"1", 10**400)),
     ],
 )
-def test_a_parameter_out_of_range_is_refused(kind: Any, value: Any) -> None:
+def test_a_parameter_out_of_range_is_refused(kind, value):
     name = "noise_multiplier" if kind is GaussianRelease else "epsilon"
     with pytest.raises(InvalidSettingError, match=f"^{name} must"):
         kind(value)
 
 
-def test_only_events_can_be_composed() -> None:
-    no_event: Any = "gaussian"
-    number: Any = 1.0
-    stored: Any = {"kind": "gaussian", "noise_multiplier": 2.0}
+def test_only_events_can_be_composed():
+    no_event = "gaussian"
+    number = 1.0
+    stored = {"kind": "gaussian", "noise_multiplier": 2.0}
     with pytest.raises(InvalidSettingError, match="type='float'"):
         Composed([number])
     with pytest.raises(InvalidSettingError, match="type='dict'"):
@@ -111,9 +109,9 @@ def test_only_events_can_be_composed() -> None:
         to_json(no_event)
 
 
-def test_nesting_has_an_end() -> None:
-    event: Event = GaussianRelease(1)
-    stored: dict[str, Any] = {"kind": "gaussian", "noise_multiplier": 1.0}
+def test_nesting_has_an_end():
+    event = GaussianRelease(1)
+    stored = {"kind": "gaussian", "noise_multiplier": 1.0}
     for _ in range(MAX_DEPTH - 1):
         event, stored = Composed([event]), {"kind": "composed", "events": [stored]}
     assert from_json(stored) == event
@@ -126,8 +124,8 @@ def test_nesting_has_an_end() -> None:
         from_json(stored)
 
 
-def test_export_to_dp_accounting() -> None:
-    no_event: Any = 3
+def test_export_to_dp_accounting():
+    no_event = 3
     gaussian, laplace = GaussianRelease(2), LaplaceRelease(0.25)
     theirs = dp_accounting.ComposedDpEvent(
         [dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(4.0)]
@@ -143,7 +141,7 @@ def test_export_to_dp_accounting() -> None:
         to_dp_event(no_event)
 
 
-def test_export_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_names_the_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"streamlda\[accounting\]"):
         to_dp_event(GaussianRelease(1))

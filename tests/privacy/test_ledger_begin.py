@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -10,14 +9,10 @@ from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerErr
 from streamlda.privacy.accounting import cost, mu_of, noise_multiplier
 from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, release
 
-# Fixtures, which pytest finds by their names here.
-folder, ledger = ledger_cases.folder, ledger_cases.ledger
 
-
-def test_disjoint_documents_do_not_add_up_but_the_same_do(ledger: Ledger) -> None:
+def test_disjoint_documents_do_not_add_up_but_the_same_do(ledger):
     release(ledger, 0, 10)
     release(ledger, 10, 20)
     assert ledger.spent == PRICE
@@ -29,7 +24,7 @@ def test_disjoint_documents_do_not_add_up_but_the_same_do(ledger: Ledger) -> Non
     assert ledger.remaining == pytest.approx(mu_of(1.0, 1e-6) ** 2, rel=1e-14)
 
 
-def test_all_releases_of_a_user_add_up(folder: Path) -> None:
+def test_all_releases_of_a_user_add_up(folder):
     terms = replace(TERMS, privacy_unit="user")
     with Ledger.open(folder / "ledger", terms, create=True) as ledger:
         for i in range(3):
@@ -41,7 +36,7 @@ def test_all_releases_of_a_user_add_up(folder: Path) -> None:
         assert isinstance(ledger.to_event(), Composed)
 
 
-def test_planned_releases_fit_exactly_and_one_more_is_refused(ledger: Ledger) -> None:
+def test_planned_releases_fit_exactly_and_one_more_is_refused(ledger):
     event = GaussianRelease(noise_multiplier(1.0, 1e-6, releases=7))
     for i in range(7):
         release(ledger, 0, 10, event, replay=i > 0)
@@ -63,7 +58,7 @@ def test_planned_releases_fit_exactly_and_one_more_is_refused(ledger: Ledger) ->
     release(ledger, 10, 20, event)
 
 
-def test_check_of_new_documents_refuses_more_than_the_whole_budget(ledger: Ledger) -> None:
+def test_check_of_new_documents_refuses_more_than_the_whole_budget(ledger):
     ledger.check(GaussianRelease(noise_multiplier(1.0, 1e-6)))
     with pytest.raises(BudgetExceededError) as caught:
         ledger.check(GaussianRelease(4.0))
@@ -72,7 +67,7 @@ def test_check_of_new_documents_refuses_more_than_the_whole_budget(ledger: Ledge
         ledger.check(Composed([]))
 
 
-def test_documents_are_released_once_unless_asked_for(ledger: Ledger) -> None:
+def test_documents_are_released_once_unless_asked_for(ledger):
     release(ledger, 0, 10)
     for again in (cohort_of(ledger, 0, 10), cohort_of(ledger, 9, 12)):
         with pytest.raises(LedgerError, match="replay=True"):
@@ -86,7 +81,7 @@ def test_documents_are_released_once_unless_asked_for(ledger: Ledger) -> None:
         ledger.begin(cohort_of(ledger, 50, 60, name="c0-10"), EVENT)
 
 
-def test_prefix_sums_end_at_the_horizon_and_take_no_document_twice(folder: Path) -> None:
+def test_prefix_sums_end_at_the_horizon_and_take_no_document_twice(folder):
     terms = replace(TERMS, mode="prefix", horizon=2)
     with Ledger.open(folder / "ledger", terms, create=True) as ledger:
         release(ledger, 0, 10)
@@ -98,7 +93,7 @@ def test_prefix_sums_end_at_the_horizon_and_take_no_document_twice(folder: Path)
         assert ledger.spent == PRICE
 
 
-def test_state_from_before_a_release_is_refused(ledger: Ledger) -> None:
+def test_state_from_before_a_release_is_refused(ledger):
     ledger.check_epoch(0, ledger.ledger_id)
     old = cohort_of(ledger, 10, 20)
     release(ledger, 0, 10)
@@ -116,8 +111,8 @@ def test_state_from_before_a_release_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("step", ["intent:begin", "intent:inserted", "intent:durable"])
-def test_failed_write_stops_all_until_opened_again(folder: Path, step: str) -> None:
-    def fail(name: str) -> None:
+def test_failed_write_stops_all_until_opened_again(folder, step):
+    def fail(name):
         if name == step:
             raise OSError(28, "No space left on device")
 

@@ -3,26 +3,19 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import PRICE, TERMS, finished
 
-# Fixtures, which pytest finds by their names here.
-folder = ledger_cases.folder
 
-
-def refuse(path: Path, match: str) -> None:
+def refuse(path, match):
     """Assert that nobody can open the ledger, and that no fresh one takes its place."""
-    attempts: list[Callable[[], object]] = [
+    attempts = [
         lambda: Ledger.open(path, TERMS),
         lambda: Ledger.open(path, TERMS, create=True),
         lambda: LedgerReader(path, TERMS),
@@ -34,19 +27,19 @@ def refuse(path: Path, match: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 50, 100, 512, 4096, 5000, 8192])
-def test_cut_file_is_no_fresh_budget(folder: Path, size: int) -> None:
+def test_cut_file_is_no_fresh_budget(folder, size):
     path = finished(folder)
     os.truncate(path, size)
     refuse(path, "whole")
 
 
-def test_missing_file_is_no_fresh_budget(folder: Path) -> None:
+def test_missing_file_is_no_fresh_budget(folder):
     path = finished(folder)
     path.unlink()
     refuse(path, "must not go missing")
 
 
-def test_missing_file_is_found_without_marker_when_it_must_be_there(folder: Path) -> None:
+def test_missing_file_is_found_without_marker_when_it_must_be_there(folder):
     with pytest.raises(LedgerError, match="must not go missing"):
         Ledger.open(folder / "ledger", TERMS)
     assert not (folder / "ledger").exists()
@@ -56,7 +49,7 @@ def test_missing_file_is_found_without_marker_when_it_must_be_there(folder: Path
         Ledger.open(folder / "nowhere" / "ledger", TERMS, create=True)
 
 
-def test_missing_marker_is_found_once_anything_was_spent(folder: Path) -> None:
+def test_missing_marker_is_found_once_anything_was_spent(folder):
     path = folder / "ledger"
     Ledger.open(path, TERMS, create=True).close()
     (folder / "ledger.marker").unlink()
@@ -66,13 +59,13 @@ def test_missing_marker_is_found_once_anything_was_spent(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "nonsense", '{"check":1}', "[" * 100_000])
-def test_damaged_marker_is_found(folder: Path, text: str) -> None:
+def test_damaged_marker_is_found(folder, text):
     path = finished(folder)
     (folder / "ledger.marker").write_text(text)
     refuse(path, "marker file is damaged")
 
 
-def test_older_copy_of_the_file_alone_is_found(folder: Path) -> None:
+def test_older_copy_of_the_file_alone_is_found(folder):
     path = folder / "ledger"
     with Ledger.open(path, TERMS, create=True):
         kept = path.read_bytes()
@@ -81,7 +74,7 @@ def test_older_copy_of_the_file_alone_is_found(folder: Path) -> None:
     refuse(path, "marker")
 
 
-def test_marker_of_another_ledger_is_refused(folder: Path) -> None:
+def test_marker_of_another_ledger_is_refused(folder):
     path = finished(folder)
     (folder / "b").mkdir()
     other = finished(folder / "b")
@@ -89,13 +82,13 @@ def test_marker_of_another_ledger_is_refused(folder: Path) -> None:
     refuse(path, "marker")
 
 
-def sql(path: Path, *statements: str) -> None:
+def sql(path, *statements):
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in statements:
             database.execute(statement)
 
 
-def test_rows_cannot_be_changed_or_removed(folder: Path) -> None:
+def test_rows_cannot_be_changed_or_removed(folder):
     path = finished(folder)
     for statement in ("DELETE FROM entries", "UPDATE entries SET body = '{}' WHERE seq = 2"):
         with pytest.raises(sqlite3.IntegrityError, match="a ledger only grows"):
@@ -117,7 +110,7 @@ def test_rows_cannot_be_changed_or_removed(folder: Path) -> None:
         "INSERT INTO entries SELECT 6, kind, subject, body, chain FROM entries WHERE seq = 3",
     ],
 )
-def test_edited_rows_are_found_even_with_triggers_put_back(folder: Path, edit: str) -> None:
+def test_edited_rows_are_found_even_with_triggers_put_back(folder, edit):
     path = finished(folder)
     with closing(sqlite3.connect(path)) as database:
         triggers = database.execute(
@@ -140,19 +133,19 @@ def test_edited_rows_are_found_even_with_triggers_put_back(folder: Path, edit: s
         ("DROP INDEX entries_by_subject", "tables"),
     ],
 )
-def test_foreign_and_later_files_are_refused(folder: Path, statement: str, match: str) -> None:
+def test_foreign_and_later_files_are_refused(folder, statement, match):
     path = finished(folder)
     sql(path, statement)
     refuse(path, match)
 
 
-def amounts(path: Path) -> tuple[Any, ...]:
+def amounts(path):
     reader = LedgerReader(path)
     report = reader.report()
     return (reader.terms, reader.spent, reader.remaining, reader.generation, report)
 
 
-def flip(folder: Path, name: str, positions: Iterator[int] | Any, rng: np.random.Generator) -> int:
+def flip(folder, name, positions, rng):
     """Change one byte at a time; each change must be found or be without effect."""
     before = amounts(folder / "ledger")
     content = (folder / name).read_bytes()
@@ -172,7 +165,7 @@ def flip(folder: Path, name: str, positions: Iterator[int] | Any, rng: np.random
 
 
 @pytest.mark.parametrize("name", ["ledger", "ledger.marker"])
-def test_flipped_byte_gives_no_budget(folder: Path, name: str) -> None:
+def test_flipped_byte_gives_no_budget(folder, name):
     size = finished(folder).with_name(name).stat().st_size
     rng = np.random.default_rng(20261121)
     positions = range(size) if name == "ledger.marker" else rng.integers(size, size=150)
@@ -182,13 +175,13 @@ def test_flipped_byte_gives_no_budget(folder: Path, name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.fuzz
-def test_any_flipped_byte_gives_no_budget(folder: Path) -> None:
+def test_any_flipped_byte_gives_no_budget(folder):
     size = finished(folder).stat().st_size
     assert flip(folder, "ledger", range(size), np.random.default_rng(1)) > 2000
 
 
 @pytest.mark.fuzz
-def test_scrambled_block_gives_no_budget(folder: Path) -> None:
+def test_scrambled_block_gives_no_budget(folder):
     path = finished(folder)
     before, content = amounts(path), path.read_bytes()
     rng = np.random.default_rng(5)

@@ -5,18 +5,12 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from tests.privacy import ledger_cases
-from tests.privacy.ledger_cases import EVENT, TERMS, CrashProcess, cohort_of, reading_only, release
-
-# Fixtures, which pytest finds by their names here.
-folder, ledger, crashes = ledger_cases.folder, ledger_cases.ledger, ledger_cases.crashes
+from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, reading_only, release
 
 
 @pytest.mark.parametrize(
@@ -29,7 +23,7 @@ folder, ledger, crashes = ledger_cases.folder, ledger_cases.ledger, ledger_cases
         ("config_hash", "beef"),
     ],
 )
-def test_other_terms_are_refused_by_name(ledger: Ledger, name: str, value: Any) -> None:
+def test_other_terms_are_refused_by_name(ledger, name, value):
     ledger.close()
     other = replace(TERMS, **{name: value})
     for attempt in (Ledger.open, LedgerReader):
@@ -38,7 +32,7 @@ def test_other_terms_are_refused_by_name(ledger: Ledger, name: str, value: Any) 
     Ledger.open(ledger.path, TERMS).close()
 
 
-def test_second_writer_is_told_who_holds_the_ledger(ledger: Ledger, folder: Path) -> None:
+def test_second_writer_is_told_who_holds_the_ledger(ledger, folder):
     (folder / "other").symlink_to(folder / "ledger")
     for name in ("ledger", "other"):
         with pytest.raises(LedgerError, match=f"one writer.*pid={os.getpid()};"):
@@ -51,17 +45,15 @@ def test_second_writer_is_told_who_holds_the_ledger(ledger: Ledger, folder: Path
     Ledger.open(folder / "ledger", TERMS).close()
 
 
-def test_writers_that_race_take_turns(folder: Path, crashes: CrashProcess) -> None:
+def test_writers_that_race_take_turns(folder, crashes):
     assert crashes.run("many-writers", folder)["refused"] > 0
 
 
-def test_forked_child_neither_writes_nor_holds_the_lock(
-    folder: Path, crashes: CrashProcess
-) -> None:
+def test_forked_child_neither_writes_nor_holds_the_lock(folder, crashes):
     assert crashes.run("forked-writer", folder)["status"] == -9
 
 
-def test_lost_lock_file_stops_the_writer(ledger: Ledger, folder: Path) -> None:
+def test_lost_lock_file_stops_the_writer(ledger, folder):
     (folder / "ledger.lock").unlink()
     with (
         Ledger.open(folder / "ledger", TERMS) as other,
@@ -71,7 +63,7 @@ def test_lost_lock_file_stops_the_writer(ledger: Ledger, folder: Path) -> None:
     assert other.spent == 0
 
 
-def test_replaced_file_is_noticed_by_the_writer(ledger: Ledger, folder: Path) -> None:
+def test_replaced_file_is_noticed_by_the_writer(ledger, folder):
     kept = (folder / "ledger").read_bytes()
     release(ledger, 0, 10)
     (folder / "ledger").write_bytes(kept)
@@ -79,13 +71,13 @@ def test_replaced_file_is_noticed_by_the_writer(ledger: Ledger, folder: Path) ->
         release(ledger, 10, 20)
 
 
-def test_files_are_for_their_owner_only(ledger: Ledger, folder: Path) -> None:
+def test_files_are_for_their_owner_only(ledger, folder):
     release(ledger, 0, 10)
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("ledger*")}
     assert modes == dict.fromkeys(["ledger", "ledger.marker", "ledger.lock"], 0o600)
 
 
-def test_reader_needs_no_right_to_write(folder: Path) -> None:
+def test_reader_needs_no_right_to_write(folder):
     with Ledger.open(folder / "ledger", TERMS, create=True) as ledger:
         release(ledger, 0, 10)
         ledger.begin(cohort_of(ledger, 10, 20), EVENT)
@@ -98,13 +90,13 @@ def test_reader_needs_no_right_to_write(folder: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_right_to_write_lost_while_open_is_reported(ledger: Ledger, folder: Path) -> None:
+def test_right_to_write_lost_while_open_is_reported(ledger, folder):
     with reading_only(folder), pytest.raises(LedgerError, match="readonly database"):
         ledger.begin(cohort_of(ledger, 0, 10), EVENT)
     assert LedgerReader(folder / "ledger").spent == 0
 
 
-def test_half_written_transaction_is_undone_by_a_writer_only(ledger: Ledger, folder: Path) -> None:
+def test_half_written_transaction_is_undone_by_a_writer_only(ledger, folder):
     release(ledger, 0, 10)
     ledger.close()
     (folder / "crashed").mkdir()

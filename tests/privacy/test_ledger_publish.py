@@ -1,20 +1,15 @@
 """Step 2, `publish`: artefacts get their final names, each once."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader
-from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, publish
 
-# Fixtures, which pytest finds by their names here.
-folder, ledger = ledger_cases.folder, ledger_cases.ledger
 
-
-def test_release_is_paid_then_published_then_committed(ledger: Ledger, folder: Path) -> None:
+def test_release_is_paid_then_published_then_committed(ledger, folder):
     cohort = Cohort("c", (DocumentRange("a", 0, 5), DocumentRange("b", 3, 4)), 0, {"offset": 7})
     intent = ledger.begin(cohort, EVENT, config_hash="h", description="first")
     assert ledger.pending == intent
@@ -30,7 +25,7 @@ def test_release_is_paid_then_published_then_committed(ledger: Ledger, folder: P
     assert LedgerReader(folder / "ledger").last_intent == intent
 
 
-def test_one_release_at_a_time_and_one_artifact_each(ledger: Ledger, folder: Path) -> None:
+def test_one_release_at_a_time_and_one_artifact_each(ledger, folder):
     intent = ledger.begin(cohort_of(ledger, 0, 10), EVENT)
     with pytest.raises(LedgerError, match="one release must end"):
         ledger.begin(cohort_of(ledger, 10, 20), EVENT)
@@ -45,7 +40,7 @@ def test_one_release_at_a_time_and_one_artifact_each(ledger: Ledger, folder: Pat
     assert not (folder / "another").exists()
 
 
-def test_old_copy_of_both_files_is_found_by_what_is_newer(ledger: Ledger, folder: Path) -> None:
+def test_old_copy_of_both_files_is_found_by_what_is_newer(ledger, folder):
     publish(ledger, ledger.begin(cohort_of(ledger, 0, 10), EVENT), "model")
     files = ("ledger", "ledger.marker")
     kept = {name: (folder / name).read_bytes() for name in files}
@@ -66,7 +61,7 @@ def test_old_copy_of_both_files_is_found_by_what_is_newer(ledger: Ledger, folder
         assert (folder / "model").read_bytes() == b"noise 2"
 
 
-def test_artifact_must_be_a_file_with_another_place_to_go(ledger: Ledger, folder: Path) -> None:
+def test_artifact_must_be_a_file_with_another_place_to_go(ledger, folder):
     intent = ledger.begin(cohort_of(ledger, 0, 10), EVENT)
     (folder / "there").mkdir()
     (folder / "a").write_bytes(b"a")

@@ -1,32 +1,25 @@
 """Step 3, `recover`, and what holds after a crash at any moment."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import Ledger
-from tests.privacy import ledger_cases
-from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, CrashProcess, cohort_of, publish
-
-# Fixtures, which pytest finds by their names here.
-folder, crashes = ledger_cases.folder, ledger_cases.crashes
+from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, publish
 
 
 class Stopped(Exception):
     """Thrown where a crash would be."""
 
 
-def stop_at(wanted: str) -> Any:
-    def on_step(name: str) -> None:
+def stop_at(wanted):
+    def on_step(name):
         if name == wanted:
             raise Stopped
 
     return on_step
 
 
-def interrupted(folder: Path, step: str) -> Path:
+def interrupted(folder, step):
     """Leave a ledger whose second release of the artefact ``model`` ended at a step."""
     path = folder / "ledger"
     with Ledger.open(path, TERMS, create=True) as ledger:
@@ -50,9 +43,7 @@ def interrupted(folder: Path, step: str) -> Path:
         ("publish:synced", "committed", b"noise 2"),
     ],
 )
-def test_recovery_publishes_stored_bytes_or_none(
-    folder: Path, step: str, outcome: str, content: bytes
-) -> None:
+def test_recovery_publishes_stored_bytes_or_none(folder, step, outcome, content):
     path = interrupted(folder, step)
     with Ledger.open(path, TERMS) as ledger:
         recovery = ledger.recover()
@@ -67,7 +58,7 @@ def test_recovery_publishes_stored_bytes_or_none(
 
 
 @pytest.mark.parametrize("change", ["edit", "remove", "take place"])
-def test_recovery_gives_up_what_is_not_as_recorded(folder: Path, change: str) -> None:
+def test_recovery_gives_up_what_is_not_as_recorded(folder, change):
     path = interrupted(folder, "written:marked")
     if change == "edit":
         (folder / "temporary").write_bytes(b"noise 3")
@@ -85,7 +76,7 @@ def test_recovery_gives_up_what_is_not_as_recorded(folder: Path, change: str) ->
         assert ledger.report()["snapshots"][1]["reason"]
 
 
-def test_folder_can_be_moved_in_the_middle_of_a_release(folder: Path) -> None:
+def test_folder_can_be_moved_in_the_middle_of_a_release(folder):
     (folder / "old").mkdir()
     interrupted(folder / "old", "written:marked")
     (folder / "old").rename(folder / "new")
@@ -96,29 +87,27 @@ def test_folder_can_be_moved_in_the_middle_of_a_release(folder: Path) -> None:
         assert recovery.path.read_bytes() == b"noise 2"
 
 
-def test_killed_at_every_step(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_every_step(folder, crashes):
     counted = crashes.run("every-step", folder)
     assert counted["steps"] >= 40
     assert counted["recovered committed"] > 20
     assert counted["recovered lost"] > 20
 
 
-def test_killed_at_any_moment(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_any_moment(folder, crashes):
     counted = crashes.run("any-moment", folder, 20, 20261121)
     assert counted["killed pending"] > 3
     assert counted["artifacts"] > 20
 
 
 @pytest.mark.soak
-def test_killed_at_any_moment_a_thousand_times(
-    tmp_path: Path, folder: Path, crashes: CrashProcess
-) -> None:
+def test_killed_at_any_moment_a_thousand_times(tmp_path, folder, crashes):
     for where, kills in ((folder, 700), (tmp_path, 300)):
         counted = crashes.run("any-moment", where, kills, 7)
         assert counted["killed pending"] > 20
 
 
-def test_full_disk_spends_but_never_gives_back(folder: Path, crashes: CrashProcess) -> None:
+def test_full_disk_spends_but_never_gives_back(folder, crashes):
     counted = crashes.run("full-disk", folder)
     assert counted["0"] > 0
     assert counted["3"] > 3

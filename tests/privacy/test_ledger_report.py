@@ -2,10 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import mpmath
 import pytest
@@ -27,14 +25,10 @@ from streamlda.privacy.ledger import (
 )
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
 from streamlda.privacy.ledger.state import ReportBuilder, describe
-from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
 
-# Fixtures, which pytest finds by their names here.
-folder, ledger = ledger_cases.folder, ledger_cases.ledger
 
-
-def test_report_says_all_in_plain_json(ledger: Ledger) -> None:
+def test_report_says_all_in_plain_json(ledger):
     ledger.begin(cohort_of(ledger, 0, 10), EVENT, description="lost one")
     ledger.recover()
     release(ledger, 10, 20)
@@ -63,7 +57,7 @@ def test_report_says_all_in_plain_json(ledger: Ledger) -> None:
     assert report == LedgerReader(ledger.path).report()
 
 
-def test_event_tree_costs_what_was_spent(ledger: Ledger) -> None:
+def test_event_tree_costs_what_was_spent(ledger):
     release(ledger, 0, 10)
     release(ledger, 20, 30, Composed([EVENT, EVENT]))
     release(ledger, 10, 20)
@@ -77,7 +71,7 @@ def test_event_tree_costs_what_was_spent(ledger: Ledger) -> None:
 # Figures against exact ones. `mpmath` with 60 digits shares no code with the accountant.
 
 
-def exact_delta(mu_squared: Fraction, epsilon: Fraction) -> mpmath.mpf:
+def exact_delta(mu_squared, epsilon):
     """Return delta of the Gaussian mechanism (Balle and Wang 2018, Theorem 8)."""
     with mpmath.workdps(60):
         mu = mpmath.sqrt(mpmath.mpf(mu_squared.numerator) / mu_squared.denominator)
@@ -86,7 +80,7 @@ def exact_delta(mu_squared: Fraction, epsilon: Fraction) -> mpmath.mpf:
         return mpmath.ncdf(-e / mu + mu / 2) - below
 
 
-def assert_not_below(text: str, mu_squared: Fraction, delta: float) -> None:
+def assert_not_below(text, mu_squared, delta):
     """Assert that an epsilon is enough for an exact loss, and with four digits no larger."""
     shown = Fraction(text)
     if mu_squared == 0:
@@ -97,7 +91,7 @@ def assert_not_below(text: str, mu_squared: Fraction, delta: float) -> None:
         assert exact_delta(mu_squared, shown * Fraction("0.99899")) > delta
 
 
-def assert_not_above(text: str, mu_squared: Fraction, delta: float) -> None:
+def assert_not_above(text, mu_squared, delta):
     """Assert that an epsilon is covered by what is exactly left, and with four digits all of it."""
     shown = Fraction(text)
     if mu_squared == 0:
@@ -108,7 +102,7 @@ def assert_not_above(text: str, mu_squared: Fraction, delta: float) -> None:
     assert exact_delta(mu_squared, (shown or Fraction("1e-9")) * Fraction("1.00101")) < delta
 
 
-def rows_of(terms: LedgerTerms, releases: list[tuple[int, int, float]]) -> Iterator[Row]:
+def rows_of(terms, releases):
     """Yield the rows of lost releases of documents start, length, at a noise multiplier."""
     values = {"terms": terms.to_json(), "ledger_id": "id", "format_version": FORMAT_VERSION}
     yield Row(1, "created", "", values, "")
@@ -122,7 +116,7 @@ def rows_of(terms: LedgerTerms, releases: list[tuple[int, int, float]]) -> Itera
         yield Row(2 * i + 3, "lost", "", {"intent": i + 1, "reason": "", "at": at}, "")
 
 
-def amount(lines: list[str], label: str) -> tuple[str, str]:
+def amount(lines, label):
     """Return epsilon and mu^2 that a line of the table shows."""
     line = next(line for line in lines if line[:12].strip() == label)
     found = re.match(r".{12}epsilon (\S+) +mu\^2 (\S+) ", line)
@@ -135,9 +129,7 @@ def amount(lines: list[str], label: str) -> tuple[str, str]:
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(6.0, 300.0)), max_size=5),
     st.booleans(),
 )
-def test_table_never_shows_too_little_spent_or_too_much_left(
-    releases: list[tuple[int, int, float]], users: bool
-) -> None:
+def test_table_never_shows_too_little_spent_or_too_much_left(releases, users):
     terms = replace(TERMS, privacy_unit="user" if users else "document")
     builder = ReportBuilder(0, 10)
     for row in rows_of(terms, releases):
@@ -177,14 +169,14 @@ def test_table_never_shows_too_little_spent_or_too_much_left(
 
 
 @given(st.floats(0.0, 1e9), st.booleans())
-def test_figure_has_four_digits_on_the_safe_side(value: float, upward: bool) -> None:
+def test_figure_has_four_digits_on_the_safe_side(value, upward):
     shown = Fraction(figure(value, upward=upward))
     assert shown >= Fraction(value) if upward else shown <= Fraction(value)
     assert abs(shown - Fraction(value)) <= Fraction(value) / 999
 
 
 @given(st.floats(1e-3, 50.0), st.sampled_from([1e-300, 1e-30, 1e-6, 0.1, 0.999, 1 - 1e-12]))
-def test_epsilon_of_what_is_left_is_rounded_down(mu: float, delta: float) -> None:
+def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
     terms = LedgerTerms(epsilon=1e5, delta=delta)
     mu_squared = Fraction(mu) ** 2
     epsilon = describe(mu_squared, terms, upward=False)["epsilon"]
@@ -198,7 +190,7 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu: float, delta: float) -> Non
         assert exact_delta(mu_squared, Fraction(above)) <= delta
 
 
-def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(folder: Path) -> None:
+def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(folder):
     terms = replace(TERMS, mode="prefix", horizon=2)
     with Ledger.open(folder / "ledger", terms, create=True) as ledger:
         whole = ledger.report()
@@ -217,7 +209,7 @@ def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(fo
         assert "the horizon is reached" in "\n".join(budget_table(ended))
 
 
-def test_report_of_some_releases_is_part_of_the_whole_report(ledger: Ledger) -> None:
+def test_report_of_some_releases_is_part_of_the_whole_report(ledger):
     for i in range(6):
         release(ledger, 10 * i, 10 * i + 10)
     whole = ledger.report()

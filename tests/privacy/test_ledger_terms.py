@@ -3,7 +3,6 @@
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +29,7 @@ from tests.privacy.ledger_cases import TERMS
         {"mode": "prefix", "horizon": 3, "privacy_unit": "user"},
     ],
 )
-def test_wrong_terms_are_refused(values: dict[str, Any]) -> None:
+def test_wrong_terms_are_refused(values):
     with pytest.raises(InvalidSettingError, match=next(reversed(values)) + "|horizon|document"):
         replace(TERMS, **values)
 
@@ -41,14 +40,14 @@ def test_wrong_terms_are_refused(values: dict[str, Any]) -> None:
         lambda: DocumentRange("s", 5, 5),
         lambda: DocumentRange("s", -1, 5),
         lambda: DocumentRange("s", 0, 2**63),
-        lambda: DocumentRange("s", 0.0, 5),  # type: ignore[arg-type]
+        lambda: DocumentRange("s", 0.0, 5),
         lambda: Cohort("c", (), 0),
         lambda: Cohort("c", (DocumentRange("s", 0, 5), DocumentRange("s", 4, 6)), 0),
         lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": float("nan")}),
         lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": {1}}),
     ],
 )
-def test_wrong_cohorts_are_refused(make: Any) -> None:
+def test_wrong_cohorts_are_refused(make):
     with pytest.raises(InvalidSettingError):
         make()
 
@@ -59,10 +58,8 @@ ranges = st.tuples(
 
 
 @given(st.lists(ranges, max_size=12), st.booleans())
-def test_losses_equal_those_kept_per_document(
-    parts: list[tuple[str, int, int, float]], parallel: bool
-) -> None:
-    losses, naive = Losses(parallel=parallel), defaultdict[tuple[str, int], Fraction](Fraction)
+def test_losses_equal_those_kept_per_document(parts, parallel):
+    losses, naive = Losses(parallel=parallel), defaultdict(Fraction)
     total = Fraction(0)
     for stream, start, length, price in parts:
         cohort = Cohort("c", (DocumentRange(stream, start, start + length),), 0)
@@ -78,7 +75,7 @@ def test_losses_equal_those_kept_per_document(
     assert losses.of(None) == (0 if parallel else total)
 
 
-def test_memory_is_bounded_for_windows_of_one_price() -> None:
+def test_memory_is_bounded_for_windows_of_one_price():
     losses = Losses(parallel=True)
     for i in range(3000):
         losses.add(Cohort("c", (DocumentRange("s", 7 * i, 7 * i + 7),), 0), 0.1)
@@ -87,7 +84,7 @@ def test_memory_is_bounded_for_windows_of_one_price() -> None:
 
 
 @given(st.fractions(0, 1000, max_denominator=10**30))
-def test_rounding_never_takes_the_wrong_side(value: Fraction) -> None:
+def test_rounding_never_takes_the_wrong_side(value):
     assert Fraction(round_down(value)) <= value <= Fraction(round_up(value))
     assert round_up(value) - round_down(value) <= 2.3e-16 * round_up(value)
     assert Fraction(sqrt_down(value)) ** 2 <= value <= Fraction(sqrt_up(value)) ** 2

@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import MAX_INCREASE, Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
-from tests.privacy.chance import has_scale
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
-
-RELATIONS = ["add-remove", "replace-one"]
+from streamlda.privacy.noise import Noise, SeededNoise
+from tests.privacy.chance import ALARM, has_scale
 
 
 def blocks(cells=6, *, nonnegative=False):
@@ -102,7 +98,7 @@ def test_sensitivity_is_at_most_one_percent_above_that_of_exact_sums(
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_the_sensitivity_is_attained(relation, nonnegative):
     mech = mechanism(blocks(nonnegative=nonnegative), relation=relation)
     rng = np.random.default_rng(0)
@@ -190,7 +186,7 @@ def test_floating_point_error_equals_its_formula_over_blocks():
     assert mech.l2_sensitivity - 1 == pytest.approx(2 * error, rel=1e-6)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_many_documents_fit_where_terms_cancel_before_they_are_added(relation):
     block = Block("pair", (3000, 66), 1.0, magnitude=66.0, sum_magnitude=4.0)
     mechanism([block], 1.0, relation, 3_200_000, term_roundings=8064)
@@ -252,7 +248,7 @@ def contribution(mech, kind, cell):
     return {name: part * scale for name, part in document.items()}
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(drawn=contributions, seed=st.integers(0, 2**32), z=st.sampled_from([0.01, 3.0, 1e6]))
 def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, seed, z):
     mech = mechanism(z=z, relation=relation, n_max=25)
@@ -266,7 +262,7 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, s
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_a_release_costs_what_the_noise_multiplier_says(relation):
     """Measure mu of the worst pair from the noise really drawn, block by block.
 
@@ -309,30 +305,6 @@ def test_noise_has_the_stated_scale_and_shape_and_no_other():
     count = {"documents": np.array(700.0)}
     found = [float(mech.release(count, noise)["documents"]) - 700 for _ in range(1000)]
     assert has_scale(found, mech.stddevs["documents"])
-
-
-@pytest.mark.statistical
-def test_noise_is_independent_of_blocks_rounds_and_sums():
-    n = 40_000
-    parts = [Block("a", (n,), 1.0), Block("b", (n,), 1.0)]
-    mech = mechanism(parts)
-    noise = SeededNoise(14)
-    rng = np.random.default_rng(4)
-    sums = {name: rng.normal(size=n) for name in "ab"}
-    rounds = [mech.release(sums, noise) for _ in range(2)]
-    drawn = [released[name] - sums[name] for released in rounds for name in "ab"]
-    table = np.corrcoef([*drawn, *sums.values()])
-    largest = np.abs(table - np.eye(len(table))).max()
-    assert largest * math.sqrt(n) < 5
-    assert len(np.unique(np.concatenate(drawn))) > 4 * n - 4
-
-
-def test_two_secure_releases_share_no_noise():
-    mech = mechanism(blocks(200))
-    noise = SecureNoise()
-    released = [mech.release(zeros(mech), source) for source in (noise, noise, SecureNoise())]
-    values = np.concatenate([part.reshape(-1) for parts in released for part in parts.values()])
-    assert len(np.unique(values)) == len(values) == 3 * 601
 
 
 def off_grid(values):
@@ -407,18 +379,13 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
         assert released[block.name].dtype == np.float64
 
 
-@pytest.mark.parametrize("change", ["missing", "extra", "shape"])
-def test_sums_of_other_blocks_are_refused(change):
+def test_sums_of_other_blocks_are_refused():
     mech = mechanism()
     sums = zeros(mech)
-    if change == "missing":
-        del sums["pair"]
-    elif change == "extra":
-        sums["more"] = np.zeros(3)
-    else:
-        sums["pair"] = np.zeros((2, 6))
-    with pytest.raises(InvalidSettingError, match="sums must be those of the blocks"):
-        mech.release(sums, SeededNoise(0))
+    few = {name: sums[name] for name in ("first", "documents")}
+    for wrong in (few, {**sums, "more": np.zeros(3)}, {**sums, "pair": np.zeros((2, 6))}):
+        with pytest.raises(InvalidSettingError, match="sums must be those of the blocks"):
+            mech.release(wrong, SeededNoise(0))
 
 
 @pytest.mark.parametrize(
@@ -426,20 +393,20 @@ def test_sums_of_other_blocks_are_refused(change):
     [
         ({"parts": []}, "different names"),
         ({"parts": [Block("x", (2,), 1.0), Block("x", (3,), 1.0)]}, "different names"),
-        ({"z": 0.0}, "noise_multiplier must lie in"),
         ({"z": math.nan}, "noise_multiplier must lie in"),
         ({"relation": "add"}, "neighboring_relation must be one of add-remove, replace-one"),
         ({"n_max": 0}, "n_max must lie in"),
         ({"roundings": 0}, "roundings must lie in"),
         ({"n_max": 10**7}, "rounding must cost at most 1 %"),
-        ({"n_max": 2**52}, "rounding must cost at most 1 %"),
         ({"z": 1e9}, "at most 2\\^40 steps"),
         ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "fewer than 2\\^61"),
         ({"term_roundings": 0}, "term_roundings must lie in"),
         ({"releases": 0}, "releases must lie in"),
         ({"strategy_sensitivity": 0.9}, "strategy_sensitivity must lie in"),
-        ({"strategy_sensitivity": 1.1}, "strategy_sensitivity must lie in"),
         ({"releases": 4, "strategy_sensitivity": 2.1}, "strategy_sensitivity must lie in"),
+        ({"group_max": 1001}, "group_max must lie in"),
+        ({"group_max": 10, "groups_touched": 2**20 + 1}, "groups_touched must lie in"),
+        ({"groups_touched": 2}, "groups_touched must lie in"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
@@ -448,13 +415,13 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("name", "value"),
     [
-        *({"l2_clip_norm": 0.0}, {"l2_clip_norm": math.nan}, {"weight": -1.0}, {"magnitude": 0.5}),
-        *({"sum_magnitude": math.nan}, {"shape": (3, 0)}, {"shape": (-1,)}),
+        *(("l2_clip_norm", math.nan), ("weight", -1.0), ("magnitude", 0.5)),
+        *(("sum_magnitude", math.nan), ("shape", (3, 0)), ("shape", (-1,))),
     ],
 )
-def test_a_block_that_cannot_be_is_refused(settings):
-    name = "a block" if "shape" in settings else next(iter(settings))
-    with pytest.raises(InvalidSettingError, match=f"{name} must"):
-        Block(**{"name": "x", "shape": (3,), "l2_clip_norm": 1.0, **settings})
+def test_a_block_that_cannot_be_is_refused(name, value):
+    rule = "a block" if name == "shape" else name
+    with pytest.raises(InvalidSettingError, match=f"{rule} must"):
+        Block(**{"name": "x", "shape": (3,), "l2_clip_norm": 1.0, name: value})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
 from streamlda.privacy.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
@@ -19,14 +19,9 @@ from streamlda.privacy.matrix_mechanism import (
     buffered_toeplitz,
 )
 from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
-from tests.privacy.chance import has_scale
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
-
-RELATIONS = ["add-remove", "replace-one"]
+from tests.privacy.chance import ALARM, has_scale
 
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
@@ -102,7 +97,7 @@ def neighbours(relation, stream, t):
     return here, stream if relation == "add-remove" else put(stream, t, other)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @pytest.mark.parametrize("t", [0, 5, 11])
 @pytest.mark.parametrize("crowded", [False, True])
 def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_by_all_of_it(
@@ -161,7 +156,7 @@ def streams(draw):
     return rounds, draw(st.integers(0, horizon - 1)), draw(kinds), draw(kinds)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(drawn=streams())
 def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
     def scaled(scale, cell):
@@ -181,7 +176,7 @@ def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
     """Measure mu of the worst pair from the noise really drawn over all rows, block by block.
 
@@ -246,7 +241,7 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
 
 
 @pytest.mark.parametrize("source", [SeededNoise(25), SecureNoise()])
-def test_what_is_private_is_made_of_noisy_rows_alone(source: Noise):
+def test_what_is_private_is_made_of_noisy_rows_alone(source):
     release = prefixes(horizon=12)
     stream = [document(cell=cell) for cell in range(5)]
     released = [release.step(sums, source) for sums in stream]
@@ -385,8 +380,6 @@ def test_nothing_goes_on_after_a_step_that_broke_off():
     ("settings", "message"),
     [
         ({"horizon": 0}, "horizon must be a whole number"),
-        ({"horizon": 10, "n_buffers": 9}, "n_buffers must lie in"),
-        ({"horizon": BufferedToeplitz((), (), 3), "n_buffers": 0}, "n_buffers must be left out"),
         ({"horizon": 10, "n_max": 0}, "n_max must lie in"),
         ({"horizon": 10, "n_max": 10**8}, "rounding must cost at most 1 %"),
         ({"horizon": 10, "n_max": 10**8, "term_roundings": 9, "roundings": 9}, "fewer than 2"),
@@ -403,10 +396,9 @@ def test_a_round_without_noise_has_no_standard_deviation(t):
         prefixes().stddevs(t)
 
 
-def test_a_single_number_and_buffers_by_choice():
+def test_a_single_number_without_buffers():
     part = [Block("documents", (), 1.0, nonnegative=True)]
-    release = PrefixRelease(part, 1e-3, horizon=4, n_max=100, n_buffers=0)
-    assert release.strategy.n_buffers == 0
+    release = PrefixRelease(part, 1e-3, horizon=BufferedToeplitz((), (), 4), n_max=100)
     outputs = run(release, [{"documents": np.array(7.0)}] * 4, 31)
     assert [out["documents"].shape for out in outputs] == [()] * 4
     np.testing.assert_allclose([out["documents"] for out in outputs], [7, 14, 21, 28], atol=0.02)

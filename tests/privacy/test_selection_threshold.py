@@ -9,7 +9,8 @@ from scipy import stats
 
 from streamlda.privacy import accounting
 from streamlda.privacy.noise import Noise, SeededNoise
-from tests.privacy.selection_cases import ALARM, make, one
+from tests.privacy.chance import ALARM
+from tests.privacy.selection_cases import make, one
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The privacy statement of an artefact: what it says, and which claims are refused."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,8 +27,8 @@ KEYS = {
 }
 
 
-def claimed(**changes: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+def claimed(**changes):
+    settings = {
         "epsilon": 1.0,
         "delta": 1e-6,
         "stages": STAGES,
@@ -41,7 +40,7 @@ def claimed(**changes: Any) -> dict[str, Any]:
     return private_statement(**(settings | changes))
 
 
-def test_a_private_statement_is_plain_json_with_the_documented_keys() -> None:
+def test_a_private_statement_is_plain_json_with_the_documented_keys():
     statement = claimed()
     assert set(statement) == KEYS
     assert json.loads(json.dumps(statement, allow_nan=False)) == statement
@@ -55,7 +54,7 @@ def test_a_private_statement_is_plain_json_with_the_documented_keys() -> None:
     assert claimed(ledger=None)["ledger"] == "in memory"
 
 
-def test_a_private_statement_is_shown_in_few_lines() -> None:
+def test_a_private_statement_is_shown_in_few_lines():
     lines = statement_lines(claimed())
     assert 6 <= len(lines) <= 10
     assert all(len(line) <= 120 for line in lines)
@@ -87,12 +86,12 @@ def test_a_private_statement_is_shown_in_few_lines() -> None:
         ({"statement": "not private", "later": [1]}, "not private"),
     ],
 )
-def test_what_promises_nothing_says_so_in_one_line(statement: dict[str, Any], wanted: str) -> None:
+def test_what_promises_nothing_says_so_in_one_line(statement, wanted):
     check_statement(statement)
     assert statement_lines(statement) == [f"privacy     {wanted}"]
 
 
-def test_keys_of_a_later_version_are_skipped() -> None:
+def test_keys_of_a_later_version_are_skipped():
     later = {**claimed(), "sites": 3}
     check_statement(later)
     assert statement_lines(later) == statement_lines(claimed())
@@ -103,7 +102,7 @@ def test_keys_of_a_later_version_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(KEYS - {"statement"}))
-def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
+def test_a_missing_key_is_refused_and_shown_as_not_private(key):
     statement = claimed()
     del statement[key]
     with pytest.raises(InvalidSettingError, match=f"every key, got {key}="):
@@ -138,12 +137,12 @@ def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
         ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "at least one slot"),
     ],
 )
-def test_a_claim_that_does_not_hold_is_refused(changes: dict[str, Any], match: str) -> None:
+def test_a_claim_that_does_not_hold_is_refused(changes, match):
     with pytest.raises(InvalidSettingError, match=match):
         claimed(**changes)
 
 
-def test_noise_must_bear_out_epsilon() -> None:
+def test_noise_must_bear_out_epsilon():
     """One stage just suffices, two on the same documents or of one user do not."""
     one, again = ReleasedStage("a", 0, 9, Z), ReleasedStage("b", 9, 19, Z)
     claimed(stages=[one])
@@ -174,12 +173,12 @@ values = st.recursive(
 
 
 @given(st.sampled_from(sorted(KEYS)), values)
-def test_a_damaged_statement_is_never_an_error_to_look_at(key: str, value: Any) -> None:
+def test_a_damaged_statement_is_never_an_error_to_look_at(key, value):
     lines = statement_lines({**claimed(), key: value})
     assert 1 <= len(lines) <= 10
     assert all(line.isprintable() for line in lines)
 
 
-def test_the_vocabularies_that_may_be_private() -> None:
+def test_the_vocabularies_that_may_be_private():
     for vocabulary in VOCABULARIES[:4]:
         assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary

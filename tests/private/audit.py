@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
@@ -29,15 +26,11 @@ from streamlda.errors import InsufficientDataError
 from streamlda.privacy.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
-from streamlda.private.stage import PrefixStage, Stage
+from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
-
-Array = NDArray[np.float64]
-Sums = dict[str, Array]
 
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
 #: with probability 1.0e-6, as the lower bound has this confidence.
@@ -53,11 +46,11 @@ _LARGEST_MU = 50.0
 class Recorder(ReleaseManager):
     """Keeps what was released: stage, arrays, standard deviations."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args):
         super().__init__(*args)
-        self.released: list[tuple[str, dict[str, Any], dict[str, float]]] = []
+        self.released = []
 
-    def release(self, *args: Any, **values: Any) -> dict[str, Any]:
+    def release(self, *args, **values):
         """Release, and keep what came out."""
         arrays = super().release(*args, **values)
         self.released.append((args[0], arrays, args[5]["stddevs"]))
@@ -68,10 +61,10 @@ class Recorder(ReleaseManager):
 class Stream:
     """Rows of a stream as counts, shape (n, d), and whose they are."""
 
-    counts: Array
+    counts: np.ndarray
     users: tuple[str, ...]
 
-    def with_rows(self, slots: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
+    def with_rows(self, slots, row, user="canary"):
         """Return the stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
         counts[list(slots)] = 0.0 if row is None else row
@@ -97,12 +90,12 @@ class Finding:
     sure: float
 
     @property
-    def sound(self) -> bool:
+    def sound(self):
         """False where the claim is refuted: by chance with probability 1e-6."""
         return self.sure <= self.claim
 
 
-def documents(n: int, d: int, seed: int = 1) -> Stream:
+def documents(n, d, seed=1):
     """Return planted documents of some twenty words, each of another user."""
     batch = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
     counts = np.zeros((n, d))
@@ -110,19 +103,19 @@ def documents(n: int, d: int, seed: int = 1) -> Stream:
     return Stream(counts, tuple(f"user {i}" for i in range(n)))
 
 
-def one_word(d: int, word: int) -> Array:
+def one_word(d, word):
     """Return a document that attains the largest norm of every statistic: one word, ten times."""
-    row: Array = 10.0 * np.eye(d)[word]
+    row = 10.0 * np.eye(d)[word]
     return row
 
 
-def slot_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
+def slot_in(settings, stage, offset=1):
     """Return a slot of a stage of the first window, or of the first round after it."""
     firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
 
-def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ()) -> list[Stage]:
+def fill(settings, stream, script=()):
     """Feed a stream through the engine and return its stages, filled.
 
     Parameters
@@ -134,7 +127,7 @@ def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ())
         to it where it is a list.
     """
     engine, noise = PrivateEngine(settings), SeededNoise(11)
-    stages: list[Stage] = []
+    stages = []
     start = 0
     while start < len(stream.counts) and engine.stage is not None:
         stage = engine.stage
@@ -153,7 +146,7 @@ def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ())
     return stages
 
 
-def whitening(settings: PrivateSettings, stream: Stream) -> Array:
+def whitening(settings, stream):
     """Return the projection of the triples that `fill` comes to: the adversary may know it."""
     engine, noise = PrivateEngine(settings), SeededNoise(11)
     start = 0
@@ -166,9 +159,7 @@ def whitening(settings: PrivateSettings, stream: Stream) -> Array:
     return engine.window.whitening
 
 
-def attained_by(
-    settings: PrivateSettings, stream: Stream, times: float = 1.0
-) -> tuple[PrivateSettings, int]:
+def attained_by(settings, stream, times=1.0):
     """Return settings whose bound of the triples one word attains `times` times, and that word.
 
     Once: then it is at the bounds of all three moments of that stage.
@@ -177,18 +168,18 @@ def attained_by(
     return with_triple_bound(settings, float(rows.max()) ** 3 / times), int(rows.argmax())
 
 
-def with_triple_bound(settings: PrivateSettings, bound: float) -> PrivateSettings:
+def with_triple_bound(settings, bound):
     """Return settings with another public bound of the triples."""
     assert isinstance(settings.clipping, ClipBounds)
     return replace(settings, clipping=replace(settings.clipping, triple=bound))
 
 
-def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int) -> Finding:
+def audit(settings, absent, present, draws):
     """Return how well the releases on two neighbouring streams can be told apart.
 
     Time 2.5 `draws` releases.
     """
-    noise, script = SecureNoise(), list[Sums]()
+    noise, script = SecureNoise(), []
     without = fill(settings, absent, script)
     within = fill(settings, present, script)
     assert len(without) == len(within) == len(script)
@@ -214,7 +205,7 @@ def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int
     return Finding(settings.epsilon, epsilon_of(likely, delta), epsilon_of(sure, delta))
 
 
-def mu_below(absent: Array, present: Array, quantile: float) -> float:
+def mu_below(absent, present, quantile):
     """Return a lower bound of shift over noise from equally many scores of both streams.
 
     With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t, whose
@@ -232,10 +223,10 @@ def mu_below(absent: Array, present: Array, quantile: float) -> float:
     return max(0.0, (t - quantile * math.sqrt(1 + t * t / (4 * n))) / math.sqrt(n / 2))
 
 
-def _expected(stages: Sequence[Stage]) -> list[Sums]:
+def _expected(stages):
     """Return what each stage releases, but for the noise."""
-    expected: list[Sums] = []
-    running: Sums = {}
+    expected = []
+    running = {}
     for stage in stages:
         sums = stage.mechanism.from_grid(stage.aggregates)
         if isinstance(stage, PrefixStage):
@@ -245,7 +236,7 @@ def _expected(stages: Sequence[Stage]) -> list[Sums]:
     return expected
 
 
-def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, str, Array]]:
+def _probes(stages, shift):
     """Return stage, block and direction of what is looked at, in units of the noise.
 
     Rounds of prefix sums are all looked at in the direction of the last: their noise is correlated.
@@ -260,9 +251,7 @@ def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, s
     return probes
 
 
-def _looks(
-    stages: Sequence[Stage], probes: Sequence[tuple[int, str, Array]], draws: int, noise: Noise
-) -> Array:
+def _looks(stages, probes, draws, noise):
     """Return inner products of fresh releases with the probes, shape (draws, probes)."""
     looks = np.empty((draws, len(probes)))
     for row in looks:
@@ -271,7 +260,7 @@ def _looks(
     return looks
 
 
-def release_again(stages: Sequence[Stage], noise: Noise) -> list[Sums]:
+def release_again(stages, noise):
     """Release filled stages with fresh noise: each call stands for a run of its own."""
     rounds = [stage for stage in stages if isinstance(stage, PrefixStage)]
     if rounds:

@@ -11,11 +11,8 @@ import hashlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +20,7 @@ from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
 from streamlda.kernels import load_kernels
+from streamlda.learner import feed
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger
@@ -55,11 +53,11 @@ class LoggedNoise(SecureNoise):
 
     __slots__ = ("_folder", "_ledger", "_on_step")
 
-    def __init__(self, folder: Path, ledger: Ledger, on_step: Callable[[str], None]) -> None:
+    def __init__(self, folder, ledger, on_step):
         super().__init__()
         self._folder, self._ledger, self._on_step = folder, ledger, on_step
 
-    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+    def discrete_gaussian(self, sigma, shape=()):
         drawn = super().discrete_gaussian(sigma, shape)
         self._on_step("drawn")
         intent = self._ledger.last_intent
@@ -74,7 +72,7 @@ class LoggedNoise(SecureNoise):
         return drawn
 
 
-def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = None) -> None:
+def work(folder, windows, on_step=None):
     """End what a crash cut short, try to release old slots again, then read on."""
     step = on_step or (lambda name: None)
     with Ledger.open(
@@ -88,15 +86,15 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
             learner_of(releaser, first=0, refused=True)
         learner = learner_of(releaser, first)
         for _ in range(windows):
-            learner.add(WINDOW)
+            feed(learner, WINDOW)
 
 
-def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -> PrivateLearner:
+def learner_of(releaser, first, *, refused=False):
     """Return a learner from a slot on; or see that it is refused its first release."""
     learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_slot=first)
     if refused:
         try:
-            learner.add(WINDOW)
+            feed(learner, WINDOW)
         except LedgerError:
             pass
         else:
@@ -104,7 +102,7 @@ def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -
     return learner
 
 
-def verify(folder: Path) -> str:
+def verify(folder):
     """Assert all that must hold after a crash, and return what became of the last release."""
     text = (folder / "draws").read_text() if (folder / "draws").exists() else ""
     # Of a line cut short nothing was used yet.
@@ -138,24 +136,24 @@ def verify(folder: Path) -> str:
     return str(shots[max(shots)]["state"]) if shots else "none"
 
 
-def published(folder: Path) -> dict[str, bytes]:
+def published(folder):
     return {path.name: path.read_bytes() for path in folder.glob("ledger.releases/*.safetensors")}
 
 
-def every_step(scratch: Path, stride: int) -> Counter[str]:
+def every_step(scratch, stride):
     """Kill at every step of a window of two releases, or at every second ...; then go on."""
-    outcomes: Counter[str] = Counter()
+    outcomes = Counter()
     status = -signal.SIGKILL
     while status == -signal.SIGKILL:
         folder = scratch / f"step-{outcomes['steps']}"
         folder.mkdir()
         hook = die_at(stride * outcomes["steps"])
-        status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))  # type: ignore[misc]
+        status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))
         outcomes[f"killed {verify(folder)}"] += 1
         before = published(folder)
         # Every fourth reads a window more; the others recover and try the old slots.
         more = int(outcomes["steps"] % 4 == 0)
-        assert wait(fork(lambda f=folder, n=more: work(f, n))) == 0  # type: ignore[misc]
+        assert wait(fork(lambda f=folder, n=more: work(f, n))) == 0
         verify(folder)
         assert before.items() <= published(folder).items()
         outcomes["steps"] += 1
@@ -163,11 +161,11 @@ def every_step(scratch: Path, stride: int) -> Counter[str]:
     return outcomes
 
 
-def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
+def any_moment(scratch, kills, seed):
     """Kill at random moments of a worker's way; one ledger lives through twenty crashes."""
     rng = np.random.default_rng(seed)
-    outcomes: Counter[str] = Counter()
-    folder, before = scratch, dict[str, bytes]()
+    outcomes = Counter()
+    folder, before = scratch, {}
     for i in range(kills):
         if i % 20 == 0:
             folder, before = scratch / f"any-{i}", {}
@@ -181,16 +179,16 @@ def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
     return outcomes
 
 
-def processes(scratch: Path) -> Counter[str]:
+def processes(scratch):
     """Release streams of blanks here and in two forks, with one source of noise."""
-    noise, outcomes = SecureNoise(), Counter[str]()
+    noise, outcomes = SecureNoise(), Counter()
 
-    def save() -> None:
+    def save():
         recorder = Recorder(noise)
         learner = PrivateLearner(SETTINGS, recorder, vocabulary="public")
         blanks = DocumentBatch.from_matrix(np.zeros((88, 6)))
         for _ in range(40):
-            learner.add(blanks)
+            feed(learner, blanks)
         pairs = [arrays["pair"] for name, arrays, _ in recorder.released if name == "pairs"]
         np.save(scratch / f"{os.getpid()}.npy", np.hstack(pairs[:20]))
 

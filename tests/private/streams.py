@@ -54,8 +54,6 @@ DOCUMENTS = st.sampled_from(sorted(POOL)).map(POOL.__getitem__) | st.dictionarie
     st.integers(0, D - 1), st.integers(1, 30)
 )
 
-RELATIONS = ["add-remove", "replace-one"]
-
 
 def batch_of_counts(documents, d=D):
     """Return documents given as mappings of word to count as a batch."""

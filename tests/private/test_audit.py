@@ -6,19 +6,17 @@ with probability below 1e-5 a test, as the numbers of draws are chosen: the boun
 deviations or more from the limits. Noise is `SecureNoise`, so no seed can have been picked.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
+from streamlda.learner import feed
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.noise import Noise
 from streamlda.privacy.users import UserBound
 from streamlda.private import contributions
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
@@ -28,10 +26,7 @@ from streamlda.private.settings import STAGES, PrivateSettings
 from tests.private.audit import (
     LIKELY,
     SURE,
-    Array,
-    Finding,
     Recorder,
-    Stream,
     attained_by,
     audit,
     documents,
@@ -46,11 +41,10 @@ pytestmark = pytest.mark.statistical
 
 D = 20
 BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
-Patch = pytest.MonkeyPatch
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
+def settings_of(**changes):
+    values = {
         "n_components": 2,
         "n_features": D,
         "epsilon": 4.0,
@@ -61,18 +55,18 @@ def settings_of(**changes: Any) -> PrivateSettings:
     return PrivateSettings(**(values | changes))
 
 
-def with_and_without(settings: PrivateSettings, stage: str, word: int, draws: int) -> Finding:
+def with_and_without(settings, stage, word, draws):
     """Audit one document of one word against a blank, at one slot of a stage."""
     base, slot = documents(400, D), [slot_in(settings, stage)]
     present = base.with_rows(slot, one_word(D, word))
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
-def tight(finding: Finding) -> bool:
+def tight(finding):
     return finding.sound and finding.likely >= 0.6 * finding.claim
 
 
-def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
     # 3,000 audits of shift 0.5: 5 % of bounds are too high, give or take 5 * 0.4 %.
     scores = np.random.default_rng(5).standard_normal((3000, 2, 300))
     scores[:, 1] += 0.5
@@ -83,19 +77,19 @@ def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("draws", [8000, pytest.param(40_000, marks=pytest.mark.soak)])
-def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws: int) -> None:
+def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws):
     finding = with_and_without(settings_of(epsilon=1.0), "pairs", 3, draws)
     assert tight(finding), finding
 
 
-def test_triples_give_away_what_is_claimed() -> None:
+def test_triples_give_away_what_is_claimed():
     settings, word = attained_by(settings_of(), documents(400, D))
     finding = with_and_without(settings, "triples", word, 1500)
     assert tight(finding), finding
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str) -> None:
+def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage):
     settings = settings_of(clipping="quantile")
     slot = slot_in(settings, stage)
     rows = np.linalg.norm(whitening(settings, documents(400, D).with_rows([slot], None)), axis=1)
@@ -104,7 +98,7 @@ def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str
 
 
 @pytest.mark.parametrize("stage", ["norms", "pairs", "triples"])
-def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) -> None:
+def test_another_document_in_its_place_gives_away_what_is_claimed(stage):
     base, draws = documents(400, D), 1500
     settings = settings_of(neighboring_relation="replace-one")
     rows = [one_word(D, 3), one_word(D, 4)]
@@ -123,7 +117,7 @@ def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) ->
     assert tight(finding), finding
 
 
-def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
+def of_a_user(n):
     """Return streams with n documents of a user, 3 of which count, in each stage; or blanks."""
     settings = settings_of(privacy_unit="user", documents_per_user=3, snapshots=1)
     base = documents(400, D)
@@ -133,12 +127,12 @@ def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
 
 
 @pytest.mark.parametrize("n", [3, 6])
-def test_all_stages_together_give_away_what_is_claimed_for_a_user(n: int) -> None:
+def test_all_stages_together_give_away_what_is_claimed_for_a_user(n):
     finding = audit(*of_a_user(n), 1500)
     assert tight(finding), finding
 
 
-def in_prefix_mode(draws: int) -> Finding:
+def in_prefix_mode(draws):
     # Few words and a large epsilon: many rounds are drawn, and rounds are slow.
     settings = settings_of(
         epsilon=20.0, mode="prefix", snapshots=6, n_features=6, documents_per_snapshot=200
@@ -150,7 +144,7 @@ def in_prefix_mode(draws: int) -> Finding:
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
-def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed() -> None:
+def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     finding = in_prefix_mode(400)
     assert tight(finding), finding
 
@@ -158,43 +152,43 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed() -> None:
 # Planted bugs: each lets the adversary see more than is claimed.
 
 
-def half_noise(patch: Patch) -> None:
+def half_noise(patch):
     original = JointGaussian.noise_on_grid
 
-    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
+    def noise_on_grid(self, noise):
         return {name: drawn // 2 for name, drawn in original(self, noise).items()}
 
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
 
 
-def block_without_noise(patch: Patch) -> None:
+def block_without_noise(patch):
     original = JointGaussian.noise_on_grid
 
-    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
+    def noise_on_grid(self, noise):
         drawn = original(self, noise)
         return {name: 0 * y if name == "first" else y for name, y in drawn.items()}
 
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
 
 
-def block_without_clipping(patch: Patch) -> None:
+def block_without_clipping(patch):
     original = clipping.clip_factors
 
-    def clip_factors(norms: Array, bound: float) -> Array:
+    def clip_factors(norms, bound):
         fixed = bound in (BOUNDS.first, BOUNDS.pair)
         return original(norms, bound) if fixed else np.ones(len(norms))
 
     patch.setattr(contributions, "clip_factors", clip_factors)
 
 
-def _fed_again(patch: Patch, statistics: Sequence[type[Any]]) -> None:
+def _fed_again(patch, statistics):
     """Let the canary, the second row of the pairs stage, enter the sums once more."""
-    kept: list[View] = []
+    kept = []
 
-    def patched(statistic: type[Any]) -> None:
+    def patched(statistic):
         original = statistic.add
 
-        def add(self: Any, view: View) -> None:
+        def add(self, view):
             original(self, view)
             if statistic is not TripleStatistic:
                 kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
@@ -207,11 +201,11 @@ def _fed_again(patch: Patch, statistics: Sequence[type[Any]]) -> None:
         patched(statistic)
 
 
-def twice_in_a_stage(patch: Patch) -> None:
+def twice_in_a_stage(patch):
     _fed_again(patch, [FirstStatistic, PairStatistic])
 
 
-def in_two_stages(patch: Patch) -> None:
+def in_two_stages(patch):
     _fed_again(patch, [TripleStatistic])
 
 
@@ -225,7 +219,7 @@ def in_two_stages(patch: Patch) -> None:
         (in_two_stages, "pairs"),
     ],
 )
-def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypatch: Patch) -> None:
+def test_planted_bug_is_found(bug, stage, monkeypatch):
     # Clipped, so that a block without clipping shows.
     settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
     bug(monkeypatch)
@@ -233,7 +227,7 @@ def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypa
     assert not finding.sound, finding
 
 
-def test_sensitivity_of_the_other_relation_is_found(monkeypatch: Patch) -> None:
+def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
     monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
     settings = settings_of(neighboring_relation="replace-one")
     base, slot = documents(400, D), [slot_in(settings, "pairs")]
@@ -242,8 +236,8 @@ def test_sensitivity_of_the_other_relation_is_found(monkeypatch: Patch) -> None:
     assert not finding.sound, finding
 
 
-def test_users_without_a_bound_are_found(monkeypatch: Patch) -> None:
-    def accept(self: UserBound, users: Any) -> Any:
+def test_users_without_a_bound_are_found(monkeypatch):
+    def accept(self, users):
         return np.ones(len(users), dtype=np.bool_)
 
     monkeypatch.setattr(UserBound, "accept", accept)
@@ -252,11 +246,11 @@ def test_users_without_a_bound_are_found(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.long
-def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> None:
+def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch):
     # Its twin without draws: `test_prefix_release`, neighbours and what attains the sensitivity.
     original = JointGaussian
 
-    def forgetful(*args: Any, **values: Any) -> JointGaussian:
+    def forgetful(*args, **values):
         return original(*args, **(values | {"strategy_sensitivity": 1.0}))
 
     monkeypatch.setattr(prefix_release, "JointGaussian", forgetful)
@@ -267,18 +261,18 @@ def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> Non
 # Runs from the documents to what is released, each with noise of its own.
 
 
-def whole_runs(settings: PrivateSettings, stream: Stream, runs: int, look: Any) -> Array:
+def whole_runs(settings, stream, runs, look):
     batch = DocumentBatch.from_matrix(stream.counts)
     scores = np.empty(runs)
     for run in range(runs):
         releaser = Recorder()
-        PrivateLearner(settings, releaser, vocabulary="public").add(batch)
+        feed(PrivateLearner(settings, releaser, vocabulary="public"), batch)
         scores[run] = look(releaser.released[0][1])
     return scores
 
 
 @pytest.mark.parametrize("halved", [False, True])
-def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) -> None:
+def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     settings = settings_of(epsilon=20.0, documents_per_snapshot=200)
     base, slot = documents(200, D), [slot_in(settings, "pairs")]
     without = base.with_rows(slot, None)
@@ -288,7 +282,7 @@ def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) 
     mechanism = stage.mechanism
     diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
 
-    def look(released: dict[str, Any]) -> float:
+    def look(released):
         first = released["first"][3] * BOUNDS.first / mechanism.stddevs["first"] ** 2
         pair = released["pair"][diagonal] * BOUNDS.pair / mechanism.stddevs["pair"] ** 2
         return float(first + pair)

@@ -12,6 +12,7 @@ from bench import wa16_solvers
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
 from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import power as solvers
 from streamlda.private.contributions import TripleNorms
@@ -26,7 +27,6 @@ from tests.private.streams import (
     LONGEST,
     MAP,
     POOL,
-    RELATIONS,
     D,
     apart,
     batch_of_counts,
@@ -101,7 +101,7 @@ def test_corrections_are_those_of_the_public_twin(values_only):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(
     stream=st.lists(DOCUMENTS, min_size=1, max_size=6),
     other=DOCUMENTS,

@@ -17,6 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.clipping import ClipBounds, clip_factors
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.private import denoising, refinement
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
@@ -38,7 +39,6 @@ from tests.private.audit import audit, documents, one_word, slot_in
 from tests.private.streams import (
     DOCUMENTS,
     POOL,
-    RELATIONS,
     D,
     apart,
     batch_of_counts,
@@ -166,7 +166,7 @@ def test_what_a_round_begins_with_must_fit_together(kind):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(
     stream=st.lists(DOCUMENTS, min_size=1, max_size=6),
     other=DOCUMENTS,
@@ -191,7 +191,7 @@ def test_documents_without_a_common_word_attain_the_sensitivity_of_replace_one()
     assert 0.99 < moved(here, there, public="apart", relation="replace-one") <= 1
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_equal_documents_attain_the_sensitivity_of_a_user(relation):
     g, rest = 3, [POOL["all words"]]
     here = [POOL["one word"]] * (g + 2) + rest

@@ -4,27 +4,19 @@ Statistical tests use `SecureNoise`; each fails by chance with probability below
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    BudgetExceededError,
-    InsufficientDataError,
-    InvalidSettingError,
-    LedgerError,
-)
+from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerError
+from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
@@ -37,17 +29,13 @@ from streamlda.private.release_manager import (
 )
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
 from tests.privacy.chance import has_scale
 from tests.privacy.ledger_cases import CrashProcess
 from tests.private.audit import Recorder
 
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
-
 
 @pytest.fixture(scope="module")
-def crashes() -> Iterator[CrashProcess]:
+def crashes():
     process = CrashProcess("tests.private.release_crash")
     yield process
     process.close()
@@ -58,8 +46,8 @@ ALARM = 1e-6
 BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
+def settings_of(**changes):
+    values = {
         "n_components": 2,
         "n_features": D,
         "epsilon": 8.0,
@@ -70,27 +58,22 @@ def settings_of(**changes: Any) -> PrivateSettings:
     return PrivateSettings(**(values | changes))
 
 
-def documents(n: int) -> DocumentBatch:
+#: Of windows whose noise leaves topics.
+LARGE = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+
+
+def documents(n):
     return PlantedLDA(2, D, mean_length=20, seed=1).documents(n)
 
 
-def learner_of(
-    settings: PrivateSettings, releaser: ReleaseManager, **values: Any
-) -> PrivateLearner:
+def learner_of(settings, releaser, **values):
     return PrivateLearner(settings, releaser, vocabulary="public", **values)
 
 
-def clocked() -> tuple[PrivateSettings, list[float], dict[str, Any]]:
-    """Return settings of a long window, a time to set, and a learner's options to go by it."""
-    now = [0.0]
-    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
-    return settings, now, {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
-
-
-def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None) -> Recorder:
+def blank_run(settings, slots, noise=None):
     """Return what was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
-    learner_of(settings, recorder).add(DocumentBatch.from_matrix(np.zeros((slots, D))))
+    feed(learner_of(settings, recorder), DocumentBatch.from_matrix(np.zeros((slots, D))))
     return recorder
 
 
@@ -106,10 +89,10 @@ def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None)
     ],
     ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
 )
-def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
+def test_released_noise_is_as_large_as_it_says(changes):
     # Each block of which there are a hundred values.
     settings = settings_of(**changes)
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    found = {}
     # Seeded for quantiles: one in some thousand, of noise alone, is too low for a clip bound.
     noise = SeededNoise(5) if settings.clipping == "quantile" else SecureNoise()
     recorder = blank_run(settings, 6000, noise)
@@ -126,9 +109,9 @@ def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
+def test_noise_of_prefix_sums_is_as_large_as_each_round_says():
     settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds: dict[int, list[NDArray[np.float64]]] = {}
+    rounds = {}
     for _ in range(8):
         recorder = blank_run(settings, 1500)
         prefixes = [r for r in recorder.released if r[0] == "prefix"]
@@ -139,13 +122,13 @@ def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
         assert has_scale(np.hstack(draws), alarm=ALARM)
 
 
-def independent(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+def independent(a, b):
     """Tell whether two samples of equal length are uncorrelated, entry by entry."""
     return bool(stats.pearsonr(a, b).pvalue > ALARM)
 
 
 @pytest.mark.statistical
-def test_noise_of_windows_stages_and_blocks_is_independent() -> None:
+def test_noise_of_windows_stages_and_blocks_is_independent():
     recorder = blank_run(settings_of(), 20_000)
     stages = {
         stage: [arrays for name, arrays, _ in recorder.released if name == stage][:60]
@@ -163,7 +146,7 @@ def test_noise_of_windows_stages_and_blocks_is_independent() -> None:
 
 
 @pytest.mark.statistical
-def test_noise_of_processes_is_independent(tmp_path: Path, crashes: CrashProcess) -> None:
+def test_noise_of_processes_is_independent(tmp_path, crashes):
     assert crashes.run("processes", tmp_path)["0"] == 2
     drawn = [np.load(path) for path in sorted(tmp_path.glob("*.npy"))]
     assert len(drawn) == 3
@@ -179,36 +162,36 @@ class Witness(SecureNoise):
 
     __slots__ = ("path", "seen")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
-        self.path, self.seen = path, list[tuple[str, str]]()
+        self.path, self.seen = path, []
 
-    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+    def discrete_gaussian(self, sigma, shape=()):
         pending = LedgerReader(self.path).pending
         assert pending is not None, "noise was drawn before its price was on the disk"
         self.seen.append((pending.description, pending.cohort.cohort_id))
         return super().discrete_gaussian(sigma, shape)
 
 
-def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
-    settings, steps, path = settings_of(), list[str](), folder / "ledger"
+def test_price_is_on_the_disk_before_noise_is_drawn(folder):
+    settings, steps, path = settings_of(), [], folder / "ledger"
     witness = Witness(path)
     with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
         learner = learner_of(settings, ReleaseManager(witness, ledger))
-        learner.add(documents(99))
+        feed(learner, documents(99))
         assert steps.count("intent:durable") == 1
-        learner.add(documents(1))
+        feed(learner, documents(1))
         assert ledger.spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-12)
         assert ledger.pending is None
     assert Counter(witness.seen) == {("pairs", "stream:0-88"): 4, ("triples", "stream:88-100"): 4}
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
 
 
-def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
+def test_released_sums_are_stored_as_they_were_published(folder):
     settings = settings_of()
     with open_ledger(folder / "ledger", settings) as ledger:
         recorder = Recorder(SecureNoise(), ledger)
-        learner_of(settings, recorder).add(documents(100))
+        feed(learner_of(settings, recorder), documents(100))
     names = ["000001-pairs.safetensors", "000002-triples.safetensors"]
     stored = folder / "ledger.releases"
     assert sorted(path.name for path in stored.iterdir()) == names
@@ -226,12 +209,12 @@ def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
-def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None:
+def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path):
     found = []
     for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
         settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
         with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
-            learner_of(settings, ReleaseManager(ledger=ledger)).add(documents(100))
+            feed(learner_of(settings, ReleaseManager(ledger=ledger)), documents(100))
         newest = LedgerReader(path).last_intent
         assert newest is not None
         found.append(newest.config_hash)
@@ -239,28 +222,28 @@ def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None
     assert len(found[0]) == 32
 
 
-def test_slots_are_not_released_twice(folder: Path) -> None:
+def test_slots_are_not_released_twice(folder):
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
         with open_ledger(path, settings) as ledger:
             learner = learner_of(settings, ReleaseManager(ledger=ledger), first_slot=first)
-            learner.add(documents(100))
+            feed(learner, documents(100))
     witness = Witness(path)
     for first in (0, 60, 199):
         with open_ledger(path, settings) as ledger:
             learner = learner_of(settings, ReleaseManager(witness, ledger), first_slot=first)
             with pytest.raises(LedgerError, match="replay=True"):
-                learner.add(documents(100))
+                feed(learner, documents(100))
     assert witness.seen == []
 
 
-def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
+def test_budget_is_refused_before_noise_and_documents(folder):
     users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
     users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
     path = folder / "ledger"
     with open_ledger(path, users) as ledger:
         learner = learner_of(users, ReleaseManager(ledger=ledger))
-        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
+        feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
     witness = Witness(path)
     with open_ledger(path, users) as ledger:
         with pytest.raises(BudgetExceededError):
@@ -275,21 +258,21 @@ def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_killed_at_every_step(stride: int, folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_every_step(stride, folder, crashes):
     counted = crashes.run("every-step", folder, stride)
     assert counted["steps"] > 50 // stride
     assert counted["killed pending"] > 30 // stride
     assert counted["killed committed"] > 5 // stride
 
 
-def test_killed_at_any_moment(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_any_moment(folder, crashes):
     counted = crashes.run("any-moment", folder, 12, 20261121)
     assert counted["killed pending"] > 2
     assert counted["artifacts"] > 10
 
 
 @pytest.mark.soak
-def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_any_moment_five_hundred_times(folder, crashes):
     counted = crashes.run("any-moment", folder, 500, 7)
     assert counted["killed pending"] > 10
     assert counted["artifacts"] > 20
@@ -309,14 +292,11 @@ def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashPro
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
     ],
 )
-def test_statement_agrees_with_the_settings(
-    changes: dict[str, Any], source: str, horizon: int | None, folder: Path
-) -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    settings = replace(settings, **changes)
+def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
+    settings = replace(LARGE, **changes)
     with open_ledger(folder / "ledger", settings) as ledger:
         learner = learner_of(settings, ReleaseManager(ledger=ledger), delta_of_words=1e-6)
-        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
+        feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
         name = ledger.ledger_id
     said = model.privacy
@@ -334,133 +314,109 @@ def test_statement_agrees_with_the_settings(
     assert model.documents_seen == 1000
 
 
-def snapshot_with(noise: Noise) -> dict[str, Any]:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, ReleaseManager(noise), first_slot=50)
-    learner.add(documents(1000))
+def snapshot_with(noise):
+    learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
+    feed(learner, documents(1000))
     return dict(learner.snapshot().privacy)
 
 
-def test_statement_without_a_ledger_says_in_memory() -> None:
+def test_statement_without_a_ledger_says_in_memory():
     said = snapshot_with(SecureNoise())
     assert said["ledger"] == "in memory"
     assert said["cohort"] == {"first": 50, "last": 1049}
 
 
-def test_seeded_noise_makes_nothing_private() -> None:
+def test_seeded_noise_makes_nothing_private():
     assert snapshot_with(SeededNoise(3)) == {"statement": "not private (seeded)"}
 
 
-def test_there_is_no_snapshot_before_a_whole_window() -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, ReleaseManager())
-    learner.add(documents(500))
+def test_there_is_no_snapshot_before_a_whole_window():
+    learner = learner_of(LARGE, ReleaseManager())
+    feed(learner, documents(500))
+    assert not learner.ends_well
     with pytest.raises(InsufficientDataError, match="slots=500 documents_per_snapshot=1000"):
         learner.snapshot()
-    learner.add(documents(440))
+    feed(learner, documents(439))
+    assert not learner.ends_well
+    feed(learner, documents(1))
     # Half of the last stage is enough at the end of the stream.
-    learner.finish()
+    assert learner.ends_well
+    learner.release()
     assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
 
 
-def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
-    settings, now, timed = clocked()
-    learner = learner_of(settings, ReleaseManager(), **timed)
-    learner.tick()  # nothing is there yet: no stage ends without a slot
-    learner.add(documents(2000))
+# Stages that are ended before their last slot, as a clock does; states behind a release.
+
+LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
+
+
+def behind(learner, saved, ledger):
+    """Return a learner that goes on from a saved state behind the last release, and its skips."""
+    again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
+    again.engine = PrivateEngine.from_state(*saved)
+    assert ledger.last_intent is not None
+    return again, again.catch_up(ledger.last_intent)
+
+
+def running(learner):
+    """Return the name and the first slot of the running stage."""
     assert learner.engine.stage is not None
-    assert learner.engine.stage.name == "pairs"
-    now[0] = 87.0  # pairs have 88 % of the time
-    learner.tick()
-    assert learner.engine.stage.name == "pairs"
-    now[0] = 88.0
-    learner.tick()
-    assert learner.engine.stage.name == "triples"
-    learner.add(documents(1000))
-    now[0] = 100.0
-    learner.add(documents(500))
-    (snapshot,) = learner.snapshots
-    assert [(s.name, s.first, s.last) for s in snapshot.stages] == [
-        ("pairs", 0, 1999),
-        ("triples", 2000, 3499),
-    ]
-    with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
-        learner_of(settings, ReleaseManager(), seconds_per_snapshot=0.0)
+    return learner.engine.stage.name, learner.engine.stage.first
 
 
 @pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
-    tmp_path: Path, read_after_saving: int
-) -> None:
-    settings, now, timed = clocked()
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        learner.add(documents(2000))
+def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
+    tmp_path, read_after_saving
+):
+    with open_ledger(tmp_path / "ledger", LONG) as ledger:
+        learner = learner_of(LONG, ReleaseManager(ledger=ledger))
+        with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
+            learner.release()
+        assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
+        feed(learner, documents(2000))
         saved = learner.engine.state()
-        learner.add(documents(read_after_saving))
-        now[0] = 88.0
-        learner.tick()
-        assert ledger.last_intent is not None
-        again = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        again.engine = PrivateEngine.from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == read_after_saving
+        feed(learner, documents(read_after_saving))
+        assert learner.release() is None
+        again, skipped = behind(learner, saved, ledger)
+        assert skipped == read_after_saving
         for each in (learner, again):
-            assert each.engine.stage is not None
-            assert each.engine.stage.name == "triples"
-            assert each.engine.slots == each.engine.stage.first == 2000 + read_after_saving
-        again.add(documents(1500))
-        now[0] = 200.0
-        again.tick()
-    (snapshot,) = again.snapshots
-    assert [s.last for s in snapshot.stages] == [1999 + read_after_saving, 3499 + read_after_saving]
+            assert each.engine.slots == 2000 + read_after_saving
+            assert running(each) == ("triples", each.engine.slots)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        feed(again, documents(1500))
+        model = again.release()
+    assert model is not None
+    assert [(s["name"], s["last"]) for s in model.privacy["stages"]] == [
+        ("pairs", 1999 + read_after_saving),
+        ("triples", 3499 + read_after_saving),
+    ]
 
 
-@pytest.mark.parametrize("by_clock", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
-    tmp_path: Path, by_clock: bool
-) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
     """As of a checkpoint on the way out, after the last slots and before their release."""
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    slots = 700 if by_clock else 880
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger))
-        learner.engine.add(documents(slots))
-        if by_clock:
+    slots = 700 if early else 880
+    with open_ledger(tmp_path / "ledger", LARGE) as ledger:
+        learner = learner_of(LARGE, ReleaseManager(ledger=ledger))
+        learner.add(documents(slots))
+        if early:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.settle()
-        assert ledger.last_intent is not None
-        again = learner_of(settings, ReleaseManager(ledger=ledger))
-        again.engine = PrivateEngine.from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == 0
-        assert again.engine.stage is not None
-        assert (again.engine.stage.name, again.engine.stage.first) == ("triples", slots)
+        learner.release()
+        again, skipped = behind(learner, saved, ledger)
+        assert (running(again), skipped) == (("triples", slots), 0)
 
 
-def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Path) -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger))
-        learner.add(documents(880))
-        assert ledger.last_intent is not None
-        other = learner_of(replace(settings, n_components=3), ReleaseManager(ledger=ledger))
-        with pytest.raises(LedgerError, match="same_settings=False"):
-            other.catch_up(ledger.last_intent)
-
-
-def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
-    tmp_path: Path,
-) -> None:
-    settings, now, timed = clocked()
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        learner.add(documents(2000))
-        now[0] = 88.0
-        learner.tick()
-        assert ledger.last_intent is not None
-        ahead = learner_of(settings, ReleaseManager(), **timed)
-        ahead.add(documents(2001))
-        other = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        other.engine = ahead.engine
-        with pytest.raises(LedgerError, match="the one release that comes next"):
-            other.catch_up(ledger.last_intent)
+def test_a_state_does_not_go_on_behind_another_release(tmp_path):
+    with open_ledger(tmp_path / "ledger", LONG) as ledger:
+        learner = learner_of(LONG, ReleaseManager(ledger=ledger))
+        feed(learner, documents(2000))
+        learner.release()
+        other = learner_of(replace(LONG, n_components=3), ReleaseManager())
+        ahead = learner_of(LONG, ReleaseManager())
+        feed(ahead, documents(2001))
+        for each, rule in ((other, "same_settings=False"), (ahead, "the one release that comes")):
+            each.releaser = learner.releaser
+            assert ledger.last_intent is not None
+            with pytest.raises(LedgerError, match=rule):
+                each.catch_up(ledger.last_intent)

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from streamlda.errors import BudgetExceededError, InsufficientDataError
+from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.events import GaussianRelease
@@ -22,11 +23,7 @@ from streamlda.private.power import answer_norm
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import REFINEMENT_FRACTION
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
 from tests.private.streams import Run, assert_same_snapshots, replayed, run, settings_of
-
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
 
 ALARM = 1e-6
 K, V, N = 2, 12, 2000
@@ -194,11 +191,11 @@ def test_rounds_go_through_the_ledger_and_into_the_statement(way, folder):
     config = config_of(way, clipping="worst-case")
     with open_ledger(folder / "ledger", config) as ledger:
         learner = PrivateLearner(config, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
-        learner.add(ROWS.rows(0, N - 3))
+        feed(learner, ROWS.rows(0, N - 3))
         # The last round is filled well enough.
-        learner.finish()
-        assert learner.missed == []
-        model = learner.snapshot()
+        assert learner.ends_well
+        model = learner.release()
+        assert learner.missed == ""
         with pytest.raises(BudgetExceededError):
             ledger.check(GaussianRelease(0.9 * config.noise_multiplier))
         assert len(list((folder / "ledger.releases").iterdir())) == len(config.stages)
@@ -214,7 +211,7 @@ def test_users_have_a_statement_of_their_own():
     users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 3}
     config = config_of("refinement", **users, epsilon=14.0)
     learner = PrivateLearner(config, ReleaseManager(SecureNoise()), vocabulary="public")
-    learner.add(ROWS, [f"user {i // 2}" for i in range(N)])
+    feed(learner, ROWS, [f"user {i // 2}" for i in range(N)])
     check_statement(learner.snapshot().privacy)
 
 
@@ -225,14 +222,14 @@ def test_a_state_from_before_a_round_goes_on_behind_its_release(folder):
         releaser = ReleaseManager(SecureNoise(), ledger)
         learner = PrivateLearner(config, releaser, vocabulary="public")
         ((begin, end),) = [(a, b) for name, a, b in config.stage_slots() if name == "refine 2"]
-        learner.add(ROWS.rows(0, begin + 50))
+        feed(learner, ROWS.rows(0, begin + 50))
         saved = learner.engine.state()
-        learner.add(ROWS.rows(begin + 50, end))
+        feed(learner, ROWS.rows(begin + 50, end))
         again = PrivateLearner(config, releaser, vocabulary="public")
         again.engine = type(learner.engine).from_state(*saved)
         assert again.catch_up(ledger.last_intent) == end - begin - 50
         assert again.engine.stage.name == learner.engine.stage.name == "refine 3"
         topics = [each.engine.window.refinement.components for each in (learner, again)]
         np.testing.assert_array_equal(*topics)
-        again.add(ROWS.rows(end, N))
+        feed(again, ROWS.rows(end, N))
     assert [stage.name for stage in again.engine.snapshot.stages] == list(config.stages)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidSettingError
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import contributions
@@ -25,13 +26,13 @@ from streamlda.private.stage import (
     unit_blocks,
 )
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
+from tests.privacy.chance import ALARM
 from tests.private.streams import (
     DOCUMENTS,
     KINDS,
     LONGEST,
     MAP,
     POOL,
-    RELATIONS,
     D,
     apart,
     batch_of_counts,
@@ -40,9 +41,6 @@ from tests.private.streams import (
     stage_of,
     statistics_of,
 )
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
 
 #: Slots of a stage; also the most contributions in the largest group.
 SLOTS = 24
@@ -60,7 +58,7 @@ groups = st.sampled_from([1, 2, 3, 64])
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", KINDS)
 @given(
-    relation=st.sampled_from(RELATIONS),
+    relation=st.sampled_from(NEIGHBORING_RELATIONS),
     stream=st.lists(DOCUMENTS, min_size=1, max_size=9),
     other=DOCUMENTS,
     slot=st.integers(0, 8),
@@ -79,7 +77,7 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["norms", "pairs dense", "all"])
 @given(
-    relation=st.sampled_from(RELATIONS),
+    relation=st.sampled_from(NEIGHBORING_RELATIONS),
     stream=st.lists(st.tuples(DOCUMENTS, st.sampled_from("uuuab")), min_size=1, max_size=9),
     others=st.lists(st.tuples(DOCUMENTS, st.booleans()), min_size=9, max_size=9),
     g=st.integers(1, 3),
@@ -152,7 +150,7 @@ def test_replacing_a_user_by_another_with_blanks_touches_groups_of_both():
     users = ["u"] * 4, [None, None, "v", "v"]
     streams = [one] * 4, [{}, {}, POOL["one word"], POOL["one word"]]
     assert moved("all", "replace-one", *streams, group=1, per_user=2, users=users) <= 1
-    config = [settings_of(relation, g) for relation in RELATIONS for g in (None, 2)]
+    config = [settings_of(relation, g) for relation in NEIGHBORING_RELATIONS for g in (None, 2)]
     assert [groups_touched(each) for each in config] == [1, 2, 1, 4]
     # Where the grid is what limits the steps, each group touched makes them finer.
     for each in config:

@@ -16,7 +16,7 @@ import streamlda
 import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
-from streamlda.settings.table import describe
+from streamlda.settings.load import describe
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,15 +18,16 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-LOCK = (ROOT / "requirements.lock").read_text("utf-8")
+LOCK = (ROOT / "requirements-dev.lock").read_text("utf-8")
+BASE_LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0")
 #: The environment of a user, who has no checkout.
 OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def locked_requirements() -> list[str]:
-    """Return the entries of the lock, each with its hashes."""
-    return [entry for entry in re.split(r"\n(?=\S)", LOCK.strip()) if not entry.startswith("#")]
+def locked_requirements(lock: str = LOCK) -> list[str]:
+    """Return the entries of a lock, each with its hashes."""
+    return [entry for entry in re.split(r"\n(?=\S)", lock.strip()) if not entry.startswith("#")]
 
 
 def wanted_requirements() -> list[Requirement]:
@@ -42,6 +43,15 @@ def test_every_locked_version_is_exact_and_hashed() -> None:
     entry = re.compile(r"[a-z0-9-]+==\S+( ; [^\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
     wrong = [text[:60] for text in locked_requirements() if not entry.fullmatch(text)]
     assert wrong == []
+
+
+def test_what_streamlda_runs_on_is_locked_alike_with_and_without_the_tests() -> None:
+    base = locked_requirements(BASE_LOCK)
+    assert set(base) <= set(locked_requirements())
+    names = {Requirement(entry.partition(" \\")[0]).name for entry in base}
+    wanted = PROJECT["project"]["dependencies"]
+    assert {canonicalize_name(Requirement(text).name) for text in wanted} <= names
+    assert "pytest" not in names
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -228,9 +228,9 @@ def test_what_cannot_be_learned_from_is_refused(current, X, made, error, wanted)
 def test_settings_that_need_one_process_are_refused(current, X):
     rows = [dask.delayed(X)]
     for parameters, wanted in (
-        ({"refinement_sweeps": 2}, "refinement_sweeps=2"),
+        ({"gibbs_sweeps": 2}, "gibbs_sweeps=2"),
         ({"solver": "online-power"}, "solver='online-power'"),
-        ({"delta": 1e-6}, "must come with epsilon"),
+        ({"delta": 1e-6}, "delta must have epsilon"),
     ):
         with pytest.raises(InvalidSettingError, match=wanted):
             new(**parameters).fit(rows)

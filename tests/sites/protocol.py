@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,6 +81,18 @@ def added(parts: Iterable[np.ndarray]) -> np.ndarray:
 def spent(sites: Sites) -> dict[str, int]:
     """Return how many shares each site has paid for."""
     return {name: site.ledger.generation for name, site in sites.sites.items()}
+
+
+def signed(sites: Sites, share: Share, **changes: Any) -> Share:
+    """Return a share that its own site has made otherwise."""
+    made = replace(share, **changes)
+    keys = {k.public.name: k for k in sites.keys}[share.site]
+    return replace(made, signature=keys.sign(made.content))
+
+
+def moved(share: Share, by: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a share with a number added to all."""
+    return {name: values + np.uint64(by) for name, values in share.arrays.items()}
 
 
 @dataclass

@@ -20,34 +20,15 @@ from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
 from streamlda.text.vocabulary import Vocabulary
-from tests.sites.protocol import D, Sites, config_of, keys_of, settings_of
+from tests.sites.protocol import D, Sites, config_of, keys_of, moved, settings_of, signed
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
 ALARM = 1e-6
 
 
 @pytest.fixture(scope="module")
-def at_work(tmp_path_factory):
-    keys = keys_of(3)
-    with Sites(config_of(keys, weights=[0.2, 0.3, 0.5]), keys, tmp_path_factory.mktemp("s")) as s:
-        yield s
-
-
-@pytest.fixture(scope="module")
-def this(at_work):
-    return Round.first(at_work.config)
-
-
-@pytest.fixture(scope="module")
-def shares(at_work, this):
-    return at_work.shares(this)
-
-
-def signed(sites, share, **changes):
-    """Return a share that its own site has made otherwise."""
-    made = replace(share, **changes)
-    keys = {k.public.name: k for k in sites.keys}[share.site]
-    return replace(made, signature=keys.sign(made.content))
+def shares(at_work):
+    return at_work.shares(Round.first(at_work.config))
 
 
 def of_other_config(sites, folder, **changes):
@@ -55,10 +36,6 @@ def of_other_config(sites, folder, **changes):
     other = replace(sites.config, **changes)
     with Sites(other, sites.keys, folder) as others:
         return others.share("site1", Round.first(other))
-
-
-def moved(share, by):
-    return {name: values + np.uint64(by) for name, values in share.arrays.items()}
 
 
 def first_of(share):
@@ -134,14 +111,6 @@ def test_every_site_must_have_one_share(at_work, this, shares):
     ):
         with pytest.raises(InvalidSettingError, match=message):
             aggregate(at_work.config, this, given)
-
-
-def test_shares_of_another_round_are_refused(at_work, this, shares):
-    other = replace(at_work.config, label="b")
-    with pytest.raises(InvalidSettingError, match="its config is another, got site='site0'"):
-        aggregate(other, Round.first(other), shares)
-    with pytest.raises(InvalidSettingError, match="must be one of this round"):
-        aggregate(at_work.config, this.again(), shares)
 
 
 def test_anybody_can_repeat_what_the_aggregator_does(at_work, this, shares):

@@ -49,13 +49,11 @@ class Scene:
         base = counts_of(sites.documents["site0"])
         first, _ = self.honest[0].slots_wanted(this)
         base[first + 3] = 0
-        self.absent = [self._sums(site, sites.documents[site.name]) for site in self.honest]
+        blank = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
         base[first + 3] = one_word(D, word)
         canary = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
-        base[first + 3] = 0
-        blank = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
-        self.absent[0] = blank
-        self.present = [canary, *self.absent[1:]]
+        others = [self._sums(site, sites.documents[site.name]) for site in self.honest[1:]]
+        self.absent, self.present = [blank, *others], [canary, *others]
         # How far the canary moves each block, in units of the noise of a whole release.
         stage = self.stage.mechanism
         sigma = {name: stage.stddevs[name] / stage.steps[name] for name in canary}
@@ -123,15 +121,21 @@ def of_two_attempts(scene: Scene, sums: Sequence[Sums]) -> float:
 
 
 def audit(
-    scene: Scene, look: Callable[[Scene, Sequence[Sums]], float], draws: int, claim: float
+    sites: Sites,
+    look: Callable[[Scene, Sequence[Sums]], float],
+    draws: int = 1000,
+    claim: float | None = None,
+    scene: Scene | None = None,
 ) -> Finding:
+    scene = scene or Scene(sites, Round.first(sites.config), word=3)
     scores: list[Array] = [
         np.array([look(scene, sums) for _ in range(draws)])
         for sums in (scene.absent, scene.present)
     ]
     likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
-    delta = scene.config.settings.delta
-    return Finding(claim, epsilon_of(likely, delta), epsilon_of(sure, delta))
+    settings = sites.config.settings
+    bounds = epsilon_of(likely, settings.delta), epsilon_of(sure, settings.delta)
+    return Finding(settings.epsilon if claim is None else claim, *bounds)
 
 
 def at_work(tmp_path: Any, colluders: int, **changes: Any) -> Sites:
@@ -146,26 +150,19 @@ def tight(finding: Finding) -> bool:
 
 def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
-    assert tight(finding), finding
-
-
-def test_so_it_is_in_the_last_stage(tmp_path):
-    with at_work(tmp_path, S - 2) as sites:
+        first = audit(sites, of_the_sum)
         this = sites.answer(Round.first(sites.config)).next_round
         rows = np.linalg.norm(this.arrays["map"], axis=1)
         scene = Scene(sites, this, word=int(rows.argmax()))
         assert scene.stage.name == "triples"
-        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
-    assert tight(finding), finding
+        last = audit(sites, of_the_sum, scene=scene)
+    assert tight(first), first
+    assert tight(last), last
 
 
 def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        said = sites.config.epsilon_against(S - HONEST)
-        finding = audit(scene, of_the_sum, 1000, said)
+        finding = audit(sites, of_the_sum, claim=sites.config.epsilon_against(S - HONEST))
     assert tight(finding), finding
     assert finding.sure > sites.config.settings.epsilon
 
@@ -173,8 +170,7 @@ def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
 @pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
 def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, look, 1000, sites.config.settings.epsilon)
+        finding = audit(sites, look)
     # Where there is nothing to find, a bound is above this with probability below 1e-6.
     assert finding.likely < 0.6
 
@@ -232,6 +228,5 @@ def test_planted_bug_is_found(tmp_path, monkeypatch, bug, look, colluders, draws
     bounds = ClipBounds(0.5, 0.4, 1.0, "fixed")
     with at_work(tmp_path, colluders, clipping=bounds) as sites:
         bug(monkeypatch)
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, look, draws, sites.config.settings.epsilon)
+        finding = audit(sites, look, draws)
     assert not finding.sound, finding

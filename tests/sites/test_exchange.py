@@ -10,23 +10,12 @@ from streamlda.sites.aggregate import aggregate
 from streamlda.sites.exchange import OTHERS, key_of, publish_share, read_shares
 from streamlda.sites.rounds import Round
 from streamlda_connectors.kafka import Record
-from tests.sites.protocol import Sites, config_of, keys_of
+from tests.sites.protocol import moved, signed
 
 
 @pytest.fixture(scope="module")
-def at_work(tmp_path_factory):
-    keys = keys_of(3)
-    with Sites(config_of(keys), keys, tmp_path_factory.mktemp("sites")) as sites:
-        yield sites
-
-
-@pytest.fixture(scope="module")
-def this(at_work):
-    return Round.first(at_work.config)
-
-
-@pytest.fixture(scope="module")
-def shares(at_work, this):
+def shares(at_work):
+    this = Round.first(at_work.config)
     return {name: at_work.share(name, this) for name in at_work.sites}
 
 
@@ -100,9 +89,7 @@ def test_the_same_bytes_twice_are_one_share_and_none_is_left_to_the_aggregator(a
 
 def other(at_work, share):
     """Return another share of the same site and round, signed by it as a site that cheats would."""
-    made = replace(share, arrays={name: a + np.uint64(1) for name, a in share.arrays.items()})
-    keys = {k.public.name: k for k in at_work.keys}[share.site]
-    return replace(made, signature=keys.sign(made.content))
+    return signed(at_work, share, arrays=moved(share, 1))
 
 
 NOT_SIGNED = "as its site has signed it, and this one is another, got site='site1'"

@@ -1,4 +1,4 @@
-"""The federation config: rules, digest, places of sites, and the noise that the promise needs."""
+"""The federation config: rules, digest, slots of sites, and the noise that the promise needs."""
 
 import json
 import math
@@ -73,7 +73,7 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
 
 @few
 @given(configs(), st.integers(1, 10**6))
-def test_places_are_allocated_whole_and_by_weight(config, slots):
+def test_slots_are_allocated_whole_and_by_weight(config, slots):
     dealt = config.allocation(slots)
     assert list(dealt) == list(config.names)
     assert sum(dealt.values()) == slots

@@ -46,11 +46,6 @@ def at_work(tmp_path):
 
 
 @pytest.fixture
-def this(at_work):
-    return Round.first(at_work.config)
-
-
-@pytest.fixture
 def site(at_work):
     return at_work.sites["site0"]
 
@@ -90,7 +85,7 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
             assert counts.dtype == np.int64
 
 
-def moved(sites, this, one, other):
+def distance(sites, this, one, other):
     """Return how far apart the raw sums of site0 are, in weighted coordinates."""
     a, b = (raw_sums(sites, "site0", this, DocumentBatch.from_matrix(x)) for x in (one, other))
     mechanism = this.open(sites.config)[1].mechanism
@@ -112,14 +107,14 @@ def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, rel
         for row in (9 * np.eye(D)[3], np.ones(D), counts_of(planted(1, seed=9))[0]):
             other = base.copy()
             other[7] = row
-            found, bound = moved(s, this, base, other)
+            found, bound = distance(s, this, base, other)
             largest = max(largest, found)
             assert found <= bound
         assert largest >= 0.99 * bound
-        # A document of one site that is added where no place is read moves nothing.
+        # A document of one site that is added where no slot is read moves nothing.
         other = base.copy()
         other[1500] = 9 * np.eye(D)[3]
-        assert moved(s, this, base, other)[0] == 0
+        assert distance(s, this, base, other)[0] == 0
 
 
 def test_a_forgotten_clip_moves_a_share_by_more_than_the_sensitivity(tmp_path, monkeypatch):
@@ -130,10 +125,10 @@ def test_a_forgotten_clip_moves_a_share_by_more_than_the_sensitivity(tmp_path, m
         base = counts_of(s.documents["site0"])
         other = base.copy()
         base[7], other[7] = 0, 9 * np.eye(D)[3]
-        found, bound = moved(s, this, base, other)
+        found, bound = distance(s, this, base, other)
         assert 0.97 * bound <= found <= bound
         monkeypatch.setattr(contributions, "clip_factors", lambda norms, b: np.ones(len(norms)))
-        found, bound = moved(s, this, base, other)
+        found, bound = distance(s, this, base, other)
         assert found > 2 * bound
 
 

@@ -202,7 +202,7 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_seed = EngineSettings(n_components=3, n_features=D, oversampling=5, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, r"shared_projection=True,False; make a map file \(streamlda map\)"),
+        (own, r"shared_projection=True,False; make a projection file \(`streamlda projection`\)"),
         (
             learned(documents, 500, shared=other_projection),
             r"share one projection.*projection=[0-9a-f]{16},[0-9a-f]{16};",

@@ -12,7 +12,8 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout import connect, of_partitions
-from streamlda.scaleout.kept import (
+from streamlda.scaleout.shards import Shard
+from streamlda.scaleout.store import (
     MOST_KEPT,
     found_of,
     joined,
@@ -21,7 +22,6 @@ from streamlda.scaleout.kept import (
     memory_for_documents,
     together,
 )
-from streamlda.scaleout.shards import Shard
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of
 

@@ -1,36 +1,26 @@
 """``streamlda fit --epsilon``: what a private run asks for, writes, spends, prints and refuses."""
 
 import json
-import math
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from streamlda.stream.ingest import Ingestion
 
-from streamlda.cli.private_fit import stream_name
-from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
-from streamlda.privacy.accounting import cost
 from streamlda.privacy.ledger import read_report
-from streamlda.privacy.noise import SecureNoise
-from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.privacy.statement import check_statement
-from streamlda.private.budget import WORDS_FRACTION, for_fewer_words, ledger_terms
-from streamlda.private.settings import PrivateSettings
-from streamlda.stream.source import RecordBatch
-from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
-from streamlda.text.analysis import TextAnalyzer
-from streamlda_connectors.files import FileSource
+from streamlda.run.parts import stream_name
+from streamlda.settings.load import load_settings
+from streamlda.storage.snapshots import Snapshots
 from tests.cli.test_cli import run
+from tests.cli.test_fit import fail_behind
 
 EVERY = 4000
 
 #: Records of the corpus; every tenth is no document.
-PLACES, TENTH = 9200, 10
+SLOTS, TENTH = 9200, 10
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +29,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("private")
     sizes = ("--topics", 3, "--vocabulary-size", 60, "--mean-length", 40)
     run(
-        *("simulate", "-n", PLACES, *sizes, "-o", folder / "plain.jsonl"),
+        *("simulate", "-n", SLOTS, *sizes, "-o", folder / "plain.jsonl"),
         *("--truth", folder / "truth"),
     )
     lines = (folder / "plain.jsonl").read_text("ascii").splitlines()
@@ -66,7 +56,7 @@ def fitted(folder):
     """A private run over the corpus: its folder, and what it printed."""
     to = folder / "fitted"
     to.mkdir()
-    done = run("fit", folder / "a.jsonl", *options(folder, to), "--keep-snapshots")
+    done = run("fit", folder / "a.jsonl", *options(folder, to), "--output-folder", to / "all")
     return to, done
 
 
@@ -96,17 +86,18 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     assert [start for _, start, _ in cohorts[::4]] == [0, EVERY, 2 * EVERY]
     assert all(a[2] == b[1] for a, b in pairwise(cohorts))
     assert {stream for stream, _, _ in cohorts} == {str((folder / "a.jsonl").resolve())}
-    assert (to / "m").read_bytes() == (to / "m.000002").read_bytes()
-    assert not (to / "m.000003").exists()
+    numbered = Snapshots(to / "all")
+    assert numbered.latest() == 2
+    assert load(to / "m").privacy == numbered.model(2).privacy
     truth = load(folder / "truth").components
-    for name in ("m.000001", "m.000002"):
-        model = load(to / name)
+    for number in (1, 2):
+        model = numbered.model(number)
         check_statement(model.privacy)
         # Topics that are drawn anew from their prior are at about 1.
         assert matched_l1_error(truth, model.components).mean < 0.35
-    places = [(each["start"], each["stop"] - 1) for each in _ranges(report)[4:8]]
+    slots = [(each["start"], each["stop"] - 1) for each in _ranges(report)[4:8]]
     stages = load(to / "m").privacy["stages"]
-    assert [(stage["first"], stage["last"]) for stage in stages] == places
+    assert [(stage["first"], stage["last"]) for stage in stages] == slots
 
 
 def _ranges(report):
@@ -117,9 +108,9 @@ def _ranges(report):
 def test_nothing_exact_about_the_documents_is_printed(fitted):
     _, done = fitted
     numbers = {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\d", done.stderr)}
-    rejects = len(range(3, PLACES, TENTH))
-    assert PLACES in numbers
-    assert not numbers & {rejects, PLACES - rejects}
+    rejects = len(range(3, SLOTS, TENTH))
+    assert SLOTS in numbers
+    assert not numbers & {rejects, SLOTS - rejects}
     assert "private and not shown" in done.stderr
     for told in ("not-json", "documents in", "tokens outside", "documents/s"):
         assert told not in done.stderr
@@ -130,7 +121,7 @@ def test_topics_prints_the_statement(folder, fitted):
     to, _ = fitted
     shown = run("topics", to / "m").stdout
     assert "privacy     private: epsilon 8, delta 1e-06" in shown
-    assert f"places      {EVERY:,} (the number of documents is private)" in shown
+    assert f"slots        {EVERY:,} (the number of documents is private)" in shown
     assert "not covered" in shown
     described = json.loads(run("topics", to / "m", "--json").stdout)
     assert described["privacy"] == load(to / "m").privacy
@@ -146,20 +137,20 @@ def test_a_second_run_is_refused_before_reading(folder, fitted):
     (folder / "a.jsonl").rename(moved)
     try:
         before = (to / "L").read_bytes()
-        again = run("fit", folder / "a.jsonl", *options(folder, to), code=1)
+        again = run("fit", folder / "a.jsonl", *options(folder, to), code=78)
         assert "must not be in two releases" in again.stderr
         assert "--stream NAME" in again.stderr
         assert again.stderr.count("\n") == 1
         assert (to / "L").read_bytes() == before
         # Under another name it gets as far as the file, which is not there.
         other = ("--stream", "other")
-        gone = run("fit", folder / "a.jsonl", *options(folder, to), *other, code=1)
+        gone = run("fit", folder / "a.jsonl", *options(folder, to), *other, code=74)
         assert "a.jsonl" in gone.stderr
         assert "two releases" not in gone.stderr
     finally:
         moved.rename(folder / "a.jsonl")
     # Nor with another setting of the promise.
-    changed = run("fit", moved, *options(folder, to, epsilon=9), code=1)
+    changed = run("fit", moved, *options(folder, to, epsilon=9), code=78)
     assert "epsilon" in changed.stderr
 
 
@@ -174,7 +165,7 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
     # Two hundred records are left; they were not read into a release.
     assert _ranges(report)[-1]["stop"] == 9000
     model = (tmp_path / "m").read_bytes()
-    refused = run("fit", tmp_path / "gone", *given, *users, "--stream", "others", code=1)
+    refused = run("fit", tmp_path / "gone", *given, *users, "--stream", "others", code=78)
     assert "must fit into the privacy budget" in refused.stderr
     assert "remaining=" in refused.stderr
     assert "spent=" in refused.stderr
@@ -196,9 +187,9 @@ def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
 
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])
 def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
-    """The last stage has 480 of 4000 places: it counts if half of them were read."""
+    """The last stage has 480 of 4000 slots: it counts if half of them were read."""
     given = (*options(folder, tmp_path), "--max-documents", read)
-    done = run("fit", folder / "a.jsonl", *given, code=0 if made else 1)
+    done = run("fit", folder / "a.jsonl", *given, code=0 if made else 65)
     assert (tmp_path / "m").exists() == made
     check_files(tmp_path)
     if not made:
@@ -211,17 +202,9 @@ def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
 def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     folder, tmp_path, monkeypatch, every, made
 ):
-    """Places up to the failure are read; with 4200, most of the last stage."""
-    polls = []
-
-    def poll_once(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
-        polls.append(max_records)
-        if len(polls) > 1:
-            raise SourceError("a source must go on answering; try again later")
-        return poll(self, max_records, timeout_seconds)
-
-    monkeypatch.setattr(FileSource, "poll", poll_once)
-    done = run("fit", folder / "a.jsonl", *options(folder, tmp_path, every=every), code=1)
+    """Slots up to the failure are read; with 4200, most of the last stage."""
+    fail_behind(monkeypatch, 4096)
+    done = run("fit", folder / "a.jsonl", *options(folder, tmp_path, every=every), code=74)
     assert "error: a source must go on answering" in done.stderr
     assert (tmp_path / "m").exists() == made
     assert ("no snapshot was made" in done.stderr) != made
@@ -237,6 +220,13 @@ def test_noise_has_no_seed(folder, tmp_path):
     assert not np.array_equal(first, load(tmp_path / "m").components)
 
 
+def chosen_words(size, slots):
+    return (
+        *("--vocabulary-kind", "private", "--vocabulary-size", size),
+        *("--vocabulary-documents", slots),
+    )
+
+
 def unique_words(folder, to):
     """Write the corpus with a word in each document that no other has."""
     with (folder / "plain.jsonl").open(encoding="ascii") as file, (to / "u.txt").open("w") as out:
@@ -250,7 +240,14 @@ def unique_words(folder, to):
 def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     """With probability at most 5000 delta, 0.5 %, a word of one of 5,000 documents is kept."""
     source = unique_words(folder, tmp_path)
-    chosen = ("--private-vocabulary", 50, "--vocabulary-documents", 5000)
+    chosen = (
+        "--vocabulary-kind",
+        "private",
+        "--vocabulary-size",
+        50,
+        "--vocabulary-documents",
+        5000,
+    )
     given = options(folder, tmp_path, words=False)
     done = run("fit", source, *given, *chosen)
     model = load(tmp_path / "m")
@@ -274,12 +271,19 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     assert _ranges(report)[1]["start"] == 5000
     assert model.privacy["cohort"]["first"] == 5000
     assert report["budget"]["delta"] < 1e-6 - model.vocabulary.selection["delta"]
-    again = run("fit", source, *given, *chosen, code=1)
+    again = run("fit", source, *given, *chosen, code=78)
     assert "must not be in two releases" in again.stderr
 
 
 def test_words_are_a_release_more_in_prefix_mode(folder, tmp_path):
-    chosen = ("--private-vocabulary", 60, "--vocabulary-documents", 3000)
+    chosen = (
+        "--vocabulary-kind",
+        "private",
+        "--vocabulary-size",
+        60,
+        "--vocabulary-documents",
+        3000,
+    )
     prefix = ("--mode", "prefix", "--snapshots", 2)
     given = options(folder, tmp_path, every=3000, words=False)
     run("fit", folder / "a.jsonl", *given, *chosen, *prefix)
@@ -289,171 +293,57 @@ def test_words_are_a_release_more_in_prefix_mode(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("places", "read", "wanted", "spent"),
-    [(20, 100, "must find a word", 1), (200, 100, "places=100 vocabulary_documents=200", 0)],
+    ("slots", "read", "wanted", "spent"),
+    [(20, 100, "must find a word", 1), (200, 100, "slots=100 vocabulary_documents=200", 0)],
 )
-def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, places, read, wanted, spent):
-    chosen = ("--private-vocabulary", 60, "--vocabulary-documents", places, "--max-documents", read)
+def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, read, wanted, spent):
+    chosen = (
+        "--vocabulary-kind",
+        "private",
+        "--vocabulary-size",
+        60,
+        "--vocabulary-documents",
+        slots,
+        "--max-documents",
+        read,
+    )
     given = options(folder, tmp_path, epsilon=1, words=False)
-    done = run("fit", folder / "a.jsonl", *given, *chosen, code=1)
+    done = run("fit", folder / "a.jsonl", *given, *chosen, code=65)
     assert wanted in done.stderr
     assert done.stderr.count("\n") == 1
     assert len(check_files(tmp_path)["snapshots"]) == spent
     assert not (tmp_path / "m").exists()
 
 
-class Lengths:
-    """A learner that notes how many known tokens each row has."""
-
-    documents_seen = 0
-
-    def __init__(self, vocabulary):
-        self.vocabulary, self.lengths = vocabulary, []
-
-    def add(self, batch, users=None):
-        self.lengths += batch.lengths.tolist()
-
-
-class Polls:
-    """A source of given polls."""
-
-    def __init__(self, *polls):
-        self.polls = list(polls)
-
-    def poll(self, max_records, timeout_seconds=1.0):
-        return self.polls.pop(0) if self.polls else RecordBatch(exhausted=True)
-
-
-def to_select(slots, size=9):
-    paid = []
-
-    def release(name, first, last, event, draw, about):
-        paid.append((name, first, last, event, about))
-        return draw(SecureNoise())
-
-    # So little noise that the threshold is between one and two votes of documents of one word.
-    selection = WordSelection(0.001, 1e-6, max_words_per_document=4)
-    words = PrivateVocabularySelection(
-        selection, size=size, slots=slots, analyzer=TextAnalyzer(), release=release
-    )
-    return words, paid, selection
-
-
-def test_documents_that_choose_the_words_are_used_for_nothing_else():
-    words, paid, selection = to_select(slots=4)
-    polls = [
-        RecordBatch(["apple", None, "apple"]),
-        RecordBatch(["fig", "apple fig " * 3, None, "lime fig apple"]),
-    ]
-    found = Ingestion(Polls(*polls), words, Lengths, blanks=True).run()
-    # Three documents and a blank vote: fig has one vote and stays out.
-    assert found.vocabulary.words == ("apple",)
-    assert found.vocabulary.kind == "selected"
-    assert found.vocabulary.selection == selection.metadata()
-    assert found.engine.lengths == [3, 0, 1]
-    assert (found.vocabulary_documents, found.counts.places) == (4, 7)
-    assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]
-
-
-def test_the_size_cuts_the_words_and_only_text_is_a_word():
-    words, _, _ = to_select(slots=6, size=1)
-    texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
-    found = Ingestion(Polls(RecordBatch(texts)), words, Lengths, blanks=True).run()
-    assert found.vocabulary.words == ("bread",)
-
-
-def test_words_are_selected_from_places_only():
-    words, paid, _ = to_select(slots=4)
-    with pytest.raises(InvalidSettingError, match="blanks=False"):
-        Ingestion(Polls(), words, Lengths)
-    for wrong in ({"slots": 0}, {"slots": 1, "size": 0}):
-        with pytest.raises(InvalidSettingError, match="at least 1"):
-            to_select(**wrong)
-    assert paid == []
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-@pytest.mark.parametrize("delta", [1e-7, 1e-6])
-def test_terms_for_the_most_words_cover_fewer_and_their_choice(epsilon, delta):
-    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta)
-    settings = PrivateSettings(
-        n_components=3,
-        n_features=900,
-        epsilon=epsilon,
-        delta=delta - selection.delta,
-        documents_per_snapshot=1000,
-    )
-    budget = ledger_terms(settings).mu_squared()
-    assert cost(selection.event).mu_squared <= budget
-    for n_features in (3, 500, 899, 900):
-        made = for_fewer_words(settings, n_features)
-        assert made.n_features == n_features
-        assert cost(made.event).mu_squared <= budget
-        assert made.noise_multiplier >= settings.noise_multiplier
-        assert made.delta == pytest.approx(settings.delta, rel=0.1)
-        assert math.fsum([made.delta, selection.delta]) <= delta * (1 + 1e-15)
-    # Without the correction fewer words would cost more than the terms allow.
-    bare = replace(settings, n_features=3)
-    assert cost(bare.event).mu_squared > budget
-
-
-def wrong(folder, to):
-    base = ("fit", folder / "a.jsonl", "-k", 3, "-o", to / "m")
-    full = ("fit", folder / "a.jsonl", *options(folder, to))
-    bare = ("fit", folder / "a.jsonl", *options(folder, to, words=False))
-    user = ("--unit", "user", "--user-field", "by", "--documents-per-user", 1, "--snapshots", 2)
-    return {
-        "only private runs have --delta, --unit": (*base, "--delta", "0.1", "--unit", "user"),
-        "only private runs have --user-field": (*base, "--user-field", "by"),
-        "only private runs have --refinement-rounds": (*base, "--refinement-rounds", 0),
-        "must have --delta (the part": (*base, "--epsilon", 1),
-        "--ledger (the file that remembers": (*base, "--epsilon", 1, "--delta", "1e-6"),
-        "--snapshot-every (the places": (*base, "--epsilon", 1),
-        "and --private-vocabulary SIZE, got none": bare,
-        "learned words reveal documents": (*full, "--vocabulary-size", 10),
-        "exact counts of words": (*full, "--max-document-frequency", "0.5"),
-        "must not have --min-document-frequency": (*full, "--min-document-frequency", 2),
-        "which records were passed over": (*full, "--rejects", to / "r"),
-        "must not have --warmup-documents": (*full, "--warmup-documents", 9),
-        "got --vocabulary and --hash-bits": (*full, "--hash-bits", 4),
-        "go together": (*bare, "--private-vocabulary", 9),
-        "a number that must be fixed": (*full, "--vocabulary-documents", 9),
-        "only --unit user has --documents-per-user": (*full, "--documents-per-user", 1),
-        "must have --user-field and --documents-per-user and --snapshots": (*full, *user[:2]),
-        "users take part in the choice": (
-            *(*bare, *user),
-            *("--private-vocabulary", 9, "--vocabulary-documents", 9),
+def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):
+    full = ("fit", folder / "a.jsonl", *options(folder, tmp_path))
+    for wanted, arguments in {
+        "--refinement-rounds must have --epsilon": (*full[:6], "--refinement-rounds", 0),
+        "--min-document-frequency must be left out with --epsilon: exact counts": (
+            *(*full, "--min-document-frequency", 2),
         ),
-        "--mode prefix must have --snapshots": (*full, "--mode", "prefix"),
-        "and --unit document": (*full, *user, "--mode", "prefix"),
-        "Invalid value for '--epsilon'": (*full, "--epsilon", 0),
-        "Invalid value for '--snapshot-every'": (*full, "--snapshot-every", 99),
-        "must be two files": (*full, "--ledger", to / "m"),
+        "or another output": (*full, "--ledger", tmp_path / "m"),
         "must not replace what is read": (*full, "--ledger", folder / "a.jsonl"),
         "topics=61 words=60": (*full, "-k", 61),
         "delta must be at least ten times": (*full, "--delta", "1e-60"),
-    }
-
-
-@pytest.mark.parametrize("case", range(26))
-def test_wrong_usage_is_one_line_and_touches_nothing(folder, tmp_path, case):
-    cases = wrong(folder, tmp_path)
-    assert len(cases) == 26
-    wanted, arguments = list(cases.items())[case]
-    result = run(*arguments, code=2)
-    assert wanted in result.stderr
-    assert result.stderr.startswith("streamlda: error: ")
-    assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    }.items():
+        result = run(*arguments, code=78)
+        assert wanted in result.stderr
+        assert result.stderr.startswith("streamlda: error: ")
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path.resolve())
-    assert stream_name(["-"]) == "stdin"
-    assert stream_name(["a.txt", "./b/../a.txt"]) == f"{here}/a.txt {here}/a.txt"
     (tmp_path / "link").symlink_to("a.txt")
-    assert stream_name(["link", "s3://bucket/x*.gz"]) == f"{here}/a.txt s3://bucket/x*.gz"
+    for names, stream in (
+        (["-"], "stdin"),
+        (["a.txt", "./b/../a.txt"], f"{here}/a.txt {here}/a.txt"),
+        (["link", "s3://bucket/x*.gz"], f"{here}/a.txt s3://bucket/x*.gz"),
+    ):
+        flags = {"source.files": names, "output.file": "m"}
+        assert stream_name(load_settings(None, {}, flags, "fit")) == stream
 
 
 @pytest.mark.parametrize("solver", ["simultaneous", "noisy-power"])

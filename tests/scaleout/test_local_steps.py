@@ -17,8 +17,8 @@ from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout import lanes as lanes_module
-from streamlda.scaleout.kept import keep
-from streamlda.scaleout.lanes import refined_on, summed, walked
+from streamlda.scaleout.local_steps import refined_on, summed, walked
+from streamlda.scaleout.store import keep
 from streamlda.simulate import PlantedLDA
 from streamlda.threads import thread_count
 from tests.scaleout.conftest import cluster_of

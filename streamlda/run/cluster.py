@@ -1,0 +1,124 @@
+"""A fit on a Dask cluster: workers read the files and sum; words, topics and noise are made here.
+
+Counts and unrefined topics are those of `streamlda.run.fit.fit` to rounding, refined topics as
+good, and private releases number for number the same: terms, prices, the name of the stream and the
+record slots too, so that the ledger knows the documents again wherever they are read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+from streamlda.model.topic_model import TopicModel
+from streamlda.run.fit import FitResult
+from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.scaleout import Corpus, Reading, connect, learn_once, of_files, summed_stages
+from streamlda.settings.build import engine_settings, most_words
+from streamlda.settings.table import RunSettings
+from streamlda.storage.publishing import Publisher
+from streamlda.stream.pipeline import Pipeline, RecordCounts
+
+#: Gets what is being done, and what was met so far.
+Progress = Callable[[str, RecordCounts], None]
+
+
+def fit_on_cluster(
+    settings: RunSettings,
+    *,
+    on_progress: Progress = lambda label, counts: None,
+    warn: Callable[[str], None] = lambda message: None,
+) -> FitResult:
+    """Learn topics on the cluster that the settings name; private models are written as they come.
+
+    Without privacy nothing is written if anything fails.
+
+    Raises
+    ------
+    BudgetExceededError, LedgerError
+        Before any document is read, if the ledger does not allow the first window.
+    MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidDocumentsError
+        As `streamlda.scaleout.connect`, `of_files`, `learn_once` and `fit_privately`. What was
+        released before is paid for.
+    """
+    start, address = time.monotonic(), settings.cluster.dask
+    assert address is not None
+    with ExitStack() as opened:
+        ledger, ended = open_ledger(settings, opened)
+        if ended:
+            warn(f"a release was cut short before, and is paid: {ended}")
+        pipeline = open_pipeline(settings, ledger=ledger).pipeline
+        publisher = Publisher.to(settings.output.folder, settings.output.file)
+        corpus = of_files(settings.source.files, _reading(settings))
+        client = opened.enter_context(connect(address))
+        if ledger is not None:
+            model = _fit_privately(client, corpus, pipeline, publisher, on_progress)
+        else:
+            model = _fit(client, corpus, pipeline, settings, on_progress)
+            publisher.store(model)
+    return FitResult(model, pipeline, time.monotonic() - start, stopped=False, failure=None)
+
+
+def _reading(settings: RunSettings) -> Reading:
+    source = settings.source
+    return Reading(
+        format=source.format,
+        text_field=source.text_field,
+        compression=None if source.compression == "none" else source.compression,
+        max_document_bytes=source.max_record,
+    )
+
+
+def _fit(
+    client: Any,
+    corpus: Corpus,
+    pipeline: Pipeline[Any],
+    settings: RunSettings,
+    on_progress: Progress,
+) -> TopicModel:
+    """Learn from all files, and bring the pipeline to their end."""
+    engine = pipeline.learner
+    found = learn_once(
+        client,
+        corpus,
+        engine_settings(settings, most_words(settings)) if engine is None else engine.settings,
+        pipeline.vocabulary or pipeline.words,
+        shared_projection=None if engine is None else engine.shared_projection,
+        on_progress=on_progress,
+    )
+    assert found.vocabulary is not None
+    counts = asdict(found.counts)
+    values = {
+        "places": counts.pop("records"),
+        "counts": counts,
+        "vocabulary_documents": found.vocabulary_documents,
+    }
+    pipeline.restore(found.vocabulary, found.engine, values)
+    return found.model(pipeline.facts())
+
+
+def _fit_privately(
+    client: Any,
+    corpus: Corpus,
+    pipeline: Pipeline[Any],
+    publisher: Publisher,
+    on_progress: Progress,
+) -> TopicModel:
+    """Make all releases that the files suffice for; return the last model."""
+    newest, missed = None, ""
+    assert pipeline.learner is not None
+    for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary):
+        pipeline.counts.update(met)
+        on_progress("reading", pipeline.counts)
+        if pipeline.due == 0 or pipeline.ends_well:
+            released = pipeline.release()
+            missed = released.missed or missed
+            if released.model is not None:
+                newest = released.model
+                publisher.store(newest)
+    if newest is None:
+        raise pipeline.insufficient(missed)
+    return newest

@@ -1,0 +1,330 @@
+"""The pipeline between a source and what learns."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
+from streamlda.learner import Learner
+from streamlda.model.topic_model import TopicModel
+from streamlda.stream import blocks, pipeline, vocabulary_choice
+from streamlda.stream.pipeline import Pipeline, RecordCounts, Released, Schedule
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.vocabulary import Vocabulary
+
+WORDS = ("apple", "bread", "cheese", "dates")
+GIVEN = Vocabulary.given(WORDS)
+SHORT_TEXT = RecordBatch(["apple"])
+
+
+def engine(vocabulary: Vocabulary, first_slot: int = 0) -> Engine:
+    return Engine(EngineSettings(n_components=2, n_features=vocabulary.n_features, refine=False))
+
+
+def learner_of(documents: int = 10**6, **more: Any) -> VocabularyLearner:
+    return VocabularyLearner(documents=documents, max_document_frequency=1.0, **more)
+
+
+def corpus(n: int = 300, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 6, p=rng.dirichlet([0.4] * 4))) for _ in range(n)]
+
+
+def state_bytes(learner: Engine | None) -> tuple[dict[str, bytes], Any]:
+    assert learner is not None
+    arrays, values = learner.state()
+    return {name: array.tobytes() for name, array in arrays.items()}, values
+
+
+def fed(words: Any, *batches: RecordBatch, **more: Any) -> Pipeline[Engine]:
+    """Return a pipeline that was given these records, and its learner all documents."""
+    made = Pipeline(words, engine, **more)
+    for batch in batches:
+        made.add(batch)
+    made.flush()
+    return made
+
+
+class Noting(Learner):
+    """A learner that counts record slots, and notes its rows, their users and its releases."""
+
+    counts_slots = True
+
+    def __init__(self, vocabulary: Vocabulary, first_slot: int) -> None:
+        self.n_features, self.first_slot = vocabulary.n_features, first_slot
+        self.lengths: list[int] = []
+        self.users: list[Any] = []
+        self.facts: list[Any] = []
+
+    @property
+    def due(self) -> int | None:
+        return 9 - len(self.lengths) if not self.facts else None
+
+    @property
+    def ends_well(self) -> bool:
+        return len(self.lengths) > 4
+
+    def add(self, batch: Any, users: Any = None, /) -> int:
+        self.lengths += batch.lengths.tolist()
+        self.users.append(users)
+        return int(batch.n_documents)
+
+    def release(self, vocabulary: Any = None, settings: Any = None) -> TopicModel | None:
+        self.facts.append(settings)
+        rows = np.full((1, self.n_features), 1 / self.n_features)
+        return TopicModel(components=rows, alpha=np.ones(1), background=rows[0])
+
+
+# Documents.
+
+
+@given(st.lists(st.integers(0, 120), max_size=5), st.booleans(), st.sets(st.integers(0, 5)))
+@example([7, 14, 21, 28], True, {1, 3})
+def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, restarts):
+    texts = corpus(120)
+    words = learner_of(50) if learned else GIVEN
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 33)
+        whole = fed(words, RecordBatch(texts))
+        parts, start = Pipeline(words, engine), 0
+        for number, stop in enumerate([*sorted(cuts), len(texts)]):
+            parts.add(RecordBatch(texts[start:stop]))
+            start = stop
+            if number in restarts and parts.learner is not None:
+                parts = restored(parts, words)
+        assert parts.learner.documents_seen % 33 == 0
+        parts.flush()
+    assert parts.vocabulary == whole.vocabulary
+    assert parts.vocabulary.words == WORDS
+    assert parts.vocabulary_documents == whole.vocabulary_documents == (50 if learned else 0)
+    assert parts.counts == whole.counts
+    assert state_bytes(parts.learner) == state_bytes(whole.learner)
+
+
+def restored(before: Pipeline[Engine], words: Any) -> Pipeline[Engine]:
+    """Return a pipeline that goes on from what a checkpoint keeps."""
+    after = Pipeline(words, engine)
+    values = json.loads(json.dumps(before.values()))
+    learner = Engine.from_state(*before.learner.state())
+    after.restore(before.vocabulary, learner, values, before.waiting)
+    return after
+
+
+def test_equals_the_engine_fed_by_hand():
+    texts = corpus()
+    by_hand = engine(GIVEN)
+    by_hand.add(GIVEN.encode(texts).batch)
+    assert state_bytes(fed(GIVEN, RecordBatch(texts)).learner) == state_bytes(by_hand)
+
+
+def test_large_polls_are_encoded_in_parts(monkeypatch):
+    monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 50)
+    texts, sizes = corpus(40), []
+    encode = Vocabulary.encode
+
+    def noting(self, texts):
+        sizes.append(sum(map(len, texts[:-1])))
+        return encode(self, texts)
+
+    monkeypatch.setattr(Vocabulary, "encode", noting)
+    parts = fed(GIVEN, RecordBatch(texts))
+    assert len(sizes) > 5
+    assert max(sizes) < 50
+    monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 10**6)
+    assert state_bytes(parts.learner) == state_bytes(fed(GIVEN, RecordBatch(texts)).learner)
+
+
+def test_words_are_learned_from_the_first_documents_only():
+    texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
+    found = fed(learner_of(10), RecordBatch(texts))
+    assert found.vocabulary.words == ("apple", "bread", "cheese")
+    assert found.vocabulary_documents == 10
+    assert found.counts.unseen_tokens == 60
+    assert found.counts.unseen_fraction == 60 / (30 + 80)
+
+
+def test_words_are_learned_from_a_bounded_number_of_characters(monkeypatch):
+    monkeypatch.setattr(vocabulary_choice, "VOCABULARY_CHARACTERS", 1000)
+    found = fed(learner_of(), RecordBatch(["apple bread cheese " * 10] * 20))
+    assert found.vocabulary_documents == 6
+
+
+@pytest.mark.parametrize(("documents", "least"), [(3, 1), (399, 1), (600, 3), (5000, 5)])
+def test_least_document_frequency_grows_with_the_documents(documents, least):
+    rare = [f"apple bread {word}" for word in ("fig", "grape", "honey", "kiwi", "lemon")]
+    texts = []
+    for i, text in enumerate(rare[:least]):
+        texts += [text] * (i + 1)
+    texts += ["cheese"] * (documents - len(texts))
+    words = VocabularyLearner(max_document_frequency=1.0).learn(texts).words
+    assert [text.split()[2] in words for text in rare[:least]] == [
+        i + 1 >= least for i in range(least)
+    ]
+    with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
+        VocabularyLearner(documents=0)
+
+
+MIXED = (
+    RecordBatch(
+        ["apple bread dates", None, "apple unknown", "bread bread cheese", None],
+        [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 5, "not-utf8")],
+        False,
+        [RecordLocation("a.txt", 1 + i) for i in range(5)],
+    ),
+    RecordBatch([None], [Reject("b.txt", 1, "too-long")]),
+    RecordBatch(["", None, "apple apple apple"]),
+)
+
+
+@pytest.mark.parametrize("words", [GIVEN, learner_of(4)])
+def test_what_was_skipped_is_counted_and_reported(words):
+    seen: list[Reject] = []
+    counts = fed(words, *MIXED, on_reject=seen.append).counts
+    assert (counts.records, counts.documents, counts.short, counts.tokens) == (9, 5, 2, 11)
+    assert counts.rejects == {"not-utf8": 2, "too-long": 1}
+    short = [Reject("a.txt", 3, "short"), Reject("stream", 7, "short")]
+    assert [r for r in seen if r.reason == "short"] == short
+    assert [r for r in seen if r.reason != "short"] == [r for b in MIXED for r in b.rejects]
+    twice = RecordCounts()
+    for _ in range(2):
+        twice.update(counts)
+    assert (twice.records, twice.unseen_tokens) == (18, 2 * counts.unseen_tokens)
+    assert twice.rejects == {"not-utf8": 4, "too-long": 2}
+
+
+# Releases.
+
+
+def test_an_engine_gives_snapshots_by_its_schedule():
+    texts = corpus(250)
+    made = Pipeline(GIVEN, engine, schedule=Schedule(every=100, most=2), about={"stream": "s"})
+    due, models = [], []
+    for text in texts[:200]:
+        due.append(made.due)
+        made.add(RecordBatch([text]))
+        if made.due == 0:
+            assert made.since_release == 100
+            models.append(made.release().model)
+    assert due == [*range(100, 0, -1), *range(100, 0, -1)]
+    assert [model.documents_seen for model in models] == [100, 200]
+    assert [model.settings["places"] for model in models] == [100, 200]
+    assert models[0].settings["stream"] == "s"
+    assert (made.due, made.snapshots, made.ends_well) == (None, 2, False)
+    with pytest.raises(InvalidSettingError, match="records=1 due=None; make what is due first"):
+        made.add(SHORT_TEXT)
+
+
+def test_the_end_gives_a_snapshot_if_anything_came_since_the_last():
+    made = fed(GIVEN, RecordBatch(corpus(50)))
+    assert made.due > 10**9
+    assert made.ends_well
+    first = made.release()
+    assert first.model.documents_seen == 50
+    assert not made.ends_well
+    made.add(RecordBatch(corpus(9)))
+    assert made.ends_well
+    assert made.release().model.documents_seen == 59
+
+
+def test_words_that_wait_for_documents_are_learned_at_a_release():
+    made = Pipeline(learner_of(), engine)
+    made.add(RecordBatch(corpus(40)))
+    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
+    model = made.release().model
+    assert model.vocabulary.words == WORDS
+    assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("batches", "wanted"),
+    [
+        ([RecordBatch()], "got documents=0 short=0 rejects=0;"),
+        (
+            [RecordBatch([None], [Reject("a", 1, r)]) for r in ("not-json", "missing-field")],
+            "documents=0 short=0 rejects=2 missing-field=1 not-json=1;",
+        ),
+        ([RecordBatch(["apple", "bread dates"])], "documents=2 short=2 rejects=0;"),
+    ],
+)
+def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batches, wanted):
+    made = fed(GIVEN, *batches)
+    released = made.release()
+    assert released.model is None
+    error = made.insufficient(released.missed)
+    assert isinstance(error, InsufficientDataError)
+    assert wanted in str(error)
+    assert released.missed in str(error)
+    assert "apple" not in str(error)
+
+
+def test_documents_without_words_are_no_vocabulary():
+    made = Pipeline(VocabularyLearner(), engine)
+    made.add(RecordBatch(["1 2 3"] * 3))
+    assert "documents=3" in made.release().missed
+    with pytest.raises(VocabularyError, match="documents=3"):
+        fed(VocabularyLearner(documents=3), RecordBatch(["1 2 3"] * 3))
+
+
+def test_an_engine_of_another_size_is_refused():
+    made = Pipeline(GIVEN, lambda *_: Engine(EngineSettings(n_components=2, n_features=3)))
+    made.add(RecordBatch(["apple bread dates"]))
+    with pytest.raises(ValueError, match="n_features=4 expected=3"):
+        made.flush()
+
+
+# Record slots.
+
+
+def test_every_record_takes_a_slot_blank_where_there_is_no_document():
+    rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 6, "not-json")]
+    seen: list[Reject] = []
+    made = Pipeline(GIVEN, Noting, on_reject=seen.append, about={"stream": "s"})
+    users = [None, "ann", None, "7", None, None]
+    batches = [
+        RecordBatch([None]),
+        RecordBatch([None, "apple bread dates", None, "apple", None, None], rejects, users=users),
+        RecordBatch([None, "bread " * 4], [Reject("b.txt", 1, "too-long")]),
+    ]
+    dues = []
+    for batch in batches:
+        dues.append((made.due, made.ends_well))
+        made.add(batch)
+    assert dues == [(9, False), (8, False), (2, True)]
+    assert made.learner.lengths == [0, 0, 3, 0, 1, 0, 0, 0, 4]
+    assert made.learner.users == [None, users, None]
+    assert (made.records, made.counts.documents, made.counts.short) == (9, 3, 1)
+    assert made.counts.rejects == {"not-utf8": 1, "not-json": 1, "too-long": 1}
+    # No short document is reported: its length is private.
+    assert seen == [*rejects, Reject("b.txt", 1, "too-long")]
+    assert made.due == 0
+    assert made.release().model is not None
+    assert made.learner.facts == [{"stream": "s", "places": 9, "snapshot": 1}]
+    assert (made.due, made.snapshots) == (None, 1)
+    assert "apple" not in str(made.insufficient())
+    assert "got slots=9" in str(made.insufficient())
+
+
+def test_records_behind_what_is_due_are_refused():
+    made = Pipeline(GIVEN, Noting)
+    with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
+        made.add(RecordBatch([None] * 10))
+    assert made.records == 0
+
+
+def test_what_a_release_used_is_skipped_behind_a_crash():
+    made = Pipeline(GIVEN, Noting, about={"stream": "s"})
+    made.add(RecordBatch([None] * 3))
+    assert made.facts(6) == {"stream": "s", "places": 9, "snapshot": 1}
+    model = made.learner.release()
+    assert made.caught_up(6, model) == Released(model)
+    assert (made.records, made.since_release, made.snapshots) == (9, 0, 1)

@@ -1,0 +1,88 @@
+"""Words that the first records choose privately, on their way through the pipeline."""
+
+import pytest
+
+from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.learner import Learner
+from streamlda.privacy.noise import SecureNoise
+from streamlda.privacy.selection import WordSelection
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.source import RecordBatch
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
+from streamlda.text.analysis import TextAnalyzer
+
+
+class Lengths(Learner):
+    """A learner that notes how many known tokens each row has."""
+
+    counts_slots = True
+
+    def __init__(self, vocabulary, first_slot):
+        self.first_slot, self.lengths = first_slot, []
+
+    def add(self, batch, users=None):
+        self.lengths += batch.lengths.tolist()
+        return batch.n_documents
+
+    def release(self, vocabulary=None, settings=None):
+        return None
+
+
+def turned(words, records):
+    """Return a pipeline that has taken records, and made what fell due on the way."""
+    pipeline = Pipeline(words, Lengths)
+    while records:
+        if pipeline.due == 0:
+            pipeline.release()
+        n = min(pipeline.due, len(records))
+        pipeline.add(RecordBatch(records[:n]))
+        records = records[n:]
+    return pipeline
+
+
+def to_select(slots, size=9):
+    paid = []
+
+    def release(name, first, last, event, draw, about):
+        paid.append((name, first, last, event, about))
+        return draw(SecureNoise())
+
+    # So little noise that the threshold is between one and two votes of documents of one word.
+    selection = WordSelection(0.001, 1e-6, max_words_per_document=4)
+    words = PrivateVocabularySelection(
+        selection, size=size, slots=slots, analyzer=TextAnalyzer(), release=release
+    )
+    return words, paid, selection
+
+
+def test_documents_that_choose_the_words_are_used_for_nothing_else():
+    words, paid, selection = to_select(slots=4)
+    records = ["apple", None, "apple", "fig", "apple fig " * 3, None, "lime fig apple"]
+    found = turned(words, records)
+    # Three documents and a blank vote: fig has one vote and stays out.
+    assert found.vocabulary.words == ("apple",)
+    assert found.vocabulary.kind == "selected"
+    assert found.vocabulary.selection == selection.metadata()
+    assert found.learner.lengths == [3, 0, 1]
+    assert (found.learner.first_slot, found.counts.records) == (4, 7)
+    assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]
+
+
+def test_the_size_cuts_the_words_and_only_text_is_a_word():
+    words, _, _ = to_select(slots=6, size=1)
+    texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
+    found = turned(words, [*texts, None])
+    assert found.vocabulary.words == ("bread",)
+
+
+def test_words_that_too_few_documents_use_are_paid_for_and_not_found():
+    words, paid, _ = to_select(slots=2)
+    with pytest.raises(InsufficientDataError, match="words=0 slots=2"):
+        turned(words, ["apple", None, None])
+    assert len(paid) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"slots": 0}, {"slots": 1, "size": 0}])
+def test_a_selection_must_have_slots_and_words(wrong):
+    with pytest.raises(InvalidSettingError, match="at least 1"):
+        to_select(**wrong)
