@@ -40,16 +40,36 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     documents all the same, and not for publication.
     """
     settings = read_settings(FIT, flags, config)
-    from streamlda.errors import InsufficientDataError
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)
-    if settings.cluster.dask is not None:
-        from streamlda.run.cluster import fit_on_cluster as learn
-    else:
-        from streamlda.run.fit import fit as learn
-    # From here on a signal means: save what was read.
-    with StopSignals() as signals, Progress(quiet, slots=settings.private) as progress:
+    with Progress(quiet, slots=settings.private) as progress:
+        if settings.cluster.dask is not None:
+            from streamlda.run.cluster import fit_on_cluster
+
+            number, found = 0, fit_on_cluster(settings, on_progress=progress.show_round, warn=warn)
+        else:
+            number, found = _fit_here(context, settings, progress)
+    if not quiet:
+        _summarize(found, settings)
+    for message in found.model.diagnostics.get("warnings", []):
+        warn(message)
+    if found.failure is not None:
+        # The model of what could be read is saved; the exit code says that it is not all.
+        raise found.failure
+    if number:
+        context.exit(128 + number)
+
+
+def _fit_here(
+    context: click.Context, settings: RunSettings, progress: Progress
+) -> tuple[int, FitResult]:
+    """Learn in this process; return the number of the signal that ended it, 0 for none, too."""
+    from streamlda.errors import InsufficientDataError
+    from streamlda.run.fit import fit as learn
+
+    # A signal means: save what was read.
+    with StopSignals() as signals:
         try:
             found = learn(
                 settings,
@@ -62,15 +82,7 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
                 raise
             click.echo(f"streamlda: error: stopped before a model was learned: {error}", err=True)
             context.exit(128 + signals.received)
-    if not quiet:
-        _summarize(found, settings)
-    for message in found.model.diagnostics.get("warnings", []):
-        warn(message)
-    if found.failure is not None:
-        # The model of what could be read is saved; the exit code says that it is not all.
-        raise found.failure
-    if signals.received:
-        context.exit(128 + signals.received)
+    return signals.received, found
 
 
 def _summarize(found: FitResult, settings: RunSettings) -> None:

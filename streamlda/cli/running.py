@@ -59,6 +59,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._quiet, self._slots = quiet, slots
         self._start = monotonic()
         self._bar: Any = None
+        self._label = ""
 
     def show(self, source: Source, counts: RecordCounts) -> None:
         """Show how far a source and its counts have come, several times a second at most."""
@@ -66,13 +67,27 @@ class Progress(AbstractContextManager["Progress"]):
             return
         if self._bar is None:
             self._bar = _bar(source.progress().total)
-        n, of = (counts.records, "record slots") if self._slots else (counts.documents, "documents")
+        n, of = self._number(counts)
         seconds = max(monotonic() - self._start, 1e-9)
         self._bar.set_description_str(
             f"{n:,} {of}, {n / seconds:,.0f} {of}/s, {resident_bytes() / 1e6:,.0f} MB",
             refresh=False,
         )
         self._bar.update(source.progress().done - self._bar.n)
+
+    def show_round(self, label: str, counts: RecordCounts) -> None:
+        """Show the round of a fit on a cluster; where it begins, at once."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            self._bar = _bar(None)
+        n, of = self._number(counts)
+        self._bar.set_description_str(f"{label}: {n:,} {of}", refresh=label != self._label)
+        self._bar.update()
+        self._label = label
+
+    def _number(self, counts: RecordCounts) -> tuple[int, str]:
+        return (counts.records, "record slots") if self._slots else (counts.documents, "documents")
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -21,6 +21,7 @@ from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 #: Gets what is being done, and what was met so far.
 Progress = Callable[[str, RecordCounts], None]
@@ -59,7 +60,7 @@ def fit_on_cluster(
         else:
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)
-    return FitResult(model, pipeline, time.monotonic() - start, stopped=False, failure=None)
+    return FitResult.of(model, pipeline, time.monotonic() - start)
 
 
 def _reading(settings: RunSettings) -> Reading:
@@ -80,12 +81,13 @@ def _fit(
     on_progress: Progress,
 ) -> TopicModel:
     """Learn from all files, and bring the pipeline to their end."""
-    engine = pipeline.learner
+    engine, words = pipeline.learner, pipeline.vocabulary or pipeline.words
+    assert not isinstance(words, PrivateVocabularySelection)
     found = learn_once(
         client,
         corpus,
         engine_settings(settings, most_words(settings)) if engine is None else engine.settings,
-        pipeline.vocabulary or pipeline.words,
+        words,
         shared_projection=None if engine is None else engine.shared_projection,
         on_progress=on_progress,
     )

@@ -47,6 +47,21 @@ class FitResult:
     stopped: bool = False
     failure: SourceError | None = None
 
+    @classmethod
+    def of(
+        cls, model: TopicModel, pipeline: Pipeline[Any], seconds: float, **end: Any
+    ) -> FitResult:
+        """Return what a pipeline has come to; `end` says how."""
+        assert pipeline.vocabulary is not None
+        return cls(
+            model=model,
+            counts=pipeline.counts,
+            vocabulary=pipeline.vocabulary,
+            vocabulary_documents=pipeline.vocabulary_documents,
+            seconds=seconds,
+            **end,
+        )
+
 
 def fit(
     settings: RunSettings,
@@ -132,16 +147,8 @@ class _Crank:
             self._release()
         self._save()
         seconds = time.monotonic() - self._start
-        model = self._model()
-        assert pipeline.vocabulary is not None
-        return FitResult(
-            model=model,
-            counts=pipeline.counts,
-            vocabulary=pipeline.vocabulary,
-            vocabulary_documents=pipeline.vocabulary_documents,
-            seconds=seconds,
-            stopped=stopped,
-            failure=self._failure,
+        return FitResult.of(
+            self._model(), pipeline, seconds, stopped=stopped, failure=self._failure
         )
 
     def _poll(self) -> None:
