@@ -1,7 +1,7 @@
 """Files that version 0.1.0 wrote are read, and what they began goes on as it would have then.
 
 ``tests/data/formats-0.1.tar.gz`` was written by commit 5d939e5: states in every phase of an engine
-(stopped after so many of 3000 planted documents), models, checkpoints of daemons, private states
+(stopped after some of 3000 planted documents), models, checkpoints of daemons, private states
 with their ledgers, a projection and a round of two sites. ``expected.npz`` and ``expected.json``
 hold what that commit made of them.
 """
