@@ -210,7 +210,7 @@ def _schemas() -> dict[str, Schema]:
         "created": _TIME,
         "documents": {
             **_WHOLE,
-            "description": "Of a private snapshot: record slots, fixed before.",
+            "description": "Of a private snapshot: record slots.",
         },
         "private": _YES_NO,
     }
