@@ -389,7 +389,7 @@ class Pipeline(Generic[LearnerT]):
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
-        # Not by asdict, which makes pairs of the entries of a Counter.
+        # `asdict` would make pairs of the entries of a Counter.
         counts = {each.name: copy(getattr(self.counts, each.name)) for each in fields(self.counts)}
         return {
             "places": counts.pop("records"),
