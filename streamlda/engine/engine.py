@@ -162,12 +162,6 @@ class Engine(Learner):
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
-    def release(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> TopicModel:
-        """Return the topics of now, as `snapshot`."""
-        return self.snapshot(vocabulary, settings)
-
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Learn from a batch; return its rows. `users` are of no account without privacy.
 
@@ -272,6 +266,9 @@ class Engine(Learner):
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
+
+    #: The topics of now are what the engine releases.
+    release = snapshot
 
     def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""

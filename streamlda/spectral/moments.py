@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, fill
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -259,17 +259,12 @@ class Moments:
         moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
         moments.first_half = first_half
-        for name, mine in moments._sums().items():
-            shape = state[name].shape if name in state else None
-            require(
-                shape == mine.shape,
-                "saved moments must fit their projection",
-                array=name,
-                shape=shape,
-                expected=mine.shape,
-                remedy="restore them with the projection they were taken through",
-            )
-            mine[...] = state[name]
+        fill(
+            moments._sums(),
+            state,
+            "saved moments must fit their projection",
+            "restore them with the projection they were taken through",
+        )
         return moments
 
     def _require(self, documents: int) -> None:
