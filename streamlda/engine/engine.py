@@ -38,7 +38,6 @@ from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
-from streamlda.errors import InvalidDocumentsError
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
@@ -170,13 +169,7 @@ class Engine(Learner):
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
-        require(
-            batch.n_features == self.settings.n_features,
-            "documents must use the vocabulary of the engine",
-            n_features=batch.n_features,
-            expected=self.settings.n_features,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self.settings.n_features, "engine")
         start = 0
         with one_blas_thread():
             while start < batch.n_documents:

@@ -259,13 +259,7 @@ class DocumentAssociation(_Sums):
 
     def check(self, batch: DocumentBatch) -> None:
         """Raise `InvalidDocumentsError` unless the batch is over the d words of W."""
-        require(
-            batch.n_features == self._width,
-            "documents must use the vocabulary of the projection",
-            n_features=batch.n_features,
-            expected=self._width,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self._width, "projection")
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""

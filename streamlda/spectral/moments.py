@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, fill
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError
 from streamlda.kernels import association
 from streamlda.threads import one_blas_thread, run_pieces
 
@@ -126,13 +126,7 @@ class Moments:
         `factors`, shape (n_documents, 3), scale the first, pair and triple statistic of each
         document (clipping); the documents count as whole ones all the same.
         """
-        require(
-            batch.n_features == len(self.whitening),
-            "documents must use the vocabulary of the moments",
-            n_features=batch.n_features,
-            expected=len(self.whitening),
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(len(self.whitening), "moments")
         for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
             rows = slice(start, start + BLOCK_DOCUMENTS)
             block = batch.rows(rows.start, rows.stop)
