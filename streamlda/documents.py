@@ -157,7 +157,7 @@ class DocumentBatch:
         _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
 
     def end_of(self, usable: int, start: int = 0) -> int:
-        """Return where N usable documents from `start` on end; the end of the batch if it has fewer."""
+        """Return where N usable documents from `start` on end, or else the batch."""
         if usable == 0:
             return start
         found = np.flatnonzero(self.usable[start:])

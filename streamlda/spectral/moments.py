@@ -203,7 +203,7 @@ class Moments:
         return self.triple_sum() / self.documents
 
     def triple_sum(self) -> Array:
-        """Return the sum behind `triple_moment`."""
+        """Return the sum that `triple_moment` is the mean of."""
         W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
