@@ -132,7 +132,7 @@ class StreamLDA(BaseTopicEstimator):
         steps and sweeps made, and which topic of the spectral fit each one began as; all else is
         about the spectral fit, in the order of the refined topics.
     documents_seen_ : int
-        Documents learned from (those with at least 3 tokens). With `epsilon`, rows behind the
+        Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
         snapshot, whatever they hold.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
@@ -270,7 +270,7 @@ class StreamLDA(BaseTopicEstimator):
         ------
         ValueError
             If counts are negative or not finite, or if fewer than 2 documents have 3 tokens; if
-            sweeps are asked for and counts are not whole numbers, or a refinement with `epsilon`.
+            there are sweeps and counts are not whole numbers, or a refinement with `epsilon`.
         BudgetExceededError, LedgerError
             With a ledger that does not allow it, or in which these rows were released.
         """
@@ -307,7 +307,7 @@ class StreamLDA(BaseTopicEstimator):
         Raises
         ------
         ValueError
-            If counts are negative or not finite, or a refinement is asked for.
+            If counts are negative or not finite, or a parameter sets passes or sweeps.
         BudgetExceededError, LedgerError
             As `fit`.
         """

@@ -98,14 +98,6 @@ def test_online_solvers_find_planted_topics_and_go_on_from_a_pickle(X, planted, 
     assert lda.to_model().settings["solver"] == solver
 
 
-def test_online_solver_that_was_cut_short_has_fewer_topics(X):
-    lda = StreamLDA(4, solver="online-power", documents_per_round=300, n_iterations=4)
-    lda.fit(X[:2000])
-    assert lda.n_components_ == lda.transform(X[:5]).shape[1] == 2
-    assert lda.diagnostics_["topic_supported"].count(False) >= 1
-    assert any("documents_missing=4000" in text for text in lda.diagnostics_["warnings"])
-
-
 # Their output checks fit a data frame and transform an array.
 @pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, NAMELESS)
 @pytest.mark.parametrize(
