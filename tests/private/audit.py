@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
@@ -31,6 +32,8 @@ from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
+
+Array = NDArray[np.float64]
 
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
 #: with probability 1.0e-6, as the lower bound has this confidence.
@@ -61,7 +64,7 @@ class Recorder(ReleaseManager):
 class Stream:
     """Rows of a stream as counts, shape (n, d), and whose they are."""
 
-    counts: np.ndarray
+    counts: Array
     users: tuple[str, ...]
 
     def with_rows(self, slots, row, user="canary"):
