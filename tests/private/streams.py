@@ -1,7 +1,6 @@
 """Streams of documents as counts, real runs over them, and how far two stages are apart."""
 
 import itertools
-import math
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from streamlda.private.contributions import (
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
+from tests.privacy.neighbours import distance
 
 D = 5
 
@@ -128,16 +128,6 @@ def filled(stage, documents, settings, users=None, d=D, cuts=()):
         stage.add(batch.rows(start, stop), active[start:stop])
     stage.flush()
     return stage
-
-
-def distance(mechanism, aggregates, others):
-    """Return how far two raw sums on the grid are apart, in weighted coordinates."""
-    square = 0.0
-    for block in mechanism.blocks:
-        scale = mechanism.steps[block.name] / block.l2_clip_norm
-        steps = (aggregates[block.name] - others[block.name]) * scale
-        square += mechanism.fractions[block.name] * float(np.sum(steps**2))
-    return math.sqrt(square)
 
 
 def apart(statistics, config, streams, *, group=None, users=(None, None), cuts=()):
