@@ -105,6 +105,18 @@ def settings_of(relation="add-remove", per_user=None, **options):
     return PrivateSettings(**values)
 
 
+def wide(**options):
+    """Return settings with more words than a whole pair matrix is made for."""
+    few = {"n_components": 3, "n_features": 2000, "epsilon": 4.0, "documents_per_snapshot": 40_000}
+    return settings_of(**(few | options))
+
+
+def count_twice(patch, statistic):
+    """Plant a mistake: documents are added twice."""
+    add = statistic.add
+    patch.setattr(statistic, "add", lambda self, view: (add(self, view), add(self, view)))
+
+
 def stage_of(statistics, settings, slots, group=None, multiplier=1.0):
     """Return a stage with groups of `group` documents, the largest possible by default."""
     before = stage_module.GROUPS

@@ -41,9 +41,11 @@ from tests.private.streams import (
     D,
     apart,
     batch_of_counts,
+    count_twice,
     run,
     settings_of,
     view_of,
+    wide,
 )
 
 #: Words 0 and 3 are all but certain of a topic of their own; the background has all words.
@@ -204,13 +206,7 @@ def test_planted_bugs_are_caught(bug, monkeypatch):
             lambda norms, bound: clip_factors(np.full_like(norms, norms.mean()), bound),
         )
     else:
-        original = RefinementStatistic.add
-
-        def twice(self, view):
-            original(self, view)
-            original(self, view)
-
-        monkeypatch.setattr(RefinementStatistic, "add", twice)
+        count_twice(monkeypatch, RefinementStatistic)
     assert moved(*streams, public="apart") > 1.5
 
 
@@ -313,12 +309,6 @@ def test_topics_are_split_as_far_as_documents_and_noise_allow():
     assert most_topics(other) == pytest.approx(most / 2**0.5, abs=1)
     users = replace(config, privacy_unit="user", documents_per_user=2)
     assert most_topics(users) < most / 2
-
-
-def wide(**options):
-    """Return settings with more words than a whole pair matrix is made for."""
-    values = {"n_components": 3, "n_features": 2000, "epsilon": 4.0}
-    return settings_of(**{**values, "documents_per_snapshot": 40_000, **options})
 
 
 # Topics in documents like text.
