@@ -59,7 +59,7 @@ SWITCH_SECONDS = 0.00005
 #: Longest wait for records, or for an event where nothing is polled, in seconds.
 WAIT_SECONDS = 0.1
 
-#: How often memory and lag are looked at, and time is told.
+#: How often memory and lag are looked at, and a `Tick` is sent.
 TICK_SECONDS = 0.5
 
 #: How long dead letters may take to become durable before a checkpoint is put off.
@@ -83,7 +83,7 @@ class Daemon:
     position : mapping
         Where the state stands.
     reopen : callable
-        Opens the source anew, at its beginning.
+        Opens the source again, at its beginning.
     worker_of : callable of (tell, committed)
         Makes the worker.
     status : Status

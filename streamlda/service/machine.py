@@ -318,7 +318,7 @@ class Machine:
                     out.append(instruction)
                 elif running:
                     out.append(instruction)
-                    self._paused = False  # The new client fetches until it is told otherwise.
+                    self._paused = False  # The new client fetches until it is paused.
         if running and self._paused and self._asked is None and self._source.at is None:
             self._asked = 0
             # The client looks after its connections only while it is polled.

@@ -25,16 +25,16 @@ Plan = list[tuple[str, int]]
 #: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
 PROCESS_BYTES = 256 * MIB
 
-#: One part in so many of the rest stays free: fetching pauses at 97 % of the limit.
+#: One part in this many of the rest stays free: fetching pauses at 97 % of the limit.
 LEFT_FREE = 16
 
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
 SOURCE_BYTES = 32 * MIB
 
-#: What a step of a refinement takes beside the topics: shares of some documents.
+#: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
 
-#: A word with its places in the tables of words.
+#: A word with its entries in the tables of words.
 WORD_BYTES = 300
 
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
@@ -112,12 +112,12 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
     whitened = asked.solver == WHITENED_TENSOR
     warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES
-    maps = 8 * V * m
+    projection = 8 * V * m
     block = 8 * BLOCK_DOCUMENTS * 3 * m
     works: dict[str, int] = {
-        # The map, its sums, and what an orthonormal basis of them is made from.
-        "the first map": 6 * maps + warmup + block,
-        "a new map": 4 * maps + block,
+        # The projection, its sums, and what an orthonormal basis of them is made from.
+        "the first projection": 6 * projection + warmup + block,
+        "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
     state = asked.state_bytes
@@ -133,7 +133,7 @@ def _private(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = private_settings(settings, V)
     K, m = asked.n_components, asked.n_columns
     cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
-    # In floating point and on the grid; a triangle is summed as a square. And the map.
+    # In floating point and on the grid; a triangle is summed as a square. And the projection.
     sums = 8 * (cells + V * V) if m is None else 8 * (2 * cells + V * m)
     copies = 1
     if asked.mode == "prefix":

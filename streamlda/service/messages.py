@@ -149,7 +149,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Read at most so many records into a new batch; answered by `Polled` or `SourceFailed`."""
+    """Read at most `max_records` into a new batch; answered by `Polled` or `SourceFailed`."""
 
     max_records: int
 

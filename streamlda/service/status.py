@@ -1,6 +1,6 @@
 """How the daemon fares: the loop writes it down, HTTP threads read it.
 
-Everything is kept as plain numbers behind one lock, so that the page and Prometheus are told the
+Everything is kept as plain numbers behind one lock, so that the page and Prometheus show the
 same. Nothing grows with the stream. These are exact counts of what was read: they are **not
 private**, even where the snapshots are.
 """
@@ -34,7 +34,7 @@ OUTCOMES = ("learned", "short", "rejected", "blank")
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 
-#: Reasons told apart; further ones are counted as "other", so that the tables stay small.
+#: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
 MOST_REASONS = 64
 
 
@@ -148,7 +148,7 @@ class Status:
             self._bytes += n
 
     def set_slots(self, done: int, left: int | None) -> None:
-        """Note the records read in all, and those left until the next snapshot is due."""
+        """Note the record slots read in all, and those left until the next snapshot is due."""
         with self._lock:
             self._slots, self._slots_left = done, left
 
@@ -168,7 +168,7 @@ class Status:
             self._resident_bytes = resident_bytes
 
     def set_rounds(self, n: int) -> None:
-        """Note the rounds finished, as `streamlda.service.work.Work.rounds` counts them."""
+        """Note the rounds finished, as `Pipeline.rounds` counts them."""
         with self._lock:
             self._rounds = n
 
@@ -261,24 +261,24 @@ class Status:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
-        told = self.status()
-        memory, saved, budget = told["memory"], told["checkpoint"], told["budget"]
-        yield _counter("documents", "Documents read.", "outcome", told["documents"])
-        yield _counter("rejects", "Documents not usable.", "reason", told["rejects"])
-        yield _counter("dead_letters", "Records set aside.", "reason", told["dead_letters"])
-        yield _counter("bytes", "Bytes read from the stream.", None, told["bytes"])
+        found = self.status()
+        memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
+        yield _counter("documents", "Documents read.", "outcome", found["documents"])
+        yield _counter("rejects", "Documents not usable.", "reason", found["rejects"])
+        yield _counter("dead_letters", "Records set aside.", "reason", found["dead_letters"])
+        yield _counter("bytes", "Bytes read from the stream.", None, found["bytes"])
         yield _counter(
             "rounds",
-            "Rounds finished; the start of a refinement, or a map given, is one.",
+            "Rounds finished; the start of a refinement, or a projection given, is one.",
             None,
-            told["rounds"],
+            found["rounds"],
         )
-        yield _counter("releases", "Snapshots published.", None, told["releases"])
-        yield _gauge("places", "Records read since the stream began.", told["places"])
-        yield _gauge("places_left", "Records until the next snapshot.", told["places_left"])
-        lag = {number: n for number, n in told["lag"]["partitions"].items() if n is not None}
+        yield _counter("releases", "Snapshots published.", None, found["releases"])
+        yield _gauge("places", "Record slots read since the stream began.", found["places"])
+        yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
+        lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
         yield _gauge("kafka_lag_records", "Records that wait.", lag, "partition")
-        yield _gauge("queue_bytes", "Bytes between reading and learning.", told["queue_bytes"])
+        yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
         yield self._durations()
@@ -292,9 +292,9 @@ class Status:
         ):
             yield _gauge(f"privacy_{name}", text, budget and budget[name])
         yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", self._last_poll)
-        yield _gauge("uptime_seconds", "Time since the start.", told["uptime_seconds"])
-        yield _gauge("ready", "1 if the daemon does its work.", int(told["ready"]))
-        yield _gauge("phase", "1 for the phase at hand.", {told["phase"]: 1}, "phase")
+        yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
+        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
+        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
         build = _gauge("build_info", "Versions.")
         labels = {"version": version("streamlda"), "python": python_version()}
         build.add_sample(build.name, labels, 1)

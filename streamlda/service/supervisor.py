@@ -1,4 +1,4 @@
-"""What systemd is told of the daemon."""
+"""States of the daemon for systemd."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class Supervisor:
             except BlockingIOError:
                 log("debug", "supervisor-busy")
             except OSError as error:
-                # A supervisor that is gone must not end the daemon: it is told of by the log.
+                # A supervisor that is gone must not end the daemon: the log says so.
                 log("warning", "supervisor-away", error=type(error).__name__)
                 self._address = ""

@@ -20,8 +20,8 @@ class Publisher:
     """Publishes what a run released: to a file that is the newest model, and under numbers.
 
     A release may be made a second time, after a crash before the next checkpoint: from the same
-    records, so it is known by its settings, the stream and the place where it ends, and what is out
-    stays.
+    records, so it is known by its settings, the stream and the record slot where it ends, and what
+    is out stays.
     """
 
     def __init__(
@@ -74,5 +74,5 @@ class Publisher:
 
 
 def _made_of(model: TopicModel) -> str:
-    # The settings name the stream and the place; the statement, the ledger. As they are in a file.
+    # The settings name the stream and the slot; the statement, the ledger. As they are in a file.
     return to_json([model.settings, model.privacy])

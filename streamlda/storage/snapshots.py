@@ -7,7 +7,7 @@
 
 The second file is made from the models and may be deleted: of the last `FOLLOWED` snapshots it is
 made again when it is missing or belongs to another model, one after the other, so that ids then
-start anew at the oldest of these that has none. An older snapshot without it is served with topics
+start again at the oldest of these that has none. An older snapshot without it is served with topics
 whose id is None. So a folder of thousands of snapshots costs no more than one of `FOLLOWED`.
 """
 
@@ -36,7 +36,7 @@ from streamlda.storage.identity import Topic, follow
 
 logger = logging.getLogger(__name__)
 
-#: Topics are followed over, and lists go back to, so many snapshots.
+#: Topics are followed over, and lists go back to, this many snapshots.
 FOLLOWED = 200
 
 #: Models held in memory: those that two requests in a row want, and the one before the latest.
@@ -257,11 +257,11 @@ class Snapshots:
             As `model`.
         """
         with self._lock:
-            model, told = self.model(number), self.summary(number).json()
-        for topic, words in zip(told["topics"], model.top_words(n_words), strict=True):
+            model, found = self.model(number), self.summary(number).json()
+        for topic, words in zip(found["topics"], model.top_words(n_words), strict=True):
             topic["words"] = [[word, probability] for word, probability in words]
         statement = dict(model.privacy)
-        return {**told, "privacy": statement, "privacy_lines": statement_lines(statement)}
+        return {**found, "privacy": statement, "privacy_lines": statement_lines(statement)}
 
     def _check_same(self, path: Path, number: int, model: TopicModel) -> None:
         with tempfile.TemporaryDirectory(prefix="streamlda-") as folder:
@@ -347,12 +347,12 @@ class Snapshots:
         )
 
     def _write(self, known: _Known) -> None:
-        told = known.summary.json()
+        found = known.summary.json()
         content = {
             "version": _VERSION,
             "fingerprint": known.fingerprint,
             "next_id": known.next_id,
-            **{name: told[name] for name in ("documents", "private", "topics")},
+            **{name: found[name] for name in ("documents", "private", "topics")},
         }
         target = self._index(known.summary.number)
         temporary = target.with_name(f".{target.name}.tmp")

@@ -73,5 +73,5 @@ def test_releases_of_other_streams_in_the_ledger_do_not_count(tmp_path: Path) ->
 
 def test_two_releases_without_a_checkpoint_are_refused(tmp_path: Path) -> None:
     crash_behind_releases(tmp_path, "one", 2, saved=False)
-    with pytest.raises(LedgerError, match="releases=2 path=.*bring the folder back"):
+    with pytest.raises(LedgerError, match=r"releases=2 path=.*bring the folder back"):
         taken_up(tmp_path, "one")

@@ -73,14 +73,13 @@ def arguments(settings: Mapping[str, Any]) -> list[str]:
     """Return the command line of a daemon."""
     flags, sources = [], []
     for name, value in settings.items():
+        flag = SETTINGS[name].flag
         if name == "source.files":
             sources.append(value)
         elif SETTINGS[name].kind == "bool":
-            flags.append(
-                SETTINGS[name].flag if value else SETTINGS[name].flag.replace("--", "--no-")
-            )
+            flags.append(flag if value else flag.replace("--", "--no-"))
         else:
-            flags += [SETTINGS[name].flag, str(value)]
+            flags += [flag, str(value)]
     return [*STREAMLDA, "run", *flags, *sources]
 
 

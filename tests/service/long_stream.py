@@ -44,7 +44,7 @@ def topic_settings(folder: Path, bootstrap: str, topic: str, **more: Any) -> dic
 
 
 def ending(n_records: int, snapshots: int = 1) -> dict[str, Any]:
-    """Return settings with which a daemon ends by itself behind so many records."""
+    """Return settings with which a daemon ends by itself behind N records."""
     every, rest = divmod(n_records, snapshots)
     assert rest == 0, "snapshots must share the records evenly"
     return {
@@ -73,7 +73,7 @@ def is_alive(port: int) -> int:
 
 
 def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
-    """Wait until so many records were learned from."""
+    """Wait until N records were learned from."""
     until = time.monotonic() + seconds
     while (slots := status_of(port)["places"]) is None or slots < n_records:
         assert time.monotonic() < until, f"places={slots}"
@@ -84,7 +84,7 @@ def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
 
 
 def run_killed(settings: Mapping[str, Any], moments: random.Random, kills: int) -> int:
-    """Run a daemon to its end, killing it up to so many times on the way; return how many."""
+    """Run a daemon to its end, killing it up to N times on the way; return how many."""
     killed = 0
     while True:
         with Daemon(settings) as daemon:
@@ -133,7 +133,7 @@ class Repeated:
         self._next = self._marked = 0
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return what comes next, up to where the block begins anew."""
+        """Return what comes next, up to where the block begins again."""
         start = self._next % len(self._documents)
         stop = min(start + min(max_records, self._total - self._next), len(self._documents))
         self._next += stop - start

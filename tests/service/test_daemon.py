@@ -198,13 +198,14 @@ def free_port() -> int:
 
 
 def private(folder: Path, source: Path) -> dict[str, Any]:
-    return settings_of(folder, source) | {
+    flags = {
         "vocabulary.hash_bits": 5,
         "privacy.epsilon": 12.0,
         "privacy.delta": 1e-3,
         "privacy.ledger": str(folder / "ledger"),
         "snapshots.every": 500,
     }
+    return settings_of(folder, source, flags)
 
 
 def test_systemd_is_told(tmp_path: Path, source: Path) -> None:
@@ -245,8 +246,9 @@ def test_no_text_is_ever_logged(tmp_path: Path, style: str) -> None:
     ]
     lines = [line for i, line in enumerate(good) for line in (line, poison[i % len(poison)])]
     source.write_bytes(b"\n".join(lines) + b"\n")
-    settings = settings_of(tmp_path, source, snapshots__every=2000, source__max_record="1 KiB")
-    settings |= {"log.format": style, "vocabulary.kind": "learned", "vocabulary.documents": 1000}
+    flags = {"log.format": style, "vocabulary.kind": "learned", "vocabulary.documents": 1000}
+    flags |= {"snapshots.every": 2000, "source.max_record": "1 KiB"}
+    settings = settings_of(tmp_path, source, flags)
     done = subprocess.run(arguments(settings), cwd=ROOT, env=environment(), capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == b""

@@ -21,7 +21,7 @@ from streamlda.errors import InvalidSettingError, StreamLDAError
 from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
 from streamlda.settings.load import load_settings
-from streamlda.settings.table import SETTINGS, TABLE
+from streamlda.settings.table import SETTINGS, TABLE, RunSettings
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary

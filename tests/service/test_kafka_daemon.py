@@ -98,8 +98,8 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
     for number, part in enumerate(documents):
         topics.send(topic, as_json(part), number)
     run_to_end(settings_for("scout") | ending(5000))
-    shared = tmp_path / "shared.map"
-    streamlda("map", tmp_path / "scout" / "checkpoints", "--output", shared)
+    shared = tmp_path / "shared.projection"
+    streamlda("projection", tmp_path / "scout" / "checkpoints", "--output", shared)
 
     def settings_in(name, number):
         chosen = {"topics.projection_file": str(shared), "kafka.partitions": str(number)}

@@ -270,7 +270,7 @@ def test_a_failed_source_is_rebuilt_ever_more_slowly_and_then_given_up():
     assert told(machine, SourceFailed(14.0)) == [Exit(74)]
 
 
-def test_a_source_that_brings_something_again_starts_counting_anew():
+def test_a_source_that_brings_something_again_starts_counting_again():
     machine = started(attempts=2)
     for time in (10.0, 20.0, 30.0):
         told(machine, SourceFailed(time))

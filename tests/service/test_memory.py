@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.memory import check_memory, engine_settings, memory_plan
+from streamlda.service.memory import check_memory, memory_plan
+from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
 
 ROOT = Path(__file__).resolve().parents[2]
-KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
+KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news", "vocabulary.kind": "hashed"}
 PRIVATE = {"privacy.epsilon": 3.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 PRIVATE |= {"kafka.partitions": "0"}
+WARMUP = {"topics.warmup_documents": 3000}
 
 
 def settings_for(**flags):
@@ -33,7 +35,8 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.privacy.noise import SecureNoise
 from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
-from streamlda.service.memory import engine_settings, memory_plan, private_settings
+from streamlda.service.memory import memory_plan
+from streamlda.settings.build import engine_settings, private_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
@@ -69,11 +72,8 @@ print(json.dumps([peak, sum(size for _, size in memory_plan(settings, V))]))
 @pytest.mark.parametrize(
     ("flags", "n_features"),
     [
-        ({"topics.count": 20, "topics.warmup_documents": 3000}, 30_000),
-        (
-            {"topics.count": 30, "topics.warmup_documents": 3000, "topics.solver": "online-power"},
-            20_000,
-        ),
+        ({**WARMUP, "topics.count": 20}, 30_000),
+        ({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
         ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
     ],
@@ -101,10 +101,11 @@ def test_the_plan_of_the_largest_work_counts_once():
     assert sum(name.startswith("the largest work") for name in names) == 1
 
 
-def test_a_refinement_keeps_documents_and_a_map_file_leaves_it_out():
+def test_a_refinement_keeps_documents_and_a_projection_file_leaves_it_out():
+    projected = {"topics__projection_file": "m", "vocabulary__kind": None}
     plans = [
         dict(memory_plan(settings_for(**flags), 20_000))
-        for flags in ({}, {"topics__refine": False}, {"topics__projection_file": "m"})
+        for flags in ({}, {"topics__refine": False}, projected)
     ]
     sums = [plan["sums of the engine"] for plan in plans]
     assert sums[0] - sums[1] == 12 * 4_000_000
@@ -135,9 +136,9 @@ def test_an_impossible_limit_is_refused_with_what_to_change():
     with pytest.raises(InvalidSettingError, match=r'set memory\.queue = "63 MiB"') as caught:
         check_memory(settings_for(memory__limit=total - 1), 20_000)
     assert "sums of the engine" in str(caught.value)
-    with pytest.raises(InvalidSettingError, match=r"lower words\.hash_bits, topics\.count"):
+    with pytest.raises(InvalidSettingError, match=r"lower vocabulary\.hash_bits, topics\.count"):
         check_memory(settings_for(memory__limit="100 MiB"), 20_000)
-    with pytest.raises(InvalidSettingError, match=r"lower words\.size"):
+    with pytest.raises(InvalidSettingError, match=r"lower vocabulary\.size"):
         check_memory(settings_for(memory__limit="100 MiB", vocabulary__kind="learned"))
 
 

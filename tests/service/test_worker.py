@@ -7,7 +7,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from streamlda.service.work import PublicWork, Released
 
 from streamlda.errors import BudgetExceededError, SourceError
 from streamlda.service.messages import (
@@ -24,21 +23,24 @@ from streamlda.service.worker import Worker
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
-from tests.service.test_work import ROWS, new_work
+from tests.run.opened import ROWS, new_pipeline
 
 
 class Bench:
     """A worker with all that is around it."""
 
-    def __init__(self, folder: Path, work: PublicWork, **parts: Any) -> None:
+    def __init__(self, folder: Path, pipeline: Pipeline[Any], **parts: Any) -> None:
+        self.pipeline = pipeline
         self.store: Checkpoints = parts.pop("store", None) or Checkpoints.open(folder / "c")
         self.publisher = Publisher(Snapshots(folder / "s"), parts.pop("sink", None))
         self.status = Status(private=False, stream="s")
         self.events: SimpleQueue[Event] = SimpleQueue()
         self.committed: list[Position] = []
         self.worker = Worker(
-            work, self.store, self.publisher, self.status, self.events.put, self.committed.append
+            *(pipeline, self.store, self.publisher, self.status),
+            *(self.events.put, self.committed.append),
         )
 
     def next(self) -> Event:
@@ -49,8 +51,9 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(work: PublicWork, **parts: Any) -> Bench:
-        made.append(Bench(tmp_path, work, **parts))
+    def make(kind: str, **parts: Any) -> Bench:
+        pipeline = new_pipeline(kind, tmp_path / "run")
+        made.append(Bench(tmp_path, pipeline, **parts))
         return made[-1]
 
     yield make
@@ -60,7 +63,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
 
 
 def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Bench]) -> None:
-    found = bench(new_work("hashed"))
+    found = bench("hashed")
     found.worker.learn([RecordBatch(ROWS[:200])])
     learned = found.next()
     assert isinstance(learned, Learned)
@@ -89,7 +92,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Be
 def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(
     bench: Callable[..., Bench],
 ) -> None:
-    found = bench(new_work("learned"))
+    found = bench("learned")
     found.worker.learn([RecordBatch(ROWS[:100])])
     found.worker.checkpoint({"at": 100})
     assert [type(found.next()) for _ in range(3)] == [Learned, CheckpointTaken, CheckpointDone]
@@ -105,7 +108,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(
             time.sleep(1.0)
             return super().write(captured)
 
-    found = bench(new_work("hashed"), store=Slow.open(tmp_path / "slow"))
+    found = bench("hashed", store=Slow.open(tmp_path / "slow"))
     found.worker.learn([RecordBatch(ROWS[:100])])
     found.worker.checkpoint({"at": 100})
     found.worker.learn([RecordBatch(ROWS[100:150])])
@@ -135,8 +138,8 @@ def test_what_fails_is_answered_and_the_next_task_is_done(
         def close(self) -> None:
             pass
 
-    found = bench(new_work("hashed"), sink=Away())
-    found.worker.learn([RecordBatch(ROWS[:200])])
+    found = bench("hashed", sink=Away())
+    found.worker.learn([RecordBatch(ROWS[:150])])
     assert isinstance(found.next(), Learned)
     if what == "learn":
         rows: list[Any] = ["text", 5]
@@ -156,21 +159,20 @@ def test_what_fails_is_answered_and_the_next_task_is_done(
     assert isinstance(failed, Failed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
-    found.worker.learn([RecordBatch(ROWS[200:300])])
+    found.worker.learn([RecordBatch(ROWS[150:190])])
     assert isinstance(found.next(), Learned)
 
 
 def test_a_budget_that_does_not_cover_a_release_is_no_failure(
     bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Spent(PublicWork):
+    class Spent(Pipeline[Any]):
         def release(self) -> Released:
             cost = {"spent": 1.0, "remaining": 0.0, "requested": 1.0}
             raise BudgetExceededError("a release must fit, got left=0; stop", **cost)
 
-    work = new_work("hashed")
-    work.__class__ = Spent
-    found = bench(work)
+    found = bench("hashed")
+    found.pipeline.__class__ = Spent
     found.worker.release()
     assert isinstance(found.next(), BudgetExhausted)
     assert [record.getMessage() for record in caplog.records] == ["budget-exhausted"]

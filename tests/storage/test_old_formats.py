@@ -1,7 +1,7 @@
 """Files that version 0.1.0 wrote are read, and what they began goes on as it would have then.
 
 ``tests/data/formats-0.1.tar.gz`` was written by commit 5d939e5: states in every phase of an engine
-(stopped after so many of 3000 planted documents), models, checkpoints of daemons, private states
+(stopped after some of 3000 planted documents), models, checkpoints of daemons, private states
 with their ledgers, a projection and a round of two sites. ``expected.npz`` and ``expected.json``
 hold what that commit made of them.
 """
@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamlda.service.work import PublicWork
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.settings import EngineSettings
+from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import SecureNoise
@@ -24,6 +23,8 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
+from streamlda.run.opening import open_pipeline
+from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig
@@ -119,7 +120,7 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
         users = [f"u{i}" for i in range(3000)]
         for at in range(1250, 2800, 50):
             own = users[at : at + 50] if name == "users" else None
-            learner.add(documents.rows(at, at + 50), own)
+            feed(learner, documents.rows(at, at + 50), own)
         newest = learner.snapshot()
     if learner.missed:
         assert name == "users"  # Half the budget a snapshot: topics may not stand above the noise.
@@ -130,20 +131,18 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
 
 @pytest.mark.parametrize(("name", "words"), [("learned", "learned"), ("hashed", "hashed")])
 def test_checkpoints_of_a_daemon_go_on(old, name, words):
+    flags = {"source.files": "documents.jsonl", "snapshots.every": 500, "topics.count": 3}
+    flags |= {"topics.oversampling": 4, "topics.warmup_documents": 300, "vocabulary.kind": words}
     with Checkpoints.open(old / f"checkpoints-{name}") as store:
         saved = store.newest()
+        if words == "hashed":
+            flags["vocabulary.hash_bits"] = saved.vocabulary.n_features.bit_length() - 1
+        pipeline = open_pipeline(load_settings(environment={}, flags=flags), store).pipeline
     assert saved.vocabulary.kind == words
-    d = saved.vocabulary.n_features
-    settings = EngineSettings(
-        n_components=3, n_features=d, oversampling=4, warmup_documents=300, alpha_0=1.0
-    )
-    work = PublicWork(settings, saved.vocabulary, every=500, most=None, about={})
-    work.restore(saved)
-    assert work.slots == 1200
+    assert pipeline.records == 1200
     lines = (old / "documents.jsonl").read_text().splitlines()[:100]
-    rows = [json.loads(line)["text"] for line in lines]
-    work.learn(RecordBatch(rows))
-    model = work.release().model
+    pipeline.add(RecordBatch([json.loads(line)["text"] for line in lines]))
+    model = pipeline.release().model
     assert model.documents_seen + model.diagnostics["documents_skipped"] == 1300
 
 

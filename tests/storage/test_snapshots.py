@@ -181,7 +181,7 @@ def test_ids_of_topics_that_went_are_never_used_again(folder):
 
 
 @pytest.mark.statistical
-def test_topics_estimated_anew_stay_and_others_do_not():
+def test_topics_estimated_again_stay_and_others_do_not():
     """Topics counted from 3,000 tokens of their own, against others of the same kind.
 
     Over ten seeds the farthest estimate was at 0.178 (standard deviation 0.003), the nearest of

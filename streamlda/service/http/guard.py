@@ -93,11 +93,11 @@ class Refused(Exception):
     ) -> None:
         super().__init__(f"{rule}, got {found}; {remedy}")
         self.code, self.headers = code, headers
-        self.told = {"rule": rule, "found": found, "remedy": remedy}
+        self.problem = {"rule": rule, "found": found, "remedy": remedy}
 
     def response(self) -> Response:
         """Return the answer."""
-        return json_response({"error": self.told}, self.code, self.headers)
+        return json_response({"error": self.problem}, self.code, self.headers)
 
 
 class TokenBucket:

@@ -208,7 +208,10 @@ def _schemas() -> dict[str, Schema]:
     head = {
         "number": {"type": "integer", "minimum": 1},
         "created": _TIME,
-        "documents": {**_WHOLE, "description": "Of a private snapshot: places, fixed before."},
+        "documents": {
+            **_WHOLE,
+            "description": "Of a private snapshot: record slots.",
+        },
         "private": _YES_NO,
     }
     return {

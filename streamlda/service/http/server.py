@@ -16,7 +16,7 @@ from streamlda.errors import StreamLDAError
 #: Longest that starting, and then stopping, may take, in seconds.
 START_SECONDS, STOP_SECONDS = 10.0, 3.0
 
-#: Most connections that are answered at a time; further ones are told 503.
+#: Most connections that are answered at a time; further ones get a 503.
 MOST_CONNECTIONS = 128
 
 
