@@ -275,8 +275,8 @@ def test_a_private_model_tells_its_promise_and_places():
 
 def test_a_private_model_tells_what_its_noise_left():
     page = page_of(model(topics(), privacy=private(), diagnostics=spectral(topics_asked=6)))
-    assert "of 6 asked for" in page.text["now"]
-    assert "4 of the 6 topics that were asked for stand above the noise" in page.text["number"]
+    assert "of 6 requested" in page.text["now"]
+    assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
     assert "were not released" in page.text["number"]
     plain = page_of(model(topics(), diagnostics=spectral()))
     assert "were not released" not in plain.text["number"]
