@@ -1,9 +1,10 @@
-"""``fit`` and ``fit --dask`` of the same files: equal counts, equal topics, equal releases."""
+"""``fit``, ``run`` and ``fit --dask`` of the same files: equal counts, topics and releases."""
 
 import bz2
 import gzip
 import json
 import lzma
+import signal
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from streamlda.errors import (
     LedgerError,
     SourceError,
 )
+from streamlda.exit_codes import OK
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SeededNoise
@@ -28,9 +30,12 @@ from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
 from streamlda.scaleout import ClusterError
+from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
+from streamlda.stream.pipeline import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 
@@ -74,7 +79,7 @@ def write(folder, seed, files):
     return [str(folder / "in")]
 
 
-def settings_of(folder, sources, name="model", **flags):
+def settings_of(folder, sources, name="model", command="fit", **flags):
     given = {
         "source.files": sources,
         "source.max_record": MAX_RECORD,
@@ -86,7 +91,24 @@ def settings_of(folder, sources, name="model", **flags):
     }
     if given.get("vocabulary.file"):
         given["vocabulary.file"] = str(folder / given["vocabulary.file"])
-    return load_settings(None, {}, given, "fit")
+    return load_settings(None, {}, given, command)
+
+
+def by_daemon(folder, sources, **flags):
+    """Run a daemon in this process to the end of the files; return its model and its counts."""
+    kept, snapshots = str(folder / "kept"), str(folder / "snapshots")
+    # As a fit has it: files that end, and one snapshot, there.
+    flags |= {"source.kind": "files", "snapshots.every": 10**9, "http.port": 0}
+    flags |= {"checkpoint.folder": kept, "output.folder": snapshots}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert run(settings_of(folder, sources, "daemon", "run", **flags)) == OK
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    with Checkpoints.open(kept) as store:
+        about = store.newest().about
+    return load(folder / "daemon"), RecordCounts(about["places"], **about["counts"])
 
 
 def both(cluster, folder, sources, **flags):
@@ -125,7 +147,14 @@ def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, fil
         folder = Path(name)
         sources = write(folder, seed, files)
         flags = {"topics.refine": False, "topics.warmup_documents": warmup, **words}
-        assert_equal(*both(cluster, folder, sources, **flags))
+        here, there = both(cluster, folder, sources, **flags)
+        assert_equal(here, there)
+        model, counts = by_daemon(folder, sources, **flags)
+        assert counts == here.counts
+        for name in ("components", "alpha", "background"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(here.model, name), name)
+        assert model.vocabulary == here.vocabulary
+        assert model.settings == here.model.settings
 
 
 def test_one_document_more_would_show(cluster, tmp_path):
