@@ -39,10 +39,7 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 class Rejected(Exception):
     """Raised by a parser for a record that is to be skipped; never leaves a connector.
 
-    Parameters
-    ----------
-    reason : str
-        A short fixed word: one of `REASONS`, or one of the caller's own.
+    `reason` is a short fixed word: one of `REASONS`, or one of the caller's own.
     """
 
     def __init__(self, reason: str) -> None:

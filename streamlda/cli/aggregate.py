@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,11 +67,9 @@ def aggregate(
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.share import Share
 
-    inputs = [*shares, config_path, *([round_file] if round_file else [])]
-    for path in (next_round, output):
-        check_output(path, inputs)
-    if Path(next_round).resolve() == Path(output).resolve():
-        raise click.UsageError("--next-round and --output must be two files")
+    inputs = [*shares, config_path, *filter(None, [round_file])]
+    check_output(next_round, inputs)
+    check_output(output, [*inputs, next_round])
     config = FederationConfig.load(config_path)
     this = open_round(config, round_file)
     with share_topic("aggregate", topic, timeout, flags) as source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,8 +23,8 @@ from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
-    from streamlda.sites.rounds import Round
-    from streamlda.sites.site import Site
+    from streamlda.sites.site import ShareAccumulator
+    from streamlda.text.vocabulary import Vocabulary
 
 COMMAND = "site share"
 
@@ -96,13 +96,11 @@ def share(
                 "a share must go somewhere: give --output FILE, or --kafka-bootstrap and "
                 "--kafka-topic"
             )
-        read = settings.source.files
+        taken = [*settings.source.files, config_path, key, *filter(None, [round_file])]
         outputs = [] if output is None else [output]
-        for path in outputs:
-            check_output(path, [*read, config_path, key, *([round_file] if round_file else [])])
-        check_output(ledger, [*read, *outputs])
-        if output is not None and Path(ledger).resolve() == Path(output).resolve():
-            raise click.UsageError("--ledger and --output must be two files")
+        for path in (ledger, *outputs):
+            check_output(path, taken)
+            taken.append(path)
         config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
         this = open_round(config, round_file)
         if to is not None:
@@ -114,7 +112,7 @@ def share(
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
         stream = stream_name(settings)
         at_work = Site(config, keys, spent, stream, answered=AnsweredRounds(key))
-        stored = at_work.stored(this) or _make_share(at_work, this, settings, quiet)
+        stored = at_work.make_share(this, partial(_fill, config.vocabulary, settings, quiet))
         found = Share.load(stored)
         if output is not None:
             found.save(output)
@@ -129,13 +127,15 @@ def share(
         click.echo("\n".join(lines), err=True)
 
 
-def _make_share(at_work: Site, this: Round, settings: RunSettings, quiet: bool) -> Path:
+def _fill(
+    words: Vocabulary, settings: RunSettings, quiet: bool, accumulator: ShareAccumulator
+) -> None:
+    """Add the records of the source, to its end or to what the share takes."""
     from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
     from streamlda.run.parts import open_stream
     from streamlda.stream.pipeline import Pipeline
 
-    accumulator = at_work.begin(this)
-    pipeline = Pipeline(at_work.config.vocabulary, lambda words, first: accumulator)
+    pipeline = Pipeline(words, lambda words, first: accumulator)
     ended = False
     with closing(open_stream(settings)) as source, Progress(quiet, slots=True) as progress:
         while pipeline.due is not None and not ended:
@@ -145,4 +145,3 @@ def _make_share(at_work: Site, this: Round, settings: RunSettings, quiet: bool) 
             pipeline.add(batch)
             progress.show(source, pipeline.counts)
             ended = batch.exhausted
-    return at_work.publish(accumulator)

@@ -164,7 +164,7 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
 
 @dataclass(frozen=True, slots=True)
 class ClipBounds:
-    """Largest norms of a document's p1 (Euclidean), P2 W and P3(W, W, W) (Frobenius) after clipping.
+    """Largest norms, after clipping, of a document's p1, P2 W and P3(W, W, W) (Frobenius).
 
     `source` says where they came from: public numbers ("fixed"), a private quantile of earlier
     documents, or the worst case, which is 1, w and w^3 for the longest row w of a public W: p1,

@@ -78,8 +78,9 @@ class PrefixRelease:
         n_max: int,
         **options: Any,
     ) -> None:
-        made = isinstance(horizon, BufferedToeplitz)
-        self.strategy = horizon if made else buffered_toeplitz(horizon)
+        if not isinstance(horizon, BufferedToeplitz):
+            horizon = buffered_toeplitz(horizon)
+        self.strategy = horizon
         #: What releases a row; its standard deviations are those of a row.
         self.mechanism = JointGaussian(
             blocks,

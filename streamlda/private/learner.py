@@ -152,7 +152,7 @@ class PrivateLearner(Learner):
         (documents,) = intent.cohort.documents
         found = (documents.stream, documents.start, intent.description)
         wanted = stage and (self.releaser.stream, stage.first, stage.name)
-        # A clock or the end of the stream may have ended the stage before its last place.
+        # A clock or the end of the stream may have ended the stage before its last slot.
         ends = stage is not None and engine.slots <= documents.stop <= stage.last
         alike = intent.config_hash == config_hash(self.settings, self.vocabulary)
         released = self.releaser.stored(intent)

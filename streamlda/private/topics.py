@@ -221,14 +221,14 @@ def topics_of_eigenpairs(
     `image_stddev` is that of the noise in an entry of T(I, u, u) that an eigenvector came from.
     """
     t = whitening.shape[1]
-    turned = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
+    eigenvector_noise = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
     spectral = topics_along(
         view.first,
         pairs_through(view, whitening),
         whitening,
         found.eigenvalues,
         found.eigenvectors,
-        turned,
+        eigenvector_noise,
         alpha_0,
         documents,
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
 from streamlda.model.topic_model import TopicModel
@@ -81,7 +80,7 @@ def _fit(
     on_progress: Progress,
 ) -> TopicModel:
     """Learn from all files, and bring the pipeline to their end."""
-    engine, words = pipeline.learner, pipeline.vocabulary or pipeline.words
+    engine, words = pipeline.learner, pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
     found = learn_once(
         client,
@@ -92,13 +91,9 @@ def _fit(
         on_progress=on_progress,
     )
     assert found.vocabulary is not None
-    counts = asdict(found.counts)
-    values = {
-        "places": counts.pop("records"),
-        "counts": counts,
-        "vocabulary_documents": found.vocabulary_documents,
-    }
+    values = {"vocabulary_documents": found.vocabulary_documents}
     pipeline.restore(found.vocabulary, found.engine, values)
+    pipeline.counts = found.counts
     return found.model(pipeline.facts())
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
@@ -21,7 +22,7 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
-from streamlda.stream.pipeline import RecordCounts, Released
+from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
 from streamlda.stream.source import Source
 from streamlda.text.vocabulary import Vocabulary
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.rules import clashes
 from streamlda.settings.setting import PREFIX, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
@@ -99,6 +98,8 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
     InvalidSettingError
         Of the first that is wrong, under its name as a parameter.
     """
+    from streamlda.privacy.clipping import ClipBounds
+
     values: dict[str, Any] = {s.name: s.default for s in TABLE}
     origins: dict[str, str] = {}
     for name, raw in parameters.items():

@@ -89,7 +89,10 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that the workers find, not standard input"
-        for name in ("source.max_documents", "source.rejects", "checkpoint.folder"):
+        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        if not settings.private:
+            names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
+        for name in names:
             if settings.given(name):
                 yield f"{{{name}}} must be left out with {{cluster.dask}}"
 

@@ -9,11 +9,13 @@ command line, its parameter of `StreamLDA` if it has one, its checks and its hel
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+
+if TYPE_CHECKING:
+    from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
 

@@ -40,7 +40,7 @@ there will never be another share of that round. A record beside the key file re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,19 +231,16 @@ class Site:
         self.ledger.publish(intent, temporary, final)
         return final
 
-    def make_share(self, this: Round, batches: Iterable[DocumentBatch]) -> Path:
-        """Do all of it: `begin`, sum the rows of this site's stream from its first on, `publish`.
+    def make_share(self, this: Round, fill: Callable[[ShareAccumulator], None]) -> Path:
+        """Return the file of this site's share of a round, made by the first call.
 
-        Made once: a second call returns the stored file, and reads and draws nothing.
+        `fill` is to add the rows of this site's stream. A later call reads and draws nothing.
         """
         found = self.stored(this)
         if found is not None:
             return found
         accumulator = self.begin(this)
-        for batch in batches:
-            accumulator.add(batch)
-            if accumulator.due is None:
-                break
+        fill(accumulator)
         return self.publish(accumulator)
 
     def _cohort(self, accumulator: ShareAccumulator) -> Cohort:

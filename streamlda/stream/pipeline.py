@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -388,8 +389,8 @@ class Pipeline(Generic[LearnerT]):
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
-        # `asdict` takes a Counter apart wrongly.
-        counts = {**asdict(self.counts), "rejects": dict(self.counts.rejects)}
+        # `asdict` would make pairs of the entries of a Counter.
+        counts = {each.name: copy(getattr(self.counts, each.name)) for each in fields(self.counts)}
         return {
             "places": counts.pop("records"),
             "first_place": self.first_slot,

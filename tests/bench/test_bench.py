@@ -66,15 +66,28 @@ def test_a_quick_run_measures_in_children_and_stores_elsewhere(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["nothing"], "unknown scenarios: nothing"),
-        (["planted-50-5", "--repeats", "0"], "repeats=0"),
-        (["corpus-text"], "--corpus FILE"),
-        (["corpus-text", "--corpus", "no such file"], "corpus=no such file"),
+        (["run", "nothing"], "unknown scenarios: nothing"),
+        (["run", "planted-50-5", "--repeats", "0"], "repeats=0"),
+        (["run", "corpus-text"], "--corpus FILE"),
+        (["run", "corpus-text", "--corpus", "no such file"], "corpus=no such file"),
+        (["run", "compare-kos-20"], "python -m bench compare CORPUS"),
+        (["compare", "no such file", "--topics", "3"], "corpus=no such file"),
+        (["compare", __file__, "--topics", "0"], "must be at least 1"),
+        (["compare", __file__, "--topics", "3", "--seeds", "0"], "must be at least 1"),
     ],
 )
 def test_a_run_that_cannot_be_says_why(options: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
-        main(["run", *options])
+        main(options)
+
+
+def test_every_case_of_every_scenario_has_a_task_and_a_label_of_its_own() -> None:
+    for scenario in ALL:
+        assert BY_ID[scenario.id] is scenario
+        for quick in (True, False):
+            cases = scenario.cases(quick, ())
+            assert len({case.label for case in cases}) == len(cases)
+            assert all(case.task in TASKS for case in cases)
 
 
 def test_a_failed_measurement_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -158,10 +171,7 @@ SMALL = {**{name: TINY[name] for name in TINY if name != "contender"}, "document
 def test_every_private_case_can_be_run_with_its_settings() -> None:
     for scenario in PRIVATE:
         for quick in (True, False):
-            cases = scenario.cases(quick, ())
-            assert len({case.label for case in cases}) == len(cases)
-            for case in cases:
-                assert case.task in TASKS
+            for case in scenario.cases(quick, ()):
                 wanted = case.parameters
                 if wanted.get("epsilon") is None:
                     continue

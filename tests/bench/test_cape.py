@@ -10,8 +10,6 @@ from bench import cape, cape_tasks, tables
 from bench.cape import CAPE, DIRICHLET, published
 from bench.cape_plots import plot_all
 from bench.kinds import Case
-from bench.scenarios import BY_ID
-from bench.tasks import TASKS
 from tests.bench.results import made_up, measured_by
 
 IDS = [scenario.id for scenario in CAPE]
@@ -98,15 +96,6 @@ def test_the_published_curves_are_whole() -> None:
     assert found is not None
     assert found["capeAGN"][found["values"].index(0.01)] == 0.2432
     assert published("topics", 51, 800_000, "epsilon") is None
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_every_case_has_a_task_and_a_label_of_its_own(name: str) -> None:
-    for quick in (True, False):
-        cases = BY_ID[name].cases(quick, ())
-        assert len({case.label for case in cases}) == len(cases)
-        assert all(case.task in TASKS for case in cases)
-        assert all(case.parameters["points"] for case in cases)
 
 
 @pytest.mark.parametrize("name", IDS)

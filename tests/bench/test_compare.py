@@ -224,25 +224,6 @@ def test_sittings_of_other_machines_or_documents_do_not_mix(
         merged(stored, {**HEADER, **changed}, [case("a")], False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "compare-kos-20"], "python -m bench compare CORPUS"),
-        (["compare", "no such file", "--topics", "3"], "corpus=no such file"),
-    ],
-)
-def test_a_comparison_that_cannot_be_says_why(arguments: list[str], message: str) -> None:
-    with pytest.raises(SystemExit, match=message):
-        main(arguments)
-
-
-def test_numbers_below_one_are_refused(tmp_path: Path) -> None:
-    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 10)
-    for options in (["--topics", "0"], ["--topics", "3", "--seeds", "0"]):
-        with pytest.raises(SystemExit, match="must be at least 1"):
-            main(["compare", str(corpus), *options])
-
-
 def test_small_corpora_hold_more_out() -> None:
     assert [held_out_every(n) for n in (3430, 18_846, 200_000)] == [10, 10, 40]
 

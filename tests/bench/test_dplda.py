@@ -5,7 +5,6 @@ import pytest
 
 from bench import dplda
 from bench.dplda import (
-    DPLDA,
     RIVALS,
     UNNOISED,
     VI_UNNOISED,
@@ -30,8 +29,6 @@ from bench.private_contenders import (
     filled,
     halved,
 )
-from bench.scenarios import BY_ID
-from bench.tasks import TASKS
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
 from tests.bench.results import measured_by, result_of
@@ -148,9 +145,6 @@ def test_figure_4_counts_bounds_that_are_left(tmp_path):
 
 
 def test_tasks_measure_what_the_figures_read(tmp_path):
-    for scenario in DPLDA:
-        assert BY_ID[scenario.id] is scenario
-        assert all(case.task in TASKS for case in scenario.cases(True, ()))
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
     for case in (cases_2(True, ())[0], cases_4(True, ())[0]):
         measured = measured_by(case.task, {**case.parameters, **small})

@@ -62,7 +62,7 @@ def test_table_shows_terms_amounts_releases_and_what_to_do(ledger: Ledger) -> No
     assert "epsilon 1, delta 1e-06, per document, add-remove, window" in shown
     assert "c0ffee" in shown
     assert "3: 1 committed, 1 pending, 1 lost" in shown
-    assert "places of the stream stream" in shown
+    assert "record slots of the stream stream" in shown
     assert all(len(line) <= 100 for line in shown.splitlines())
     cells = [line.split() for line in shown.splitlines() if line]
     rows = {row[0]: row for row in cells}

@@ -34,18 +34,15 @@ def text_case(folder):
 
 def json_case(folder):
     records = [
-        *(b'{"text": "one", "by": {"id": "ann"}}', b"", b'{"text": "two", "by": {"id": 7}}'),
-        *(b"{", b"[]", b"{}", b'{"text": 3}', b'{"text": "\xff"}', b'{"text": ""}'),
-        *(b'{"text": "' + b"x" * 100 + b'"}', b'{"text": "three", "by": "ann"}'),
+        *(b'{"text": "one", "by": {"id": "ann"}}', b"", b'{"text": "two", "by": {"id": 7}}', b"{"),
+        *(b'{"text": ""}', b'{"text": "' + b"x" * 100 + b'"}', b'{"text": "three", "by": "ann"}'),
     ]
     path = folder / "a.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in records))
-    reasons = ["not-json", "not-an-object", "missing-field", "not-text", "not-utf8"]
-    rejects = [Reject(str(path), 4 + i, reason) for i, reason in enumerate(reasons)]
     return Case(
         lambda: FollowSource([path], max_document_bytes=64, user_field="by.id"),
         ["one", "two", "", "three"],
-        [*rejects, Reject(str(path), 10, "too-long")],
+        [Reject(str(path), 4, "not-json"), Reject(str(path), 6, "too-long")],
         ends=False,
         blank_lines=1,
         users=["ann", "7", None, None],

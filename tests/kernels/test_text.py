@@ -61,22 +61,6 @@ def found_by(texts, lowercase, columns, mask, spare=1):
     return split(room, offsets) if texts else []
 
 
-# ---------------------------------------------------------------- hashes
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", 0),
-        (b"test", 0xBA6BD213),
-        (b"Hello, world!", 0xC0363E43),
-        (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
-    ],
-)
-def test_the_oracle_knows_published_hashes(data, expected):
-    assert oracle_text.murmur3(data) == expected
-
-
 @given(data=st.binary(max_size=23))
 def test_the_oracle_hashes_as_sklearn(data):
     assert oracle_text.murmur3(data) == murmurhash3_32(data, 0, positive=True)
@@ -93,9 +77,6 @@ def test_the_smallest_hash_becomes_a_column():
         assert murmurhash3_32(word.encode()) == -(2**31)
     for mask in (2**22 - 1, 2**31 - 1):
         assert found_by([" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
-
-
-# ---------------------------------------------------------------- the table
 
 
 @given(words=st.lists(ascii_words, unique=True, max_size=20))
@@ -138,12 +119,6 @@ def test_words_in_one_slot_are_told_apart_by_their_letters():
         assert set(ids[: offsets[1]].tolist()) == {-1}
 
 
-def test_a_word_is_not_its_beginning():
-    columns = {"cat": 0, "cats": 1, "ca": 2}
-    texts = ["cats catss ca cat at ats"]
-    assert found_by(texts, True, columns, -1) == [[1, -1, 2, 0, -1, -1]]
-
-
 def runs_of(homes, n_slots):
     """Return how many runs of filled slots there are when each word goes on from its home."""
     filled = np.zeros(n_slots, dtype=bool)
@@ -166,9 +141,6 @@ def test_words_are_spread_over_the_table_as_by_chance():
     by_chance = runs_of(rng.integers(len(slots), size=len(words)), len(slots))
     in_part = runs_of(rng.integers(len(slots) * 7 // 8, size=len(words)), len(slots))
     assert abs(runs - by_chance) < 0.08 * by_chance < abs(in_part - by_chance)
-
-
-# ---------------------------------------------------------------- splitting
 
 
 @pytest.mark.fuzz
@@ -204,9 +176,6 @@ def test_find_words_equals_oracle_at_the_edges(kind, mask):
     columns = {"ab": 4, "cd": -2, "ab" * 50_000: 9}
     expected = oracle_text.find_words(TEXTS[kind], True, columns, mask)
     assert found_by(TEXTS[kind], True, columns, mask) == expected
-
-
-# ---------------------------------------------------------------- counting
 
 
 def counted_by(documents, n_bits):

@@ -131,13 +131,6 @@ def test_stream_equals_batch_of_npmi():
     assert parts.result().windows == whole.result().windows
 
 
-def test_gensim_windows_lose_a_repeated_word_and_plain_windows_do_not():
-    document = [0, 4, 0, 4, 4, 4]
-    kept = oracle_text.plain_windows([document], [0], 3)[0]
-    counted = oracle_text.count_windows([document], [[0, 1]], 3)[0][0]
-    assert (kept, counted) == (3, 1)
-
-
 def test_npmi_matches_a_value_worked_out_by_hand():
     # Windows {0, 1}, {0}, {1}, {}: p(0) = p(1) = 1/2, p(0, 1) = 1/4, so PMI is 0.
     counter = NpmiCounter([[0, 1]])

@@ -40,12 +40,6 @@ def test_completion_prefers_the_planted_topics():
     assert wrong.unigram_log_likelihood_nats == right.unigram_log_likelihood_nats
 
 
-def test_completion_of_one_background_topic_is_the_baseline():
-    batch, _, _, background = planted_corpus(50)
-    result = document_completion(batch, background[None], np.ones(1), background)
-    assert result.perplexity == pytest.approx(result.unigram_perplexity, rel=1e-12)
-
-
 def test_completion_equals_a_computation_by_hand():
     """The split is repeated here; fold-in and score are computed with dense arrays."""
     batch, components, alpha, background = planted_corpus(40)

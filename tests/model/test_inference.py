@@ -67,17 +67,6 @@ def test_word_probabilities_equals_oracle(kind):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_proportions_solve_the_fixed_point_equation():
-    components, alpha = make_topics(6, 25)
-    batch = random_batch(25)
-    theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
-    counts = batch.to_csr().toarray()
-    share = theta[:, :, None] * components
-    share /= share.sum(axis=1, keepdims=True)
-    gamma = alpha + np.einsum("nw,nkw->nk", counts, share)
-    np.testing.assert_allclose(theta, gamma / gamma.sum(axis=1, keepdims=True), atol=1e-9)
-
-
 def test_proportions_are_the_optimum_of_the_stated_objective():
     components, alpha = make_topics(4, 25)
     batch = random_batch(25)

@@ -85,8 +85,6 @@ class CrashProcess:
 
     def run(self, task, folder, *numbers):
         """Run a task of the module, and return what it counted."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(json.dumps([task, str(folder), *numbers]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         assert isinstance(answer, dict), answer

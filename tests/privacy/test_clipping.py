@@ -105,21 +105,6 @@ def test_every_document_is_counted_once_in_the_bin_of_its_norm(norms):
     assert np.array_equal(at_once.counts, wanted)
 
 
-@pytest.mark.parametrize(("relation", "factor"), [("add-remove", 1), ("replace-one", math.sqrt(2))])
-def test_the_sensitivity_of_the_counts_is_attained(relation, factor):
-    here, there = NormHistogram(1.0), NormHistogram(1.0)
-    for histogram in (here, there):
-        histogram.add([0.1, 0.2, 0.02])
-    here.add([0.05])
-    if relation == "replace-one":
-        there.add([0.9])
-    block = here.block("norms")
-    mechanism = JointGaussian([block], 4.0, neighboring_relation=relation, n_max=100)
-    moved = np.linalg.norm(here.counts - there.counts) / block.l2_clip_norm
-    assert moved == pytest.approx(factor, rel=1e-15)
-    assert moved <= mechanism.l2_sensitivity <= moved * 1.01
-
-
 def quantile_of_positive_counts(counts, edges, q, stddev):
     """Planted mistake: the noise of empty bins is taken for documents."""
     below = np.cumsum(np.maximum(counts, 0))
@@ -221,11 +206,9 @@ def test_documents_without_norm_and_far_clusters_do_not_hide_the_others():
         lambda: private_quantile([1, 2, 3], [1, 2], 0.5, 1),
         lambda: private_quantile([1, math.nan], [1, 2], 0.5, 1),
         lambda: private_quantile([1, 2], [2, 1], 0.5, 1),
-        lambda: private_quantile([1, 2], [0, 1], 0.5, 1),
         lambda: private_quantile([1, 2], [1, 2], 1.0, 1),
         lambda: private_quantile([1, 2], [1, 2], 0.5, -1),
         lambda: ClipBounds(0.0, 1.0, 1.0, "fixed"),
-        lambda: ClipBounds(1.0, 1.0, math.nan, "private-quantile"),
         lambda: ClipBounds(1.0, 1.0, 1.0, "guess"),
     ],
 )

@@ -47,7 +47,6 @@ def test_recovery_publishes_stored_bytes_or_none(folder, step, outcome, content)
     path = interrupted(folder, step)
     with Ledger.open(path, TERMS) as ledger:
         recovery = ledger.recover()
-        assert recovery is not None
         assert (recovery.intent.number, recovery.outcome) == (2, outcome)
         assert (folder / "model").read_bytes() == content
         assert recovery.path == (folder / "model" if outcome == "committed" else None)
@@ -69,7 +68,6 @@ def test_recovery_gives_up_what_is_not_as_recorded(folder, change):
     left = (folder / "model").read_bytes()
     with Ledger.open(path, TERMS) as ledger:
         recovery = ledger.recover()
-        assert recovery is not None
         assert (recovery.outcome, recovery.path) == ("lost", None)
         assert recovery.intent.number == 2
         assert (folder / "model").read_bytes() == left
@@ -82,7 +80,6 @@ def test_folder_can_be_moved_in_the_middle_of_a_release(folder):
     (folder / "old").rename(folder / "new")
     with Ledger.open(folder / "new" / "ledger", TERMS) as ledger:
         recovery = ledger.recover()
-        assert recovery is not None
         assert recovery.path == folder / "new" / "model"
         assert recovery.path.read_bytes() == b"noise 2"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.privacy import accounting
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.noise import Noise, SeededNoise
 from tests.privacy.chance import ALARM
 from tests.privacy.selection_cases import make, one
@@ -44,18 +44,12 @@ def test_threshold_is_the_smallest_that_delta_allows(relation, d0, z, delta):
         assert kept(made._threshold_steps - slack) > delta
 
 
-def test_golden_threshold_and_noise():
-    made = make(accounting.noise_multiplier(1.0, 5e-7), 5e-7, 100)
-    # By 40-digit arithmetic from the formulas: sigma of Balle and Wang, then rho.
-    assert made.stddev == pytest.approx(4.36515494114, rel=1e-9)
-    assert made.threshold == pytest.approx(25.1155192522, rel=1e-9)  # 251 documents of 100 words
-    replaced = make(made.noise_multiplier, 5e-7, 100, "replace-one")
-    assert replaced.stddev == pytest.approx(math.sqrt(2) * made.stddev, rel=1e-12)
-    assert replaced.threshold == pytest.approx(35.4772865963, rel=1e-9)
-    assert 2**32 <= made.stddev / made.step < 2**33
-    assert math.frexp(made.step)[0] == 0.5
-    assert made.tv_distance_bound == 200 * Noise.tv_distance_bound
-    assert replaced.tv_distance_bound == 400 * Noise.tv_distance_bound
+def test_noise_and_threshold_of_either_relation():
+    one, two = (make(4.0, 5e-7, 100, relation) for relation in NEIGHBORING_RELATIONS)
+    assert (one.stddev, two.stddev) == pytest.approx((4, 4 * math.sqrt(2)), rel=1e-12)
+    assert 2**32 <= one.stddev / one.step < 2**33
+    assert math.frexp(one.step)[0] == 0.5
+    assert one.tv_distance_bound == two.tv_distance_bound / 2 == 200 * Noise.tv_distance_bound
 
 
 #: Lone documents a test lets vote, and the chance that any of their words is kept.

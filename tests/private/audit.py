@@ -75,19 +75,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Finding:
-    """Lower bounds of what a release gives away, and the claim.
-
-    Attributes
-    ----------
-    claim : float
-        Epsilon.
-    likely, sure : float
-        Lower bounds of epsilon, at confidence 95 % and 1 - 1e-6.
-    """
+    """Lower bounds of the epsilon that a release gives away, and the claim."""
 
     claim: float
-    likely: float
-    sure: float
+    likely: float  # At 95 % confidence.
+    sure: float  # At confidence 1 - 1e-6.
 
     @property
     def sound(self):
@@ -118,13 +110,8 @@ def slot_in(settings, stage, offset=1):
 def fill(settings, stream, script=()):
     """Feed a stream through the engine and return its stages, filled.
 
-    Parameters
-    ----------
-    settings, stream
-        What comes after the stream is not made up: stages that it does not fill are left out.
-    script : sequence of released sums
-        What the stages are taken to have released; drawn with a seed where it ends, and appended
-        to it where it is a list.
+    Stages that the stream does not fill are left out. `script` is what the stages are taken to
+    have released; drawn with a seed where it ends, and appended to it where it is a list.
     """
     engine, noise = PrivateEngine(settings), SeededNoise(11)
     stages = []
@@ -137,7 +124,6 @@ def fill(settings, stream, script=()):
             break
         stage.flush()
         if len(stages) == len(script):
-            assert isinstance(script, list)
             script.append(engine.due.release(noise))
         # A window may be lost in noise: the engine goes on with the next.
         with suppress(InsufficientDataError):
@@ -153,9 +139,7 @@ def whitening(settings, stream):
     while engine.stage is not None and engine.stage.name != "triples":
         batch = DocumentBatch.from_matrix(stream.counts[start:])
         start += engine.add(batch, stream.users[start:])
-        assert engine.due is not None
         engine.accept(engine.due.release(noise))
-    assert engine.window.whitening is not None
     return engine.window.whitening
 
 

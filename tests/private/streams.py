@@ -26,10 +26,10 @@ D = 5
 
 #: The longest row is that of word 3; rows repeat and cancel; word 4 has hardly any.
 _U = np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]])
-MAP = np.array([_U[0], -_U[0], _U[0], 2 * _U[1], 1e-3 * _U[1]])
+PROJECTION = np.array([_U[0], -_U[0], _U[0], 2 * _U[1], 1e-3 * _U[1]])
 
 #: Norm of the longest row.
-LONGEST = float(np.linalg.norm(MAP, axis=1).max())
+LONGEST = float(np.linalg.norm(PROJECTION, axis=1).max())
 
 #: Documents that go to the ends of what there can be: word -> count.
 POOL = {
@@ -73,18 +73,18 @@ def view_of(documents, d=D):
 
 
 #: What a stage may consist of. Bounds are in units of the largest norm.
-KINDS = ["norms", "triple norms", "pairs dense", "pairs through a map", "triples", "all"]
+KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "triples", "all"]
 
 
 def statistics_of(kind, bound, d=D):
     first = FirstStatistic(d, bound, 0.1)
-    pairs = PairStatistic(d, MAP, bound * LONGEST, 0.78)
-    triples = TripleStatistic(MAP, bound * LONGEST**3, 0.12)
+    pairs = PairStatistic(d, PROJECTION, bound * LONGEST, 0.78)
+    triples = TripleStatistic(PROJECTION, bound * LONGEST**3, 0.12)
     return {
         "norms": lambda: [NormStatistic(first, 0.3), NormStatistic(pairs, 0.7)],
         "triple norms": lambda: [NormStatistic(triples, 1.0)],
         "pairs dense": lambda: [first, PairStatistic(d, None, bound, 0.78)],
-        "pairs through a map": lambda: [first, pairs],
+        "pairs through a projection": lambda: [first, pairs],
         "triples": lambda: [triples],
         "all": lambda: [first, pairs, triples],
     }[kind]()

@@ -22,7 +22,8 @@ from streamlda.private import contributions
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.settings import STAGES, PrivateSettings
+from streamlda.private.settings import STAGES
+from tests.private import streams
 from tests.private.audit import (
     LIKELY,
     SURE,
@@ -44,15 +45,8 @@ BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 
 
 def settings_of(**changes):
-    values = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 4.0,
-        "delta": 1e-5,
-        "documents_per_snapshot": 400,
-        "clipping": BOUNDS,
-    }
-    return PrivateSettings(**(values | changes))
+    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
+    return streams.settings_of(**({"n_features": D} | usual | changes))
 
 
 def with_and_without(settings, stage, word, draws):
@@ -152,23 +146,21 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
 # Planted bugs: each lets the adversary see more than is claimed.
 
 
-def half_noise(patch):
+def changed_noise(patch, change):
     original = JointGaussian.noise_on_grid
 
     def noise_on_grid(self, noise):
-        return {name: drawn // 2 for name, drawn in original(self, noise).items()}
+        return {name: change(name, drawn) for name, drawn in original(self, noise).items()}
 
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+
+
+def half_noise(patch):
+    changed_noise(patch, lambda name, drawn: drawn // 2)
 
 
 def block_without_noise(patch):
-    original = JointGaussian.noise_on_grid
-
-    def noise_on_grid(self, noise):
-        drawn = original(self, noise)
-        return {name: 0 * y if name == "first" else y for name, y in drawn.items()}
-
-    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+    changed_noise(patch, lambda name, drawn: drawn * (name != "first"))
 
 
 def block_without_clipping(patch):
@@ -231,16 +223,12 @@ def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
     monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
     settings = settings_of(neighboring_relation="replace-one")
     base, slot = documents(400, D), [slot_in(settings, "pairs")]
-    streams = [base.with_rows(slot, one_word(D, word)) for word in (3, 4)]
-    finding = audit(settings, streams[0], streams[1], 3000)
+    finding = audit(settings, *(base.with_rows(slot, one_word(D, word)) for word in (3, 4)), 3000)
     assert not finding.sound, finding
 
 
 def test_users_without_a_bound_are_found(monkeypatch):
-    def accept(self, users):
-        return np.ones(len(users), dtype=np.bool_)
-
-    monkeypatch.setattr(UserBound, "accept", accept)
+    monkeypatch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=bool))
     finding = audit(*of_a_user(6), 1500)
     assert not finding.sound, finding
 
@@ -278,7 +266,6 @@ def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     without = base.with_rows(slot, None)
     within = base.with_rows(slot, one_word(D, 3))
     stage = PrivateEngine(settings).stage
-    assert stage is not None
     mechanism = stage.mechanism
     diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
 

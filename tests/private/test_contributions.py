@@ -26,18 +26,27 @@ from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, un
 from streamlda.spectral.whitening import random_projection
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
-from tests.private.streams import MAP, POOL
+from tests.private.streams import POOL, PROJECTION
 
 D = 9
 
 
-def nasty_map(d):
+def nasty_projection(d):
     """Rows that repeat, cancel, vanish and tower above the others."""
-    rows = [MAP[0], MAP[1], MAP[2], MAP[3], MAP[4], np.zeros(3), 30 * MAP[0], -30 * MAP[0]]
+    rows = [
+        PROJECTION[0],
+        PROJECTION[1],
+        PROJECTION[2],
+        PROJECTION[3],
+        PROJECTION[4],
+        np.zeros(3),
+        30 * PROJECTION[0],
+        -30 * PROJECTION[0],
+    ]
     return np.ascontiguousarray([row for row, _ in zip(itertools.cycle(rows), range(d))])
 
 
-MAPS = {"random": random_projection(D, 4, 1), "nasty": nasty_map(D)}
+PROJECTIONS = {"random": random_projection(D, 4, 1), "nasty": nasty_projection(D)}
 
 ADVERSARIAL = [
     *(corpus(kind) for kind in KINDS),
@@ -47,9 +56,9 @@ ADVERSARIAL = [
 ]
 
 
-#: Every corpus with half of its documents clipped; and all, half or none on either map.
+#: Every corpus with half of its documents clipped; and all, half or none on either projection.
 CASES = [(documents, "nasty", 0.5) for documents in ADVERSARIAL if documents]
-CASES += [(ADVERSARIAL[0], name, q) for name in MAPS for q in (0.0, 2.0)]
+CASES += [(ADVERSARIAL[0], name, q) for name in PROJECTIONS for q in (0.0, 2.0)]
 CASES += [(ADVERSARIAL[-1], "random", q) for q in (0.0, 0.5, 2.0)]
 
 
@@ -111,10 +120,10 @@ def check_norms(documents, W):
     assert np.all(lower**3 <= found * (1 + NORM_ERROR) + 1e-12 * triples.largest_norm)
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", PROJECTIONS)
 @pytest.mark.parametrize("documents", ADVERSARIAL)
 def test_norms_are_those_of_the_dense_statistics(documents, name):
-    check_norms(documents, MAPS[name])
+    check_norms(documents, PROJECTIONS[name])
 
 
 @pytest.mark.fuzz
@@ -197,7 +206,7 @@ def lower_moments(documents, W):
 
 @pytest.mark.parametrize(("documents", "name", "quantile"), CASES)
 def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile):
-    W = MAPS[name]
+    W = PROJECTIONS[name]
     active = np.arange(len(documents)) % 4 != 1
     packed = [pack_pairs(array) for array in dense(documents, D, 2)]
     for part_of, block, arrays in (
@@ -223,7 +232,7 @@ def bound_of(arrays, quantile):
 
 @pytest.mark.parametrize(("documents", "name", "quantile"), CASES)
 def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, quantile):
-    W = MAPS[name]
+    W = PROJECTIONS[name]
     active = np.arange(len(documents)) % 4 != 1
     first, pairs = lower_moments(documents, W)
     triples = [pack_triples(array) for array in dense(documents, D, 3, W)]
@@ -240,7 +249,7 @@ def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, 
 
 
 def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     longest = float(np.linalg.norm(W, axis=1).max())
     part = TripleStatistic(W, longest**3, 1.0)
     for n in (3, 4, 1000):
@@ -258,7 +267,7 @@ def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
 @pytest.mark.parametrize("n", [4, 20, 100])
 def test_pairs_of_rows_that_cancel_are_what_is_clipped_by(n):
     """y is 0 and so is P3(W, W, W), but W'P2 W is not: the factor of the tensor is too large."""
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     documents = [[6] * (n // 2) + [7] * (n // 2)]
     view = view_of(documents, D)
     (norm,) = TripleStatistic(W, 1.0, 1.0).norms(view)
@@ -278,7 +287,7 @@ def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms()
     documents = ADVERSARIAL[0] + ADVERSARIAL[-1]
     active = np.arange(len(documents)) % 3 != 0
     view = view_of(documents, D, active)
-    for part in (FirstStatistic(D, 1.0, 1.0), PairStatistic(D, MAPS["random"], 1.0, 1.0)):
+    for part in (FirstStatistic(D, 1.0, 1.0), PairStatistic(D, PROJECTIONS["random"], 1.0, 1.0)):
         counted = NormStatistic(part, 0.5)
         counted.add(view)
         counted.add(view)
@@ -294,7 +303,7 @@ def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms()
 
 def test_blocks_fit_what_the_parts_return():
     documents = ADVERSARIAL[0]
-    W = MAPS["random"]
+    W = PROJECTIONS["random"]
     parts = [
         FirstStatistic(D, 0.5, 1.0),
         PairStatistic(D, W, 0.5, 1.0),
@@ -322,7 +331,7 @@ def test_blocks_fit_what_the_parts_return():
 
 def test_absolute_terms_stay_within_what_the_blocks_promise():
     """`magnitude` and `sum_magnitude` of the blocks, from the dense absolute terms."""
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
     view = view_of(documents, D)
     bounds = 0.01, 1.0
@@ -339,7 +348,7 @@ def test_absolute_terms_stay_within_what_the_blocks_promise():
 @pytest.mark.parametrize("bound", [0.01, 1.0, 1e6])
 def test_absolute_terms_of_the_lower_moments_stay_within_what_their_blocks_promise(bound):
     """And come near: three times the word of the longest row."""
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
     blocks = {block.name: block for block in TripleStatistic(W, bound, 1.0).blocks()}
     largest = {"triple_pair": 0.0, "triple_first": 0.0}
@@ -425,7 +434,6 @@ def test_a_projection_of_another_dtype_is_clipped_as_one_of_float64(dtype, value
         *(np.full((D, 2), value) for value in (np.nan, np.inf, 1e34)),
         np.ones(D),
         np.ones((D, 0)),
-        np.ones((D, 2), dtype=complex),
         np.ones((D, 2), dtype=bool),
     ],
 )

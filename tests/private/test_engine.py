@@ -268,16 +268,6 @@ def test_a_lost_window_is_followed_by_the_next():
     assert len(own.snapshots) + own.lost == 30
 
 
-def test_who_accepts_a_release_learns_that_the_window_is_lost():
-    engine = PrivateEngine(config_of(clipping="worst-case"))
-    engine.add(ROWS)
-    released = engine.due.release(SeededNoise(1))
-    with pytest.raises(InsufficientDataError, match="noisy_number=-7;"):
-        engine.accept({**released, "pair_kept": np.array(-7.0)})
-    assert (engine.stage.name, engine.stage.first) == ("pairs", 528)
-    assert engine.snapshot is None
-
-
 def test_users_pay_for_lost_windows_and_documents_do_not():
     fed = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
     for config in (

@@ -25,8 +25,8 @@ from tests import oracle
 from tests.private.streams import (
     DOCUMENTS,
     LONGEST,
-    MAP,
     POOL,
+    PROJECTION,
     D,
     apart,
     batch_of_counts,
@@ -34,8 +34,8 @@ from tests.private.streams import (
     view_of,
 )
 
-#: Along the longest row of the map, at right angles to it, and the row itself five times.
-ALONG = unit_columns(MAP[[3]].T, MAP[[3]].T)
+#: Along the longest row of the projection, at right angles to it, and the row itself five times.
+ALONG = unit_columns(PROJECTION[[3]].T, PROJECTION[[3]].T)
 ORTHONORMAL = np.linalg.qr(np.hstack([ALONG, np.random.default_rng(0).normal(size=(3, 2))]))[0]
 EQUAL = np.repeat(ALONG, 5, axis=1)
 SPREAD_OUT = unit_columns(*[np.random.default_rng(1).normal(size=(3, 7))] * 2)
@@ -46,7 +46,7 @@ def moved(probes, *streams, values_only=False, relation="add-remove", bound=0.3,
     """Return how far two streams are apart, over what the mechanism says at most."""
     bound *= LONGEST**3
     return apart(
-        lambda: [PowerStatistic(MAP, probes, bound, values_only=values_only)],
+        lambda: [PowerStatistic(PROJECTION, probes, bound, values_only=values_only)],
         settings_of(relation),
         streams,
         group=group,
@@ -60,15 +60,15 @@ def moved(probes, *streams, values_only=False, relation="add-remove", bound=0.3,
 @pytest.mark.parametrize("name", PROBES)
 def test_sums_are_those_of_the_clipped_tensor(name, values_only):
     probes, view, bound = PROBES[name], view_of(POOL.values()), 0.5
-    factors = clip_factors(TripleNorms(MAP).norms(view), bound) * view.active
+    factors = clip_factors(TripleNorms(PROJECTION).norms(view), bound) * view.active
     T = np.zeros((3, 3, 3))
     for factor, document in zip(factors, POOL.values(), strict=True):
         tokens = [word for word, count in document.items() for _ in range(count)]
         if len(tokens) >= 3:
-            T += factor * oracle.through(oracle.statistic(tokens, D, 3), MAP)
+            T += factor * oracle.through(oracle.statistic(tokens, D, 3), PROJECTION)
     images = np.einsum("abc,bl,cl->al", T, probes, probes)
     expected = np.sum(images * probes, axis=0) if values_only else images
-    part = PowerStatistic(MAP, probes, bound, values_only=values_only)
+    part = PowerStatistic(PROJECTION, probes, bound, values_only=values_only)
     part.add(view)
     sums = part.take()
     np.testing.assert_allclose(sums["values" if values_only else "images"], expected, atol=1e-9)
@@ -82,15 +82,15 @@ def test_corrections_are_those_of_the_public_twin(values_only):
     rng = np.random.default_rng(2)
     documents = [{int(w): 2 for w in rng.choice(D, 3, replace=False)} for _ in range(20)]
     batch, first, pairs = batch_of_counts(documents), rng.dirichlet(np.ones(D)), np.eye(3) + 0.1
-    twin = DocumentAssociation(MAP, 0.7, first, pairs)
+    twin = DocumentAssociation(PROJECTION, 0.7, first, pairs)
     twin.begin(SPREAD_OUT, values_only=values_only)
     twin.add(batch)
-    part = PowerStatistic(MAP, SPREAD_OUT, 1e6, values_only=values_only)
+    part = PowerStatistic(PROJECTION, SPREAD_OUT, 1e6, values_only=values_only)
     part.add(view_of(documents))
     sums = part.take()
     images = None if values_only else sums["images"] / 20
     values = sums["values"] / 20 if values_only else np.sum(SPREAD_OUT * images, axis=0)
-    found = centred_answers(images, values, SPREAD_OUT, MAP.T @ first, pairs, 0.7)
+    found = centred_answers(images, values, SPREAD_OUT, PROJECTION.T @ first, pairs, 0.7)
     for mine, theirs in zip(found, twin.answer(), strict=True):
         assert (mine is None) == (theirs is None)
         if mine is not None:
@@ -130,7 +130,7 @@ def test_one_word_along_a_probe_attains_the_sensitivity(name, values_only):
 
 
 def test_opposite_words_attain_the_sensitivity_of_replace_one():
-    probe = MAP[[0]].T  # The documents' rows are this one and its opposite, of norm 1.
+    probe = PROJECTION[[0]].T  # The documents' rows are this one and its opposite, of norm 1.
     here, there = [POOL["one word"]], [POOL["its opposite"]]
     # All but the part of the number of documents, which is the same in both.
     assert 0.97 < moved(probe, here, there, relation="replace-one", bound=0.002) <= 1

@@ -4,6 +4,7 @@ Statistical tests use `SecureNoise`; each fails by chance with probability below
 """
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -27,10 +28,10 @@ from streamlda.private.release_manager import (
     ReleaseManager,
     open_ledger,
 )
-from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.privacy.chance import has_scale
 from tests.privacy.ledger_cases import CrashProcess
+from tests.private import streams
 from tests.private.audit import Recorder
 
 
@@ -47,19 +48,19 @@ BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
 
 
 def settings_of(**changes):
-    values = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 8.0,
-        "delta": 1e-5,
-        "documents_per_snapshot": 100,
-        "clipping": BOUNDS,
-    }
-    return PrivateSettings(**(values | changes))
+    usual = {"epsilon": 8.0, "delta": 1e-5, "documents_per_snapshot": 100, "clipping": BOUNDS}
+    return streams.settings_of(**({"n_features": D} | usual | changes))
 
 
 #: Of windows whose noise leaves topics.
 LARGE = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+
+
+@contextmanager
+def opened(path, settings, noise=None, **values):
+    """Yield a ledger, open for writing, and a learner that pays from it."""
+    with open_ledger(path, settings) as ledger:
+        yield ledger, learner_of(settings, ReleaseManager(noise, ledger), **values)
 
 
 def documents(n):
@@ -145,15 +146,6 @@ def test_noise_of_windows_stages_and_blocks_is_independent():
     assert not independent(pair[:-1].reshape(-1), (pair[1:] + 0.3 * pair[:-1]).reshape(-1))
 
 
-@pytest.mark.statistical
-def test_noise_of_processes_is_independent(tmp_path, crashes):
-    assert crashes.run("processes", tmp_path)["0"] == 2
-    drawn = [np.load(path) for path in sorted(tmp_path.glob("*.npy"))]
-    assert len(drawn) == 3
-    for i, one in enumerate(drawn):
-        assert all(independent(one, other) for other in drawn[:i])
-
-
 # The ledger.
 
 
@@ -209,31 +201,16 @@ def test_released_sums_are_stored_as_they_were_published(folder):
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
-def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path):
-    found = []
-    for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
-        settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
-        with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
-            feed(learner_of(settings, ReleaseManager(ledger=ledger)), documents(100))
-        newest = LedgerReader(path).last_intent
-        assert newest is not None
-        found.append(newest.config_hash)
-    assert found[0] == found[1] != found[2]
-    assert len(found[0]) == 32
-
-
 def test_slots_are_not_released_twice(folder):
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
-        with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, ReleaseManager(ledger=ledger), first_slot=first)
+        with opened(path, settings, first_slot=first) as (_, learner):
             feed(learner, documents(100))
     witness = Witness(path)
     for first in (0, 60, 199):
-        with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, ReleaseManager(witness, ledger), first_slot=first)
-            with pytest.raises(LedgerError, match="replay=True"):
-                feed(learner, documents(100))
+        refused = pytest.raises(LedgerError, match="replay=True")
+        with opened(path, settings, witness, first_slot=first) as (_, learner), refused:
+            feed(learner, documents(100))
     assert witness.seen == []
 
 
@@ -241,8 +218,7 @@ def test_budget_is_refused_before_noise_and_documents(folder):
     users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
     users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
     path = folder / "ledger"
-    with open_ledger(path, users) as ledger:
-        learner = learner_of(users, ReleaseManager(ledger=ledger))
+    with opened(path, users) as (_, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
     witness = Witness(path)
     with open_ledger(path, users) as ledger:
@@ -294,8 +270,7 @@ def test_killed_at_any_moment_five_hundred_times(folder, crashes):
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     settings = replace(LARGE, **changes)
-    with open_ledger(folder / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), delta_of_words=1e-6)
+    with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
         name = ledger.ledger_id
@@ -314,20 +289,14 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     assert model.documents_seen == 1000
 
 
-def snapshot_with(noise):
-    learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
-    feed(learner, documents(1000))
-    return dict(learner.snapshot().privacy)
-
-
-def test_statement_without_a_ledger_says_in_memory():
-    said = snapshot_with(SecureNoise())
-    assert said["ledger"] == "in memory"
-    assert said["cohort"] == {"first": 50, "last": 1049}
-
-
-def test_seeded_noise_makes_nothing_private():
-    assert snapshot_with(SeededNoise(3)) == {"statement": "not private (seeded)"}
+def test_without_a_ledger_noise_alone_decides_what_is_said():
+    models = []
+    for noise in (SecureNoise(), SeededNoise(3)):
+        learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
+        models.append(feed(learner, documents(1000)))
+    assert models[0].privacy["ledger"] == "in memory"
+    assert models[0].privacy["cohort"] == {"first": 50, "last": 1049}
+    assert models[1].privacy == {"statement": "not private (seeded)"}
 
 
 def test_there_is_no_snapshot_before_a_whole_window():
@@ -354,13 +323,11 @@ def behind(learner, saved, ledger):
     """Return a learner that goes on from a saved state behind the last release, and its skips."""
     again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
     again.engine = PrivateEngine.from_state(*saved)
-    assert ledger.last_intent is not None
     return again, again.catch_up(ledger.last_intent)
 
 
 def running(learner):
     """Return the name and the first slot of the running stage."""
-    assert learner.engine.stage is not None
     return learner.engine.stage.name, learner.engine.stage.first
 
 
@@ -368,8 +335,7 @@ def running(learner):
 def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
     tmp_path, read_after_saving
 ):
-    with open_ledger(tmp_path / "ledger", LONG) as ledger:
-        learner = learner_of(LONG, ReleaseManager(ledger=ledger))
+    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
         with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
             learner.release()
         assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
@@ -385,7 +351,6 @@ def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
             assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
         feed(again, documents(1500))
         model = again.release()
-    assert model is not None
     assert [(s["name"], s["last"]) for s in model.privacy["stages"]] == [
         ("pairs", 1999 + read_after_saving),
         ("triples", 3499 + read_after_saving),
@@ -396,8 +361,7 @@ def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
 def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
     """As of a checkpoint on the way out, after the last slots and before their release."""
     slots = 700 if early else 880
-    with open_ledger(tmp_path / "ledger", LARGE) as ledger:
-        learner = learner_of(LARGE, ReleaseManager(ledger=ledger))
+    with opened(tmp_path / "ledger", LARGE) as (ledger, learner):
         learner.add(documents(slots))
         if early:
             learner.engine.end_stage()
@@ -408,8 +372,7 @@ def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
 
 
 def test_a_state_does_not_go_on_behind_another_release(tmp_path):
-    with open_ledger(tmp_path / "ledger", LONG) as ledger:
-        learner = learner_of(LONG, ReleaseManager(ledger=ledger))
+    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
         feed(learner, documents(2000))
         learner.release()
         other = learner_of(replace(LONG, n_components=3), ReleaseManager())
@@ -417,6 +380,5 @@ def test_a_state_does_not_go_on_behind_another_release(tmp_path):
         feed(ahead, documents(2001))
         for each, rule in ((other, "same_settings=False"), (ahead, "the one release that comes")):
             each.releaser = learner.releaser
-            assert ledger.last_intent is not None
             with pytest.raises(LedgerError, match=rule):
                 each.catch_up(ledger.last_intent)

@@ -31,8 +31,8 @@ from tests.private.streams import (
     DOCUMENTS,
     KINDS,
     LONGEST,
-    MAP,
     POOL,
+    PROJECTION,
     D,
     apart,
     batch_of_counts,
@@ -130,7 +130,13 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_a_user():
         ("pairs dense", 0.002, "longest row", "one word", 0.99),
         # Documents with opposite pairs have the same words: their first frequencies, an eighth of
         # the squared bound with a factor of 2 to 4, are the same.
-        ("pairs through a map", 0.002, "rows that cancel", "rows that cancel, reversed", 0.96),
+        (
+            "pairs through a projection",
+            0.002,
+            "rows that cancel",
+            "rows that cancel, reversed",
+            0.96,
+        ),
         # At all bounds, as their rows have an eighth of the largest norm. Words with opposite rows
         # have the same W'P2 W, 0.15 of the square.
         ("triples", 0.125, "one word", "its opposite", 0.99 * np.sqrt(0.85)),
@@ -203,7 +209,7 @@ def only(clipped):
     [no_clipping, mean_clipping, lambda norms, bound: 2 * clip(norms, bound)],
     ids=["factors left out", "factor of the batch's mean norm", "factors twice"],
 )
-@pytest.mark.parametrize("kind", ["pairs dense", "pairs through a map", "triples", "all"])
+@pytest.mark.parametrize("kind", ["pairs dense", "pairs through a projection", "triples", "all"])
 def test_wrong_clip_factors_are_seen(kind, planted, monkeypatch):
     bound = 0.6
     assert worst(kind, bound) <= 1
@@ -343,7 +349,7 @@ def test_rows_may_be_overwritten_once_they_were_added():
 
 
 def test_groups_get_smaller_where_terms_are_far_larger_than_the_bound():
-    statistics = [TripleStatistic(MAP, 8 * 2.0**-16, 0.12)]
+    statistics = [TripleStatistic(PROJECTION, 8 * 2.0**-16, 0.12)]
     usual = joint_mechanism(statistics_of("triples", 0.3), 10**6, settings_of(), 1.0)
 
     def wide(d):
@@ -418,14 +424,13 @@ def prefix_rounds(documents, config, group=None):
     statistics = [statistics_of("all", 0.3) for _ in documents]
     slots = sum(map(len, documents))
     prefix = prefix_mechanism(statistics[0], slots, config, 1.0)
-    noise, stages, released, first = SeededNoise(4), [], [], 0
+    noise, released, first = SeededNoise(4), [], 0
     for own, rows in zip(statistics, documents, strict=True):
         stage = PrefixStage("prefix", first, first + len(rows), own, prefix)
         stddevs = stage.stddevs()
         released.append(filled(stage, rows, config).release(noise))
         # The same before and after: it is the noise of this round's sum.
         assert stage.stddevs() == stddevs == prefix.stddevs(len(released))
-        stages.append(stage)
         first += len(rows)
     return prefix, released
 

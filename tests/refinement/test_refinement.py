@@ -27,25 +27,41 @@ SETTINGS = StepwiseEMSettings(batch_documents=100, annealing_steps=20)
 
 @pytest.fixture(scope="module")
 def planted():
-    """Return planted documents, held-out ones, the truth, and the spectral start of others."""
+    """Return the corpus, planted documents, held-out ones, and the spectral start of others."""
     corpus = PlantedLDA(K, V, alpha_0=0.6, mean_length=40, topic_concentration=0.1, seed=2)
-    engine = Engine(
-        EngineSettings(n_components=K, n_features=V, warmup_documents=200, refine=False)
-    )
+    settings = EngineSettings(n_components=K, n_features=V, warmup_documents=200, refine=False)
+    engine = Engine(settings)
     engine.add(corpus.documents(400))
-    documents, held_out = corpus.documents(20_000), corpus.documents(1500)
-    return documents, held_out, corpus, engine.snapshot()
+    return corpus, corpus.documents(20_000), corpus.documents(1500), engine.snapshot()
+
+
+@pytest.fixture(scope="module")
+def corpus(planted):
+    return planted[0]
+
+
+@pytest.fixture(scope="module")
+def documents(planted):
+    return planted[1]
+
+
+@pytest.fixture(scope="module")
+def held_out(planted):
+    return planted[2]
+
+
+@pytest.fixture(scope="module")
+def model(planted):
+    return planted[3]
 
 
 def refinement(model, settings=SETTINGS):
     return StepwiseEM(model.components, model.alpha, model.background, settings)
 
 
-def resampling(planted, **settings):
-    documents, _, _, model = planted
-    return GibbsSampler(
-        documents.rows(0, 2000), model.components, model.alpha, GibbsSettings(**settings)
-    )
+def resampling(documents, model, **settings):
+    few = documents.rows(0, 2000)
+    return GibbsSampler(few, model.components, model.alpha, GibbsSettings(**settings))
 
 
 def digest(machine):
@@ -57,50 +73,39 @@ def joined(*parts):
     return DocumentBatch.joined(parts)
 
 
-def perplexity(planted, components, alpha):
-    _, held_out, _, model = planted
-    return document_completion(held_out, components, alpha, model.background).perplexity
+def perplexity(held_out, model, found=None):
+    found = found or model
+    return document_completion(held_out, found.components, found.alpha, model.background).perplexity
 
 
 # --- better topics ---------------------------------------------------------------------------
 
 
-def test_fresh_documents_bring_topics_nearer_to_the_planted_ones(planted):
-    documents, _, corpus, model = planted
-    refined = refinement(model)
-    refined.add(documents)
-    before = matched_l1_error(corpus.components, model.components)
-    after = matched_l1_error(corpus.components, refined.components)
-    assert after.mean < 0.6 * before.mean
-    assert perplexity(planted, refined.components, refined.alpha) < perplexity(
-        planted, model.components, model.alpha
-    )
-
-
-def test_resampling_comes_nearer_still_and_finds_alpha(planted):
-    documents, _, corpus, model = planted
+def test_steps_come_nearer_to_the_planted_topics_and_resampling_nearer_still(
+    corpus, documents, held_out, model
+):
     refined = refinement(model)
     refined.add(documents)
     sampled = GibbsSampler(documents, refined.components, refined.alpha)
     sampled.sweep(5)
     sampled.sweep(5, average=True)
-    found = matched_l1_error(corpus.components, sampled.components)
-    assert found.mean < matched_l1_error(corpus.components, refined.components).mean
+    found = (model, refined, sampled)
+    errors = [matched_l1_error(corpus.components, each.components).mean for each in found]
+    assert errors[1] < 0.6 * errors[0]
+    assert errors[2] < errors[1]
+    scores = [perplexity(held_out, model, each) for each in found]
+    assert scores == sorted(scores, reverse=True)
     # Alpha sums to 0.6; the spectral start assumed 1.
     assert sampled.alpha.sum() == pytest.approx(0.6, rel=0.1)
-    assert perplexity(planted, sampled.components, sampled.alpha) < perplexity(
-        planted, refined.components, refined.alpha
-    )
 
 
 @pytest.mark.statistical
-def test_held_out_tokens_are_better_explained_after_refinement(planted):
+def test_held_out_tokens_are_better_explained_after_refinement(documents, held_out, model):
     """Paired z-test over documents of the gain in log-likelihood, false-alarm rate 1e-6.
 
     The gain of the refined topics over the spectral ones is accepted; that of the spectral ones
     over themselves, and over the refined ones, is rejected by the same test.
     """
-    documents, held_out, _, model = planted
     refined = refinement(model)
     refined.add(documents)
 
@@ -124,9 +129,8 @@ def test_held_out_tokens_are_better_explained_after_refinement(planted):
     assert not gains(spectral, better)
 
 
-def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(planted):
+def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(documents, corpus, model):
     """Two planted topics are merged and a third is split: annealing lets them part again."""
-    documents, _, corpus, model = planted
     wrong = corpus.components.copy()
     wrong[0] = (wrong[0] + wrong[1]) / 2
     wrong[1] = wrong[2] * np.random.default_rng(1).uniform(0.5, 1.5, V)
@@ -144,8 +148,7 @@ def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(planted):
 # --- one result ------------------------------------------------------------------------------
 
 
-def test_any_cut_of_the_stream_gives_the_same_bits(planted):
-    documents, _, _, model = planted
+def test_any_cut_of_the_stream_gives_the_same_bits(documents, model):
     documents = documents.rows(0, 730)
     whole = refinement(model)
     whole.add(documents)
@@ -159,14 +162,13 @@ def test_any_cut_of_the_stream_gives_the_same_bits(planted):
         assert digest(parts) == digest(whole)
 
 
-def test_any_number_of_threads_gives_the_same_bits(planted):
-    documents, _, _, model = planted
+def test_any_number_of_threads_gives_the_same_bits(documents, model):
 
     def result(threads):
         with limit_threads(threads):
             refined = refinement(model)
             refined.add(documents.rows(0, 500))
-            sampled = resampling(planted)
+            sampled = resampling(documents, model)
             sampled.sweep(2)
         return digest(refined), digest(sampled), sampled.components.tobytes()
 
@@ -174,8 +176,7 @@ def test_any_number_of_threads_gives_the_same_bits(planted):
     assert [result(2) for _ in range(3)] == [one] * 3
 
 
-def test_resume_goes_on_bit_for_bit(planted):
-    documents, _, _, model = planted
+def test_resume_goes_on_bit_for_bit(documents, model):
     whole = refinement(model)
     whole.add(documents.rows(0, 1030))
     first = refinement(model)
@@ -189,27 +190,23 @@ def test_resume_goes_on_bit_for_bit(planted):
     assert (second.documents, second.waiting) == (1030, 0)
 
 
-def test_resampling_resumes_bit_for_bit_for_any_sweeps_a_call(planted):
-    whole = resampling(planted, seed=5)
+def test_resampling_resumes_bit_for_bit_for_any_sweeps_a_call(documents, model):
+    whole = resampling(documents, model, seed=5)
     whole.sweep(2)
     whole.sweep(3, average=True)
-    part = resampling(planted, seed=5)
+    part = resampling(documents, model, seed=5)
     part.sweep()
     part.sweep()
     part.sweep(average=True)
-    part = GibbsSampler.from_state(planted[0].rows(0, 2000), *part.state())
+    part = GibbsSampler.from_state(documents.rows(0, 2000), *part.state())
     part.sweep(2, average=True)
     assert digest(part) == digest(whole)
     assert part.components.tobytes() == whole.components.tobytes()
+    others = [digest(resampling(documents, model, seed=seed))[0]["topics"] for seed in (0, 1)]
+    assert others[0] != others[1]
 
 
-def test_another_seed_gives_other_samples(planted):
-    digests = [digest(resampling(planted, seed=seed))[0]["topics"] for seed in (0, 1)]
-    assert digests[0] != digests[1]
-
-
-def test_waiting_documents_are_kept_when_the_caller_reuses_its_arrays(planted):
-    documents, _, _, model = planted
+def test_waiting_documents_are_kept_when_the_caller_reuses_its_arrays(documents, model):
     counts = documents.counts.copy()
     part = DocumentBatch(counts, documents.word_ids, documents.row_pointers, V).rows(0, 50)
     refined = refinement(model)
@@ -223,8 +220,7 @@ def test_waiting_documents_are_kept_when_the_caller_reuses_its_arrays(planted):
 
 
 @pytest.mark.parametrize("max_tokens", [math.inf, 30.0, 1.0])
-def test_a_documents_contribution_is_bounded_and_the_bound_is_attained(planted, max_tokens):
-    documents, _, _, model = planted
+def test_a_documents_contribution_has_a_bound_that_is_attained(documents, model, max_tokens):
     settings = StepwiseEMSettings(batch_documents=100, max_tokens=max_tokens)
     refined = refinement(model, settings)
     refined.add(documents.rows(0, 300))
@@ -236,8 +232,7 @@ def test_a_documents_contribution_is_bounded_and_the_bound_is_attained(planted, 
         assert np.linalg.norm(statistic) <= bound * (1 + 1e-5)
 
 
-def test_statistics_of_parts_add_up_and_make_the_same_step(planted):
-    documents, _, _, model = planted
+def test_statistics_of_parts_add_up_and_make_the_same_step(documents, model):
     whole, parts = refinement(model), refinement(model)
     whole.add(documents.rows(0, 200))
     for start in (0, 100):
@@ -248,9 +243,8 @@ def test_statistics_of_parts_add_up_and_make_the_same_step(planted):
     assert (parts.steps, parts.documents) == (2, 200)
 
 
-def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(planted):
+def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(documents, model):
     """`learn` touches the words of its documents alone; `add` takes the same steps."""
-    documents, _, _, model = planted
     learned, whole, added = (refinement(model) for _ in range(3))
     words = batch_of([[0, 7], [7, 7, 90]], V)
     for part in (documents.rows(0, 100), words, documents.rows(100, 103)):
@@ -266,27 +260,21 @@ def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(plante
     alone = refinement(model)
     alone.learn(documents.rows(0, 100))
     assert digest(alone) == digest(added)
+    # Documents that wait are left alone.
+    alone.add(documents.rows(0, 30))
+    alone.learn(documents.rows(30, 80))
+    assert (alone.steps, alone.documents, alone.waiting) == (2, 150, 30)
 
 
-def test_learning_leaves_the_waiting_documents_alone(planted):
-    documents, _, _, model = planted
-    refined = refinement(model)
-    refined.add(documents.rows(0, 30))
-    refined.learn(documents.rows(30, 80))
-    assert (refined.steps, refined.documents, refined.waiting) == (1, 50, 30)
-
-
-def test_long_documents_are_cut_into_memory_blocks_without_a_change(planted, monkeypatch):
-    documents, _, _, model = planted
+def test_long_documents_are_cut_into_memory_blocks_without_a_change(documents, model, monkeypatch):
     whole = refinement(model).statistic(documents.rows(0, 50))
     monkeypatch.setattr("streamlda.refinement.stepwise_em.MOST_RESPONSIBILITIES", 40 * K)
     cut = refinement(model).statistic(documents.rows(0, 50))
     np.testing.assert_allclose(cut, whole, rtol=1e-12)
 
 
-def test_sums_are_the_weighted_mean_of_all_minibatches(planted):
+def test_sums_are_the_weighted_mean_of_all_minibatches(documents, model):
     """After t steps the sums are ``sum_s w_s S_s / rho_t``, w_s = rho_s prod (1 - rho_later)."""
-    documents, _, _, model = planted
     refined = refinement(model)
     statistics = []
     for start in range(0, 500, 100):
@@ -303,11 +291,12 @@ def test_sums_are_the_weighted_mean_of_all_minibatches(planted):
     np.testing.assert_allclose(refined.state()[0]["totals"] * rho[-1], expected, rtol=1e-9)
 
 
-def test_flatness_falls_to_0_over_the_annealing_steps(planted):
-    documents, _, _, model = planted
+def test_flatness_falls_to_0_over_the_annealing_steps(documents, model):
     refined = refinement(model, StepwiseEMSettings(batch_documents=50, annealing_steps=4))
     seen = []
     for start in range(0, 300, 50):
+        np.testing.assert_allclose(refined.components.sum(axis=1), 1, rtol=1e-12)
+        assert refined.components.min() > 0
         seen.append(refined.flatness)
         refined.add(documents.rows(start, start + 50))
     assert seen == pytest.approx([0.7, 0.525, 0.35, 0.175, 0.0, 0.0])
@@ -322,8 +311,7 @@ def test_memory_blocks_leave_out_no_document():
     assert list(blocks(batch.rows(0, 0), 3)) == []
 
 
-def test_empty_documents_change_nothing(planted):
-    _, _, _, model = planted
+def test_empty_documents_change_nothing(documents, model):
     refined = refinement(model)
     before = refined.components
     refined.add(batch_of([[]] * 250, V))
@@ -331,49 +319,29 @@ def test_empty_documents_change_nothing(planted):
     assert np.array_equal(refined.components, before)
 
 
-def test_topics_are_distributions_from_the_start(planted):
-    documents, _, _, model = planted
-    refined = refinement(model)
-    for _ in range(2):
-        np.testing.assert_allclose(refined.components.sum(axis=1), 1, rtol=1e-12)
-        assert refined.components.min() > 0
-        refined.add(documents.rows(0, 100))
-
-
 # --- resampling ------------------------------------------------------------------------------
 
 
-def test_counts_of_resampling_are_those_of_its_topics(planted):
-    documents = planted[0].rows(0, 2000)
-    sampled = resampling(planted, smoothing=0.1)
-    sampled.sweep(2)
-    topics = sampled.state()[0]["topics"]
-    words = np.repeat(documents.word_ids, documents.counts.astype(int))
-    counts = np.zeros((K, V))
-    np.add.at(counts, (topics, words), 1)
-    expected = (counts + 0.1) / (counts + 0.1).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
-
-
-def test_the_mean_of_sweeps_is_the_mean_of_their_counts(planted):
-    averaged, last = resampling(planted), resampling(planted)
-    counts = []
-    for _ in range(3):
+def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, model):
+    averaged, last = (resampling(documents, model, smoothing=0.1) for _ in range(2))
+    few, counts = documents.rows(0, 2000), np.zeros((3, K, V))
+    words = np.repeat(few.word_ids, few.counts.astype(int))
+    for count in counts:
         averaged.sweep(average=True)
         last.sweep()
-        counts.append(last._counts.copy())
-    mean = np.mean(counts, axis=0) + 0.1
-    np.testing.assert_allclose(averaged.components, (mean / mean.sum(axis=0)).T, rtol=1e-12)
+        np.add.at(count, (last.state()[0]["topics"], words), 1)
+    for sampled, found in ((last, counts[-1]), (averaged, counts.mean(axis=0))):
+        expected = (found + 0.1) / (found + 0.1).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
 
 
-def test_small_corpora_are_never_drawn_all_at_once(planted):
+def test_small_corpora_are_never_drawn_all_at_once(corpus, documents, held_out, model):
     """With every document left out there would be nothing left to draw from."""
-    documents, _, corpus, model = planted
     few = documents.rows(0, 200)
     sampled = GibbsSampler(few, corpus.components, corpus.alpha)
     sampled.sweep(20)
     assert matched_l1_error(corpus.components, sampled.components).mean < 0.6
-    assert math.isfinite(perplexity(planted, sampled.components, model.alpha))
+    assert math.isfinite(perplexity(held_out, model, sampled))
 
 
 def test_fit_alpha_climbs_to_the_likeliest_alpha():
@@ -452,35 +420,28 @@ def test_refinement_refuses_topics_that_are_none(components, alpha, background, 
         StepwiseEM(components, alpha, background)
 
 
-def test_documents_of_another_vocabulary_are_refused_and_nothing_is_learned(planted):
-    refined = refinement(planted[3])
+def test_what_is_refused_changes_nothing(model):
+    refined = refinement(model)
     before = digest(refined)
     other = batch_of([[0, 1]] * 300, V + 1)
     for ask in (refined.add, refined.learn, refined.statistic):
         with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
             ask(other)
-    assert digest(refined) == before
-    with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
-        GibbsSampler(other, planted[3].components, planted[3].alpha)
-
-
-@pytest.mark.parametrize("wrong", [np.ones((V, K + 1)), np.full((V, K), np.nan), -np.ones((V, K))])
-def test_a_statistic_that_is_none_is_refused_and_nothing_is_changed(planted, wrong):
-    refined = refinement(planted[3])
-    before = digest(refined)
-    with pytest.raises(InvalidSettingError, match="a statistic must hold finite numbers >= 0"):
-        refined.update(wrong, 100)
+    for wrong in (np.ones((V, K + 1)), np.full((V, K), np.nan), -np.ones((V, K))):
+        with pytest.raises(InvalidSettingError, match="a statistic must hold finite numbers >= 0"):
+            refined.update(wrong, 100)
     assert digest(refined) == before
 
 
-def test_resampling_refuses_weights_too_many_topics_and_other_documents(planted):
-    documents, _, _, model = planted
+def test_resampling_refuses_weights_too_many_topics_and_other_documents(documents, model):
     weights = DocumentBatch.from_matrix(np.full((2, V), 0.5), integral=False)
     with pytest.raises(InvalidDocumentsError, match="counts must be whole numbers"):
         GibbsSampler(weights, model.components, model.alpha)
+    with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
+        GibbsSampler(batch_of([[0, 1]], V + 1), model.components, model.alpha)
     many = np.ones((2**15, 1))
     with pytest.raises(InvalidSettingError, match="n_components=32768 most=32767"):
         GibbsSampler(batch_of([[0]], 1), many, np.ones(2**15))
-    state = resampling(planted).state()
+    state = resampling(documents, model).state()
     with pytest.raises(InvalidDocumentsError, match="the documents that it began with"):
         GibbsSampler.from_state(documents.rows(0, 10), *state)

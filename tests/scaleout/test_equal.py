@@ -1,110 +1,306 @@
-"""``fit`` and ``fit --dask`` of the same files: equal counts, equal topics, equal releases."""
+"""``fit``, ``run`` and ``fit --dask`` of the same files: equal counts, topics and releases."""
 
 import bz2
 import gzip
 import json
 import lzma
+import signal
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck, given
+import pytest
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidSettingError,
+    LedgerError,
+    SourceError,
+)
+from streamlda.exit_codes import OK
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import read_report
+from streamlda.privacy.noise import SeededNoise
+from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
+from streamlda.scaleout import ClusterError
+from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.projection import save_projection
+from streamlda.stream.pipeline import RecordCounts
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 
 K, V = 3, 40
 OPENERS = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-#: Records that are no document, or too short, or longer than `MAX_RECORD` or than a block.
+#: Records that are no document, or too short, or longer than `MAX_RECORD` or than most.
 MAX_RECORD = 20_000
-LONG = "w00001 w00002 " * 400
-ODD = ["", "  ", "bad", "[]", '{"text": 5}', '{"text": ""}', '{"text": "w00001 w00002"}']
-ODD += ['{"other": "w00001 w00002 w00003"}', '{"text": "unknown words of no list at all"}']
-ODD += [json.dumps({"text": LONG}), json.dumps({"text": "w00003 " * MAX_RECORD})]
+ODD = [
+    *("", "  ", "bad", "[]", '{"text": 5}', '{"text": ""}', '{"text": "w00001 w00002"}'),
+    *('{"other": "w00001 w00002 w00003"}', '{"text": "unknown words of no list at all"}'),
+    *(json.dumps({"text": "w00001 w00002 " * n}) for n in (400, MAX_RECORD)),
+]
+
+#: Of a file: documents, ending of its name, and the odd records with where they stand.
+FILES = st.tuples(
+    st.integers(200, 500),
+    st.sampled_from(sorted(OPENERS)),
+    st.lists(st.tuples(st.integers(0, 500), st.integers(0, len(ODD) - 1)), max_size=12),
+)
+WORDS = [
+    {},
+    {"vocabulary.documents": 90},
+    {"vocabulary.hash_bits": 7},
+    {"vocabulary.file": "words"},
+]
+PLANTED_WORDS = [f"w{i:05}" for i in range(V)]
 
 
-@st.composite
-def corpora(draw):
-    """Files by name, the lines of each."""
-    planted = PlantedLDA(K, V, seed=draw(st.integers(0, 99)), mean_length=20)
-    made = {}
-    for number in range(draw(st.integers(1, 4))):
-        lines = [json.dumps({"text": t}) for t in planted.texts(draw(st.integers(200, 500)))]
-        for _ in range(draw(st.integers(0, 12))):
-            lines.insert(draw(st.integers(0, len(lines))), draw(st.sampled_from(ODD)))
-        made[f"{number}.jsonl{draw(st.sampled_from(sorted(OPENERS)))}"] = lines
-    return made
-
-
-def write(folder, made):
-    for name, lines in made.items():
-        with OPENERS[Path(name).suffix.replace(".jsonl", "")](folder / name, "wt") as file:
+def write(folder, seed, files):
+    """Write files of planted documents and odd records into a new folder; return it as sources."""
+    (folder / "in").mkdir()
+    planted = PlantedLDA(K, V, seed=seed, mean_length=20)
+    for number, (documents, ending, odd) in enumerate(files):
+        lines = [json.dumps({"text": text}) for text in planted.texts(documents)]
+        for line, kind in odd:
+            lines.insert(line, ODD[kind])
+        with OPENERS[ending](folder / "in" / f"{number}.jsonl{ending}", "wt") as file:
             file.write("\n".join(lines))
+    (folder / "words").write_text("\n".join(PLANTED_WORDS))
+    return [str(folder / "in")]
 
 
-def both(address, folder, files, **flags):
+def settings_of(folder, sources, name="model", command="fit", **flags):
+    given = {
+        "source.files": sources,
+        "source.max_record": MAX_RECORD,
+        "vocabulary.token_pattern": r"w\d+",
+        "topics.count": K,
+        "topics.oversampling": 10,
+        "output.file": str(folder / name),
+        **flags,
+    }
+    if given.get("vocabulary.file"):
+        given["vocabulary.file"] = str(folder / given["vocabulary.file"])
+    return load_settings(None, {}, given, command)
+
+
+def by_daemon(folder, sources, **flags):
+    """Run a daemon in this process to the end of the files; return its model and its counts."""
+    kept, snapshots = str(folder / "kept"), str(folder / "snapshots")
+    # As a fit has it: files that end, and one snapshot, there.
+    flags |= {"source.kind": "files", "snapshots.every": 10**9, "http.port": 0}
+    flags |= {"checkpoint.folder": kept, "output.folder": snapshots}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert run(settings_of(folder, sources, "daemon", "run", **flags)) == OK
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    with Checkpoints.open(kept) as store:
+        about = store.newest().about
+    return load(folder / "daemon"), RecordCounts(about["places"], **about["counts"])
+
+
+def both(cluster, folder, sources, **flags):
     """Fit here and on the cluster, by one table of settings; return both results."""
-    results = []
-    for name, fitted, more in (
-        ("here", fit, {}),
-        ("there", fit_on_cluster, {"cluster.dask": address}),
-    ):
-        given = {
-            "source.files": files,
-            "source.max_record": MAX_RECORD,
-            "vocabulary.token_pattern": r"w\d+",
-            "topics.count": K,
-            "topics.oversampling": 10,
-            "output.file": str(folder / f"{name}.model"),
-            **{name.replace("__", ".", 1): value for name, value in flags.items()},
-            **more,
-        }
-        if "privacy.epsilon" in given:
-            given["privacy.ledger"] = str(folder / f"{name}.ledger")
-        results.append(fitted(load_settings(None, {}, given, "fit")))
-    return results
+    address = {"cluster.dask": cluster.scheduler_address}
+    here = fit(settings_of(folder, sources, "here", **flags))
+    return here, fit_on_cluster(settings_of(folder, sources, "there", **flags, **address))
 
 
-def assert_equal(one, other, to=1e-12):
-    assert one.pipeline.counts == other.pipeline.counts
-    assert one.pipeline.vocabulary == other.pipeline.vocabulary
-    assert one.pipeline.vocabulary_documents == other.pipeline.vocabulary_documents
+def assert_equal(one, other):
+    assert one.counts == other.counts
+    assert one.vocabulary_documents == other.vocabulary_documents
     mine, theirs = one.model, other.model
     for name in ("components", "alpha", "background"):
-        np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), to, to, name)
+        np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-12, 1e-12, name)
     for name in ("settings", "vocabulary", "documents_seen", "tokens_seen"):
         assert getattr(mine, name) == getattr(theirs, name), name
     for name in ("documents_skipped", "rounds_finished"):
         assert mine.diagnostics.get(name) == theirs.diagnostics.get(name), name
 
 
-@examples(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @given(
-    made=corpora(),
-    words=st.sampled_from(
-        [{}, {"vocabulary__documents": 90}, {"vocabulary__hash_bits": 7}, {"vocabulary__file": V}]
-    ),
+    seed=st.integers(0, 99),
+    files=st.lists(FILES, min_size=1, max_size=4),
+    words=st.sampled_from(WORDS),
     warmup=st.sampled_from([None, 100, 150]),
 )
-def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, made, words, warmup):
+def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, files, words, warmup):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "in").mkdir()
-        write(folder / "in", made)
-        if "vocabulary__file" in words:
-            (folder / "words").write_text("\n".join(f"w{i:05}" for i in range(V)))
-            words = {"vocabulary__file": str(folder / "words")}
-        flags = {"topics__refine": False, "topics__warmup_documents": warmup, **words}
-        one, other = both(cluster.scheduler_address, folder, [str(folder / "in")], **flags)
-        assert_equal(one, other)
-        # The bound is not empty: with a document more both differ.
-        more = folder / "more.jsonl"
-        more.write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
-        files = [str(folder / "in"), str(more)]
-        _, wrong = both(cluster.scheduler_address, folder, files, **flags)
-        assert np.abs(wrong.model.background - one.model.background).max() > 1e-9
+        sources = write(folder, seed, files)
+        flags = {"topics.refine": False, "topics.warmup_documents": warmup, **words}
+        here, there = both(cluster, folder, sources, **flags)
+        assert_equal(here, there)
+        model, counts = by_daemon(folder, sources, **flags)
+        assert counts == here.counts
+        for name in ("components", "alpha", "background"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(here.model, name), name)
+        assert model.vocabulary == here.vocabulary
+        assert model.settings == here.model.settings
+
+
+def test_one_document_more_would_show(cluster, tmp_path):
+    """The bounds above are not empty; and so does another reading of a file."""
+    sources = write(tmp_path, 1, [(300, "", [])])
+    flags = {"topics.refine": False, "vocabulary.file": "words"}
+    one, other = both(cluster, tmp_path, sources, **flags)
+    assert_equal(one, other)
+    assert load(tmp_path / "there").vocabulary == other.model.vocabulary
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
+    more = {"cluster.dask": cluster.scheduler_address, **flags}
+    wrong = fit_on_cluster(settings_of(tmp_path, [*sources, str(tmp_path / "more.jsonl")], **more))
+    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
+    with pytest.raises(AssertionError):
+        assert_equal(one, wrong)
+
+
+def test_a_shared_projection_is_taken_on_the_cluster_too(cluster, tmp_path):
+    sources = write(tmp_path, 2, [(400, "", [(3, 2)]), (350, ".gz", [(5, 4), (6, 0)])])
+    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=10, refine=False))
+    engine.add(PlantedLDA(K, V, seed=2, mean_length=20).documents(500))
+    words = Vocabulary.given(PLANTED_WORDS, TextAnalyzer(token_pattern=r"w\d+"))
+    save_projection(tmp_path / "projection", engine, words)
+    flags = {"topics.projection_file": str(tmp_path / "projection")}
+    assert_equal(*both(cluster, tmp_path, sources, **flags))
+
+
+def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
+    sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
+    met = []
+    found = fit_on_cluster(
+        settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address}),
+        on_progress=lambda label, counts: met.append((label, counts.documents)),
+    )
+    assert found.counts.rejects == {"not-json": 3}
+    assert found.model.settings["vocabulary_documents"] == 900
+    assert found.model.documents_seen <= found.counts.documents == 900
+    assert found.seconds > 0
+    assert not found.stopped
+    assert found.failure is None
+    assert met[2] == ("reading", 900)
+
+
+def test_what_fails_writes_nothing(cluster, tmp_path):
+    sources = write(tmp_path, 4, [(9, "", [])])
+    table = tmp_path / "x.csv"
+    table.write_text("body,other\nsome words,1\n")
+    good = cluster.scheduler_address
+    for address, files, error, wanted in (
+        ("nonsense://x", sources, ClusterError, "a Dask scheduler must answer"),
+        (good, [str(table)], SourceError, "text_field='text'"),
+        (good, [str(tmp_path / "words")], InsufficientDataError, "usable="),
+    ):
+        with pytest.raises(error, match=wanted):
+            fit_on_cluster(
+                settings_of(
+                    tmp_path, files, **{"cluster.dask": address, "vocabulary.file": "words"}
+                )
+            )
+    assert not (tmp_path / "model").exists()
+
+
+PRIVATE = {
+    "privacy.epsilon": 8.0,
+    "privacy.delta": 1e-6,
+    "snapshots.every": 4000,
+    "vocabulary.file": "words",
+}
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ({"source.max_documents": 5}, "--max-documents must be left out"),
+        ({"snapshots.every": 500}, "--snapshot-every must be left out"),
+        ({"snapshots.most": 2}, "--snapshots must be left out"),
+        ({**PRIVATE, "snapshots.seconds": 3.0}, "--snapshot-seconds must be None"),
+        ({**PRIVATE, "privacy.noise_in_state": True}, "--noise-in-state must be False"),
+        (
+            {**PRIVATE, "vocabulary.file": None, "vocabulary.kind": "private"},
+            "--vocabulary-kind must be given or hashed",
+        ),
+        (
+            {
+                **PRIVATE,
+                **{"privacy.unit": "user", "privacy.documents_per_user": 2, "snapshots.most": 1},
+                "source.user_field": "by",
+            },
+            "must be document with --dask",
+        ),
+    ],
+)
+def test_what_has_no_meaning_on_a_cluster_is_refused(tmp_path, flags, wanted):
+    flags = {"privacy.ledger": "ledger" if "privacy.epsilon" in flags else None, **flags}
+    settings_of(tmp_path, ["a"], **{**flags, "cluster.dask": None})
+    with pytest.raises(InvalidSettingError, match=wanted):
+        settings_of(tmp_path, ["a"], **{**flags, "cluster.dask": "tcp://x"})
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Records with blank, rejected and short ones among them."""
+    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
+    return write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
+
+
+def test_private_releases_are_those_of_one_process(cluster, records, tmp_path, monkeypatch):
+    """Number for number, from equal noise, with equal counts and an equal price."""
+    module = "streamlda.private.release_manager.SecureNoise"
+    monkeypatch.setattr(module, lambda: SeededNoise(5))
+    for every in (4000, 2000):
+        results = []
+        for name, fitted in (("here", fit), ("there", fit_on_cluster)):
+            flags = {**PRIVATE, "snapshots.every": every}
+            flags["privacy.ledger"] = str(tmp_path / f"{name}.{every}")
+            flags["output.folder"] = str(tmp_path / f"{name}.{every}.models")
+            flags["cluster.dask"] = cluster.scheduler_address if name == "there" else None
+            results.append(fitted(settings_of(tmp_path, records, **flags)))
+        one, other = results
+        assert one.counts == other.counts
+        assert one.counts.rejects.total() > 0
+        assert one.model.settings == other.model.settings
+        np.testing.assert_array_equal(one.model.components, other.model.components)
+        mine, theirs = (read_report(tmp_path / f"{name}.{every}") for name in ("here", "there"))
+        for name in ("budget", "spent", "left", "generation"):
+            assert mine[name] == theirs[name], name
+        paid = ("cohort_id", "description", "documents", "event", "mu_squared")
+        bought = [[[each[n] for n in paid] for each in r["snapshots"]] for r in (mine, theirs)]
+        assert bought[0] == bought[1]
+        folders = [tmp_path / f"{name}.{every}.models" for name in ("here", "there")]
+        assert len({len(list(folder.iterdir())) for folder in folders}) == 1
+
+
+def test_the_same_documents_are_paid_for_once_wherever_they_are_read(cluster, records, tmp_path):
+    flags = {**PRIVATE, "privacy.ledger": str(tmp_path / "ledger")}
+    address = {"cluster.dask": cluster.scheduler_address}
+    check_statement(
+        fit_on_cluster(settings_of(tmp_path, records, **flags, **address)).model.privacy
+    )
+    before = (tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()
+    # Refused by the ledger before the cluster is asked.
+    for fitted, more in (
+        (fit, {}),
+        (fit_on_cluster, address),
+        (fit_on_cluster, {"cluster.dask": "nonsense://x"}),
+    ):
+        with pytest.raises(LedgerError, match="documents must not be in two releases"):
+            fitted(settings_of(tmp_path, records, **flags, **more))
+        assert ((tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()) == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from streamlda.sites.federation import FederationConfig, Member
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from streamlda.sites.site import Site
+from streamlda.sites.site import ShareAccumulator, Site
 from streamlda.text.vocabulary import Vocabulary
 
 D = 30
@@ -83,6 +83,15 @@ def spent(sites: Sites) -> dict[str, int]:
     return {name: site.ledger.generation for name, site in sites.sites.items()}
 
 
+def filled(batch: DocumentBatch) -> Callable[[ShareAccumulator], None]:
+    """Return what gives an accumulator these rows."""
+
+    def fill(accumulator: ShareAccumulator) -> None:
+        accumulator.add(batch)
+
+    return fill
+
+
 def signed(sites: Sites, share: Share, **changes: Any) -> Share:
     """Return a share that its own site has made otherwise."""
     made = replace(share, **changes)
@@ -130,7 +139,7 @@ class Sites:
         return Site(self.config, keys, ledger, keys.public.name, self.noise)
 
     def share(self, name: str, this: Round) -> Share:
-        return Share.load(self.sites[name].make_share(this, [self.documents[name]]))
+        return Share.load(self.sites[name].make_share(this, filled(self.documents[name])))
 
     def shares(self, this: Round) -> list[Share]:
         return [self.share(name, this) for name in self.sites]

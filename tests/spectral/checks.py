@@ -48,7 +48,7 @@ def check_recovers(found, values, vectors, order=3, atol=1e-8):
     """Compare with the truth, largest first, equal eigenvalues in any order."""
     rank = np.argsort(-found.eigenvalues, kind="stable")
     eigenvalues, eigenvectors = found.eigenvalues[rank], found.eigenvectors[:, rank]
-    np.testing.assert_allclose(eigenvalues, np.sort(values)[::-1], rtol=0, atol=atol)
+    np.testing.assert_allclose(eigenvalues, np.sort(values)[::-1], rtol=atol, atol=0)
     cosines = vectors.T @ eigenvectors
     # The sign of a vector counts where the order is odd.
     signed = cosines if order % 2 else np.abs(cosines)
@@ -56,7 +56,7 @@ def check_recovers(found, values, vectors, order=3, atol=1e-8):
     assert sorted(matched.tolist()) == list(range(len(values)))
     signs = 1.0 if order % 2 else np.sign(cosines[matched, range(len(values))])
     np.testing.assert_allclose(eigenvectors, vectors[:, matched] * signs, rtol=0, atol=atol)
-    np.testing.assert_allclose(eigenvalues, values[matched], rtol=0, atol=atol)
+    np.testing.assert_allclose(eigenvalues, values[matched], rtol=atol, atol=0)
 
 
 def check_exact(make_solver, order):

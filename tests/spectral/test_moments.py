@@ -11,7 +11,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral import moments as moments_module
-from streamlda.spectral.moments import Moments, document_weights, fill_symmetric
+from streamlda.spectral.moments import Moments, document_weights
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
 
@@ -74,21 +74,6 @@ def test_both_oracles_agree_and_are_distributions(tokens):
         dense = oracle.drawn(tokens, 4, order)
         np.testing.assert_allclose(dense, oracle.counted(tokens, 4, order), rtol=1e-14)
         assert dense.sum() == pytest.approx(1.0, abs=1e-14)
-
-
-@pytest.mark.kernels
-def test_moments_through_the_identity_are_distributions():
-    """Through W = I they are p1, P2 and P3 themselves: not below 0, symmetric, summing to 1."""
-    first, pairs, triples = means(accumulated(np.eye(9), batch_of(corpus("random"), 9)))
-    for moment in (first, pairs, triples):
-        assert moment.sum() == pytest.approx(1.0, abs=1e-12)
-        assert moment.min() > -1e-15
-    close(pairs, pairs.T)
-    for axes in ((1, 0, 2), (0, 2, 1)):
-        close(triples, triples.transpose(axes))
-    # One draw less is the margin.
-    close(triples.sum(axis=0), pairs)
-    close(pairs.sum(axis=0), first)
 
 
 def planted(n, seed=0, **settings):
@@ -277,15 +262,6 @@ def test_document_weights():
         falling = np.cumprod([length, length - 1, length - 2], dtype=float)
         expected[n] = 1 / falling
     np.testing.assert_allclose(weights, expected, rtol=1e-15)
-
-
-def test_fill_symmetric_reads_only_the_entries_that_are_kept():
-    rng = np.random.default_rng(5)
-    vectors = rng.standard_normal((4, 5))
-    full = np.einsum("na,nb,nc->abc", vectors, vectors, vectors)
-    index = np.indices(full.shape)
-    kept = index[0] <= np.minimum(index[1], index[2])
-    np.testing.assert_allclose(fill_symmetric(np.where(kept, full, np.nan)), full, rtol=1e-14)
 
 
 def accepted(variances, others):

@@ -15,12 +15,9 @@ from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 from streamlda.spectral.topics import RoundMoments, _Whitened
 from tests import oracle
 from tests.corpora import batch_of, corpus
+from tests.spectral.checks import orthonormal, state_bytes
 
 quiet = pytest.mark.filterwarnings("ignore:a component should come from enough documents")
-
-
-def orthonormal(d, k, seed=0):
-    return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, k)))[0]
 
 
 def skewed(rng, vectors, eigenvalues, n, noise=0.5):
@@ -75,7 +72,7 @@ def algorithm_2(X, starts, n, R, *, xi_of_next=False):
 @quiet
 def test_online_power_equals_algorithm_2_line_by_line():
     d, k, L, R, n = 4, 3, 3, 4, 40
-    X = skewed(np.random.default_rng(1), orthonormal(d, k), [3, 2, 1], k * R * n)
+    X = skewed(np.random.default_rng(1), orthonormal(d, k, 0), [3, 2, 1], k * R * n)
     starts = [np.random.default_rng([5, i]).standard_normal((d, L)) for i in range(k)]
     starts = [u / np.linalg.norm(u, axis=0) for u in starts]
     settings = {"n_restarts": L, "n_iterations": R, "eigenvalue_round": False, "seed": 5}
@@ -116,7 +113,7 @@ def test_vector_sums_equal_definition_whatever_the_cut(order, cuts):
 def test_vector_association_takes_no_memory_that_grows_with_the_batch():
     X = np.random.default_rng(4).standard_normal((200_000, 20)).astype(np.float32)
     sums = VectorAssociation(20)
-    sums.begin(orthonormal(20, 5))
+    sums.begin(orthonormal(20, 5, 0))
     tracemalloc.start()
     sums.check(X)
     sums.add(X)
@@ -177,25 +174,6 @@ def association_of(seen, white, a):
     return DocumentAssociation(seen.whitening @ white.root, a, seen.first, pairs)
 
 
-def test_document_answers_equal_the_whitened_tensor_of_the_batch_solver():
-    a = 1.5
-    batch, seen, white = whitened(PlantedLDA(4, 60, alpha_0=a, mean_length=20, seed=9), 700, 4, a)
-    sums = association_of(seen, white, a)
-    U = orthonormal(4, 4, seed=10)
-    sums.begin(U)
-    sums.add(batch)
-    images, values = sums.answer()
-    expected = np.einsum("abc,bl,cl->al", white.tensor, U, U)
-    tolerance = 1e-10 * np.abs(white.tensor).max()
-    np.testing.assert_allclose(images, expected, atol=tolerance)
-    np.testing.assert_allclose(values, np.sum(U * expected, axis=0), atol=tolerance)
-    # Without the Dirichlet corrections it is another tensor.
-    plain = association_of(seen, white, 0.0)
-    plain.begin(U)
-    plain.add(batch)
-    assert np.abs(plain.answer()[0] - expected).max() > 1e3 * tolerance
-
-
 def methods(d, k, seed=11):
     deflated = {"n_restarts": 8, "n_iterations": 8, "seed": seed}
     return [
@@ -232,7 +210,7 @@ def test_online_lda_finds_planted_topics_in_one_pass(which):
 
 def states(d=5, k=2):
     """Yield a name, an online method, what makes another, and a stream for it."""
-    X = skewed(np.random.default_rng(13), orthonormal(d, k), [2, 1], 9000)
+    X = skewed(np.random.default_rng(13), orthonormal(d, k, 0), [2, 1], 9000)
     for method in methods(d, k):
         name = type(method).__name__ + str(getattr(method, "eigenvalue_round", ""))
         yield name, OnlinePower(method, VectorAssociation(d), 300), lambda: VectorAssociation(5), X
@@ -246,10 +224,6 @@ def states(d=5, k=2):
         lambda: association_of(seen, white, 1.0),
         documents,
     )
-
-
-def frozen(machine):
-    return {name: array.tobytes() for name, array in machine.state().items()}
 
 
 def rows(stream, start, stop):
@@ -286,11 +260,11 @@ def test_resume_is_bit_for_bit(number, cut):
     online.add(rows(stream, 0, cut))
     state = {name: array.copy() for name, array in online.state().items()}
     resumed = OnlinePower.from_state(state, type(online.method).from_state, fresh())
-    assert frozen(resumed) == frozen(online)
+    assert state_bytes(resumed) == state_bytes(online)
     for one in (online, resumed):
         one.add(rows(stream, cut, len(stream)))
     assert online.rounds == resumed.rounds > 0
-    assert frozen(online) == frozen(resumed)
+    assert state_bytes(online) == state_bytes(resumed)
 
 
 def test_short_documents_do_not_count():
@@ -326,7 +300,7 @@ def test_a_stream_that_ends_early_leaves_an_unfinished_component(number):
     assert found.finished.tolist() == [True, False]
     np.testing.assert_allclose(np.linalg.norm(found.eigenvectors, axis=0), 1.0)
     # The one in work is on its way to the other planted vector.
-    assert distance(found.eigenvectors, orthonormal(5, 2)) < 0.5
+    assert distance(found.eigenvectors, orthonormal(5, 2, 0)) < 0.5
     assert found.eigenvalues[1] > 0.3
 
 
@@ -337,7 +311,7 @@ def test_refining_follows_a_stream_that_drifts():
     """
     d, n, turn = 5, 4000, 0.02
     rng = np.random.default_rng(15)
-    basis = orthonormal(d, 3)
+    basis = orthonormal(d, 3, 0)
 
     def planted(angle):
         turned = math.cos(angle) * basis[:, 0] + math.sin(angle) * basis[:, 2]
@@ -356,7 +330,7 @@ def test_refining_follows_a_stream_that_drifts():
 
 
 def test_too_few_documents_warn_with_a_number_that_does_not():
-    d, V = 5, orthonormal(5, 1)
+    d, V = 5, orthonormal(5, 1, 0)
 
     def run(n):
         method = DeflatedPower(d, 1, n_restarts=10, n_iterations=4, eigenvalue_round=False)
@@ -387,13 +361,13 @@ def test_suggested_documents_is_the_larger_of_both_terms():
 def test_what_cannot_be_added_is_refused_and_changes_nothing():
     _, online, _, X = next(states())
     online.add(X[:100])
-    before = frozen(online)
+    before = state_bytes(online)
     bad = X[:2000].copy()
     bad[1500, 2] = np.nan
     for batch, message in ((bad, "row=1500"), (X[:, :3], "shape="), (X[0], "shape=")):
         with pytest.raises(InvalidDocumentsError, match=message):
             online.add(batch)
-    assert frozen(online) == before
+    assert state_bytes(online) == before
     sums = DocumentAssociation(np.eye(4), 1.0, np.full(4, 0.25), np.zeros((4, 4)))
     with pytest.raises(InvalidDocumentsError, match="n_features=5 expected=4"):
         sums.check(batch_of([[0, 1, 4]], 5))
@@ -403,14 +377,14 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing():
 def test_a_round_that_overflows_begins_again():
     _, online, _, X = next(states())
     online.add(X[:650])
-    before = frozen(online.method)
+    before = state_bytes(online.method)
     huge = X[:300] * 1e120
     with pytest.raises(InvalidDocumentsError, match="round=2"):
         online.add(huge)
     assert online.remaining == 300
-    assert frozen(online.method) == before
+    assert state_bytes(online.method) == before
     online.add(X[600:9000])
-    assert distance(online.components().eigenvectors, orthonormal(5, 2)) < 0.3
+    assert distance(online.components().eigenvectors, orthonormal(5, 2, 0)) < 0.3
 
 
 def words(alpha_0=1.0, scale=1.0, size=4):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.moments import Moments
 from streamlda.spectral.whitening import (
     centred_pairs,
     next_projection,
@@ -26,7 +25,7 @@ def test_random_projection_has_unit_rows_made_from_the_word_id():
     assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
 
 
-def mapped(n_columns):
+def projected(n_columns):
     return next_projection(np.ones((10, 5)), np.ones((10, 5)), np.ones(10), n_columns)
 
 
@@ -38,8 +37,8 @@ def mapped(n_columns):
         (random_projection, (3, 65536, 1), "n_columns=65536"),
         (random_projection, (3, 3, -1), "seed=-1"),
         (random_projection, (3, 3, 2**64), "seed=18446744073709551616"),
-        (mapped, (0,), r"n_columns=0 sketch=\(10, 5\)"),
-        (mapped, (6,), r"n_columns=6 sketch=\(10, 5\)"),
+        (projected, (0,), r"n_columns=0 sketch=\(10, 5\)"),
+        (projected, (6,), r"n_columns=6 sketch=\(10, 5\)"),
     ],
 )
 def test_wrong_sizes_are_refused(make, numbers, message):
@@ -57,7 +56,7 @@ def test_word_scale_falls_with_frequency_between_0_and_1():
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.0, 100.0])
-def test_centred_pairs_are_the_second_moment_through_the_map(alpha_0):
+def test_centred_pairs_are_the_second_moment_through_the_projection(alpha_0):
     planted = PlantedLDA(3, 10, alpha_0=alpha_0, seed=0)
     first, pairs, _ = oracle.expected_moments(planted.components, planted.alpha)
     W = np.random.default_rng(0).standard_normal((10, 4))
@@ -141,28 +140,3 @@ def test_rounds_of_next_projection_come_near_the_eigenspace_when_the_moment_has_
     assert distances[0] < 0.9
     assert distances[-1] < 1e-5
     assert (np.diff(distances) < 0).all()
-
-
-def test_next_projection_changes_no_input():
-    second, scale, _, _ = low_rank(20, 3, seed=6)
-    W = np.random.default_rng(8).standard_normal((20, 5))
-    inputs = second @ W, W, scale
-    copies = [a.copy() for a in inputs]
-    first = next_projection(*inputs, 3)
-    assert all(np.array_equal(a, b) for a, b in zip(inputs, copies, strict=True))
-    np.testing.assert_array_equal(next_projection(*inputs, 3), first)
-
-
-def test_projection_learned_from_documents_holds_the_topics():
-    """From 4000 documents the projection spans the planted topics far better than a random one."""
-    planted = PlantedLDA(4, 50, alpha_0=0.4, topic_concentration=0.1, seed=9)
-    W = random_projection(50, 12, 1)
-    moments = Moments(W, 2)
-    moments.add(planted.documents(4000))
-    scale = word_scale(moments.first_moment())
-    pairs = centred_pairs(moments.first_moment(), moments.pair_moment(), W, 0.4)
-    learned = next_projection(pairs, W, scale, 4)
-    topics = np.linalg.qr((planted.components * scale).T)[0]
-    random = np.linalg.qr(W[:, :4])[0]
-    assert distance(learned / scale[:, None], topics) < 0.25
-    assert distance(random, topics) > 0.9

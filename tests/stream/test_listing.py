@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.scaleout.shards import of_files, rows_of
 from streamlda.stream.listing import find_files
+from streamlda.stream.source import RecordBatch
 from streamlda_connectors.files import FileSource
 from tests.connectors.logs import without_rights
 
@@ -83,7 +84,8 @@ def texts_of_source(paths: list[str]) -> list[str]:
 
 def texts_of_shards(paths: list[str], n_shards: int) -> list[str]:
     shards = of_files(paths, shards=n_shards).shards
-    return [text for shard in shards for rows in rows_of(shard, None) for text in rows.texts or []]
+    batches = [rows for shard in shards for rows in rows_of(shard, None)]
+    return [text for rows in batches if isinstance(rows, RecordBatch) for text in rows.documents]
 
 
 @given(

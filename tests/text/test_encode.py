@@ -1,8 +1,5 @@
 """From texts to columns and counts: against scikit-learn, and by kernel as by word."""
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,26 +20,6 @@ pytestmark = pytest.mark.kernels
 #: Columns by a separate implementation of MurmurHash3; they must never change.
 GOLDEN_16 = [1258, 10112, 34261, 26127, 36457, 27258]
 GOLDEN_22 = [4064490, 2172800, 2655701, 1271311, 1674857, 4156026]
-
-
-def slow_counts(ids, offsets, n_features):
-    """Twin of `count_tokens`: a dense table filled token by token."""
-    table = np.zeros((len(offsets) - 1, n_features))
-    for document in range(len(offsets) - 1):
-        for place in range(offsets[document], offsets[document + 1]):
-            if ids[place] >= 0:
-                table[document, ids[place]] += 1
-    return table
-
-
-@settings(deadline=None)
-@given(documents=st.lists(st.lists(st.integers(-1, 6), max_size=12), max_size=8))
-def test_count_tokens_equals_oracle(documents):
-    ids = np.array([i for document in documents for i in document], dtype=np.int32)
-    offsets = np.cumsum([0, *map(len, documents)])
-    batch = count_tokens(ids, offsets, 7)
-    np.testing.assert_array_equal(batch.to_csr().toarray(), slow_counts(ids, offsets, 7))
-    assert batch.n_documents == len(documents)
 
 
 @settings(deadline=None)
@@ -142,8 +119,6 @@ def test_hashed_takes_lone_surrogates():
     assert len(vocabulary.token_ids(["a\ud800"])[0]) == 1
 
 
-# ---------------------------------------------------------------- by kernel as by word
-
 STOPS = TextAnalyzer(stop_words=["the", "cd", "Ef", "éa"])
 ANALYZERS = [
     TextAnalyzer(),
@@ -208,19 +183,6 @@ def test_every_ascii_character_parts_or_spoils_alike(made):
     check_equal(made, [*texts, "é"])
 
 
-@pytest.mark.parametrize("others", [[], [0], [3], [0, 1, 2, 3], [1, 2], [0, 3]])
-def test_texts_of_both_kinds_keep_their_places(others):
-    texts = ["ab cd ab", "", "gh", "cd the zz"]
-    marked = [f"{text} éa" if n in others else text for n, text in enumerate(texts)]
-    for made in (Vocabulary.given(["ab", "éa", "gh"]), Vocabulary.hashed(8, STOPS)):
-        kept = list(marked)
-        check_equal(made, marked)
-        assert marked == kept
-        rows = [made.token_ids([text])[0].tolist() for text in marked]
-        ids, offsets = made.token_ids(marked)
-        assert [part.tolist() for part in np.split(ids, offsets[1:-1])] == rows
-
-
 class Liar(str):
     """A string that says wrong things of itself."""
 
@@ -269,24 +231,3 @@ def test_threads_share_a_vocabulary():
         with ThreadPoolExecutor(4) as pool:
             for ids, _ in pool.map(made.token_ids, [texts] * 8):
                 assert ids.tolist() == expected
-
-
-def test_compiled_code_works_when_new_and_when_kept(tmp_path):
-    code = (
-        "from streamlda.text.vocabulary import Vocabulary as V\n"
-        "batch = V.given(['cat', 'red']).encode(['the red cat, the cat', 'été cat']).batch\n"
-        "print(batch.word_ids, batch.counts, V.hashed(9).token_ids(['topic model'])[0])"
-    )
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    said = [
-        subprocess.run(
-            [sys.executable, "-W", "error", "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for _ in range(2)
-    ]
-    topic, model = Vocabulary.hashed(9)._encoder.by_word(["topic model"])[0]
-    assert said == [f"[0 1 0] [2. 1. 1.] [{topic:3d} {model:3d}]\n"] * 2

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 import weakref
 
 import numpy as np
@@ -17,8 +15,6 @@ from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
 from tests.texts import TEXTS, endless, reference, small_text
 
 GOLDEN_FINGERPRINT = "14e263fd418de70d877578df0eb6feff67785e09b86f30b6b231a34873ba5c2e"
-
-# ---------------------------------------------------------------- given words
 
 
 def test_names_of_columns():
@@ -42,9 +38,6 @@ def test_from_file_reads_one_word_a_line(tmp_path):
     assert vocabulary.words == ("cat", "dog", "naïve", "ice cream")
     assert vocabulary.analyzer.ngram_range == (1, 2)
     assert Vocabulary.from_file(str(path)).kind == "given"
-
-
-# ---------------------------------------------------------------- learned words
 
 
 @settings(deadline=None, max_examples=200)
@@ -106,8 +99,6 @@ def test_learning_lets_each_text_go():
     assert Vocabulary.learn(texts(), size=8, max_table_words=500).undercount > 0
 
 
-# ---------------------------------------------------------------- selected words
-
 FACTS = {"mechanism": "gaussian-threshold", "delta": 1e-6, "event": {"noise_multiplier": 4.5}}
 
 
@@ -137,8 +128,6 @@ def test_other_kinds_store_no_record():
         assert made.selection is None
         assert "selection" not in made.metadata()
 
-
-# ---------------------------------------------------------------- identity and storage
 
 MADE = [
     Vocabulary.given(["naïve", "cat", "\ud800"], TextAnalyzer(stop_words=["a", "b"])),
@@ -188,8 +177,6 @@ def test_vocabulary_is_immutable():
     made.get_feature_names_out()[0] = "dog"
     assert made.get_feature_names_out().tolist() == ["cat"]
 
-
-# ---------------------------------------------------------------- refusals
 
 WORDS, SETTINGS = VocabularyError, InvalidSettingError
 
@@ -269,12 +256,3 @@ def test_what_is_unusable_is_refused_and_never_quoted(tmp_path, make, error, rul
     with pytest.raises(error, match=rule) as caught:
         make(tmp_path)
     assert "secret" not in str(caught.value)
-
-
-def test_import_stays_light():
-    code = (
-        "import sys, streamlda.text.vocabulary as v\n"
-        "v.Vocabulary.learn(['the cat']), v.Vocabulary.hashed(9)\n"
-        "sys.exit(any(name in sys.modules for name in ('numba', 'sklearn', 'scipy')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -233,8 +233,7 @@ class FollowSource:
 
     def _leave(self) -> None:
         self._file = self._stream = None
-        self._read_to = 0
-        self._finished = False
+        self._read_to, self._finished = 0, False
 
     def pause(self) -> None:
         """Take no lines until `resume`. Polls go on, bring nothing, and keep track of the files."""

@@ -21,21 +21,12 @@ POLL_SECONDS, POLL_RECORDS = 0.5, 100
 class ShareTopic(ValueTopic):
     """Publish values under keys, and read all that a topic has; connected when it is used.
 
-    Parameters
-    ----------
-    topic : str
-        Where to publish and to read. If it is missing, `publish` makes it with one partition,
-        ``retention.ms=-1`` (nothing is removed by age) and ``max.message.bytes`` of 100 MiB.
-    request_timeout_seconds : float, default 60
-        Longest time to wait for the brokers: when connecting, for each value that is written, and
-        for the next one that is read.
-    connect_client : callable, optional
-        Makes a client to read with; another library than kafka-python.
-    **options
-        See `streamlda_connectors.kafka.values.TopicWriter`.
+    If the topic is missing, `publish` makes it with one partition, ``retention.ms=-1`` (nothing is
+    removed by age) and ``max.message.bytes`` of 100 MiB. `request_timeout_seconds` is the longest
+    wait for the brokers: when connecting, for each value that is written, and for the next one that
+    is read. `connect_client` makes a client to read with; the other options are those of
+    `streamlda_connectors.kafka.values.TopicWriter`.
 
-    Notes
-    -----
     A compacted topic is refused: of two values under one key it would hide the older one, and a
     reader could not tell that there were two. Not safe for several threads.
     """

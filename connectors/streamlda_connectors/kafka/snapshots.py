@@ -12,17 +12,9 @@ from streamlda_connectors.kafka.values import ValueTopic
 class SnapshotTopic(ValueTopic):
     """Publish values under keys, durable one by one; connected from the beginning.
 
-    Parameters
-    ----------
-    topic : str
-        Where to publish. Made with one partition and ``cleanup.policy=compact`` if it is missing.
-    **options
-        See `streamlda_connectors.kafka.values.TopicWriter`.
-
-    Notes
-    -----
-    Compaction runs behind, at the brokers' leisure: a reader takes the last value of a key. Not
-    safe for several threads.
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
+    options are those of `streamlda_connectors.kafka.values.TopicWriter`. Compaction runs behind, at
+    the brokers' leisure: a reader takes the last value of a key. Not safe for several threads.
     """
 
     what = "snapshot"

@@ -23,20 +23,9 @@ from streamlda_connectors.kafka.security import Security
 class TopicWriter:
     """Writes to one topic by a producer that can be given up and made again.
 
-    Parameters
-    ----------
-    topic : str
-        Where to write.
-    bootstrap_servers : str
-        ``host:port``, several with commas.
-    security : Security or mapping of its attributes, optional
-        TLS and SASL.
-    client_id : str, default "streamlda"
-        Name in the brokers' logs and quotas.
-    request_timeout_seconds : float, default 30
-        Longest time to wait for the brokers: when connecting, and for each value.
-    connect : callable, optional
-        Makes a producer; another library than kafka-python.
+    `request_timeout_seconds` is the longest time to wait for the brokers: when connecting, and for
+    each value. `security`: `Security`, or a mapping of its attributes. `client_id`: name in the
+    brokers' logs and quotas. `connect` makes a producer; another library than kafka-python.
     """
 
     #: What is written, as messages name it.

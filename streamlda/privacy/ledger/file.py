@@ -177,7 +177,7 @@ class LedgerFile:
             for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
                 leftover.unlink(missing_ok=True)
             self.step("create:begin")
-            # The document places in it may be private: only the owner reads it.
+            # The record slots in it may be private: only the owner reads it.
             os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(_connect(fresh)) as database:
                 database.execute("BEGIN IMMEDIATE")

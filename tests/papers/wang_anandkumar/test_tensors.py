@@ -77,19 +77,13 @@ def spoilt(p, index, change):
 
 
 REFUSED = {
-    "matrix": (lambda: DenseTensor(np.eye(3)), r"three equal sides, got shape=\(3, 3\)"),
     "matrix on demand": (lambda: DenseTensor(np.eye(3), 2), "order=2"),
     "unequal": (lambda: DenseTensor(np.ones((2, 2, 3))), r"got shape=\(2, 2, 3\)"),
     "other order": (lambda: DenseTensor(symmetric(3, 3, 0), 4), r"4 equal sides, got shape"),
-    "NaN": (lambda: DenseTensor(spoilt(3, (0, 1, 2), np.nan)), "must be finite"),
     "infinite": (lambda: DenseTensor(spoilt(4, (0, 1, 2, 2), np.inf)), "must be finite"),
-    "asymmetric": (
-        lambda: DenseTensor(spoilt(3, (2, 0, 1), 1e-3)),
-        r"symmetric, got largest_difference=0.001 .*first_entry=\(0, 2, 1\) unlike=\(2, 0, 1\)",
-    ),
     "asymmetric at the end": (
         lambda: DenseTensor(spoilt(4, (2, 2, 2, 1), 1e-3)),
-        r"first_entry=\(2, 2, 1, 2\) unlike=\(2, 2, 2, 1\)",
+        r"got largest_difference=0.001 .*first_entry=\(2, 2, 1, 2\) unlike=\(2, 2, 2, 1\)",
     ),
     "factors that differ": (lambda: FactoredTensor([1.0], np.eye(2)), r"eigenvalues=\(1,\)"),
     "NaN factor": (lambda: FactoredTensor([np.nan, 1], np.eye(2)), "must be finite"),
