@@ -121,8 +121,8 @@ def test_letters_about_letters_and_closed_ones_are_refused(topics, topic, letter
 
 def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letters_to):
     caplog.set_level(logging.DEBUG)
-    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     letters = letters_to(topics, f"{topic}-dead", with_text=True)
+    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     assert read(source, 2)[0] == [SECRET.decode()]
     letters.flush(10)
