@@ -131,11 +131,7 @@ def test_a_command_takes_only_the_settings_that_it_names():
     flags = {"source.files": ["a"]}
     found = load_settings(environment=mine, flags=flags, command="infer", names=names)
     found = (found.source.text_field, found.source.files, found.kafka.topic)
-    assert found == (
-        "body",
-        ("a",),
-        None,
-    )
+    assert found == ("body", ("a",), None)
     for environment, named, message in (
         ({"STREAMLDA_SOURCE_TEXT": "body"}, flags, "STREAMLDA_SOURCE_TEXT is no known variable"),
         (mine, {}, "- SOURCE must name files$"),
