@@ -77,7 +77,7 @@ def write_arrays(
     A temporary file in the same folder is forced to the disk and takes the name in one step.
     A symbolic link is followed; permissions are `mode` less the umask (0o600 for raw state). Arrays
     are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come back as
-    lists. An `OSError` has the errno of the cause; nothing is left behind then. Time O(bytes), most
+    lists. An `OSError` has the errno of the cause; no file is left then. Time O(bytes), most
     of it without Python's lock; memory, besides the arrays, that of those that are not row-major.
     """
     pieces = _encode(kind, format_version, arrays, metadata)
@@ -222,7 +222,7 @@ def _encode(
 
 
 def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the header as the library would write it, and the arrays in their order behind it."""
+    """Return the header as the library would write it, and the arrays in their order after it."""
     # Wide items first, so that each array is aligned; the library breaks ties of dtypes likewise.
     order = sorted(stored, key=lambda name: (-DTYPES.index(stored[name].dtype.name), name))
     header: dict[str, Any] = {"__metadata__": {"streamlda": text}}
