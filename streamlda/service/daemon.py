@@ -75,21 +75,8 @@ SHORT, RELIEVED = 0.97, 0.93
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    Parameters
-    ----------
-    machine : Machine
-    source : Source
-        At `position`.
-    position : mapping
-        Where the state stands.
-    reopen : callable
-        Opens the source again, at its beginning.
-    worker_of : callable of (tell, committed)
-        Makes the worker.
-    status : Status
-    supervisor : Supervisor
-    dead_letters : DeadLetterSink, optional
-    memory_limit_bytes : int, optional
+    `source` stands at `position`, behind which the state stands; `reopen` opens it again, at its
+    beginning.
     """
 
     def __init__(

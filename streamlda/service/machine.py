@@ -11,7 +11,7 @@ one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `
     draining   an end was asked for: work under way is waited for, then saved
     stopped    `Exit` was given; no event has an effect any more
 
-What it holds to, whatever comes (``tests/service/test_machine.py``):
+What it holds to, whatever comes (``tests/service/test_machine_life.py``):
 
 - A batch is learned once, in order, several at a time, and a checkpoint names the last batch
   learned: positions and state are of one moment, though polls run ahead.

@@ -46,16 +46,6 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     """Return what takes memory, and how many bytes: their sum is the most there will be.
 
     Time and memory O(1).
-
-    Parameters
-    ----------
-    settings : Settings
-    n_features : int, optional
-        V; the most that the settings allow by default.
-
-    Returns
-    -------
-    list of (str, int)
     """
     V = most_words(settings) if n_features is None else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
@@ -78,13 +68,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
 
 
 def check_memory(settings: RunSettings, n_features: int | None = None) -> Plan:
-    """Return the plan, if it stays within ``memory.limit``.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it does not; the message says what each part takes and what to change.
-    """
+    """Return the plan, if it stays within ``memory.limit``."""
     plan = memory_plan(settings, n_features)
     limit, total = settings.memory.limit, sum(size for _, size in plan)
     if limit is None or total <= limit:

@@ -35,13 +35,7 @@ from streamlda.stream.source import Position, Source
 
 
 def check(settings: RunSettings) -> Plan:
-    """Return the memory plan, after all that can be checked without reading or connecting.
-
-    Raises
-    ------
-    StreamLDAError
-        If a daemon could not start with these settings.
-    """
+    """Return the memory plan, after all that can be checked without reading or connecting."""
     words = public_words(settings)
     return check_memory(settings, None if words is None else words.n_features)
 
@@ -65,10 +59,7 @@ def rules_of(settings: RunSettings) -> Rules:
 def run(settings: RunSettings) -> int:
     """Run a daemon in the foreground; return its exit code.
 
-    Raises
-    ------
-    StreamLDAError, OSError
-        If it cannot start. Nothing has been read then, and nothing spent.
+    If it cannot start it raises, and nothing has been read or spent.
     """
     end_at_signals()
     for part, size in check(settings):

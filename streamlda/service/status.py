@@ -44,16 +44,7 @@ class Status:
     Every method takes O(1) time but for the number of partitions; memory O(partitions). The
     daemon counts as alive for `LIVE_SECONDS` from here on.
 
-    Parameters
-    ----------
-    private : bool
-        Whether the daemon releases privately.
-    stream : str
-        What is read, for people: a topic, a folder. No secret, since it is shown.
-    memory_limit_bytes : int, optional
-        What the daemon promised to stay under.
-    clock : callable, default ``time.monotonic``
-        Seconds that never go back.
+    `stream` is what is read, for people: no secret, since it is shown.
     """
 
     def __init__(
@@ -113,13 +104,7 @@ class Status:
             self._phase = phase
 
     def count(self, outcome: str, n: int) -> None:
-        """Add documents of one outcome.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the outcome is none of `OUTCOMES`.
-        """
+        """Add documents of one outcome."""
         if outcome not in OUTCOMES:
             raise InvalidSettingError(
                 f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
@@ -244,13 +229,7 @@ class Status:
             }
 
     def metrics(self) -> bytes:
-        """Return all of it in the text format of Prometheus, version 0.0.4.
-
-        Raises
-        ------
-        MissingExtraError
-            If prometheus-client is not installed.
-        """
+        """Return all of it in the text format of Prometheus, version 0.0.4."""
         try:
             from prometheus_client import CollectorRegistry, generate_latest
         except ImportError as error:

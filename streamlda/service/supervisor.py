@@ -12,10 +12,7 @@ from streamlda.service.logs import log
 class Supervisor:
     """Sends states to systemd by a datagram; does nothing under anything else.
 
-    Parameters
-    ----------
-    environment : mapping, optional
-        With ``NOTIFY_SOCKET`` under systemd; `os.environ` by default.
+    Under systemd, ``NOTIFY_SOCKET`` is set.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:

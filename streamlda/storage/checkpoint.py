@@ -254,15 +254,7 @@ class Checkpoints:
         `catch_up` allows one release since then, for which the caller makes up
         (`Checkpoint.releases_behind`). Time O(bytes of the state): its digest is checked.
 
-        Raises
-        ------
-        ModelFileError
-            If no generation is whole.
-        LedgerError
-            If the newest whole one is from before a release, or from another ledger: drop the
-            state then, and go on behind the last cohort of the ledger.
-        InvalidSettingError
-            If the generation is private and no ledger was given, or the other way round.
+        A generation from before a release, or of another ledger, is refused.
         """
         rows = self._index.rows()
         if not rows:

@@ -24,33 +24,21 @@ FARTHEST = 0.7
 
 
 class Topic(NamedTuple):
-    """A topic as a viewer follows it.
+    """A topic as a viewer follows it."""
 
-    Attributes
-    ----------
-    id : int or None
-        From 1, the same over snapshots, never used again; None where it is not known.
-    prevalence : float
-        Share of all tokens, ``alpha / sum(alpha)``.
-    moved : float or None
-        Distance to the same topic one snapshot before; None for a new one.
-    """
-
+    #: From 1, the same over snapshots, never used again; None where it is not known.
     id: int | None
+    #: Share of all tokens, ``alpha / sum(alpha)``.
     prevalence: float
+    #: Distance to the same topic one snapshot before; None for a new one.
     moved: float | None
 
 
 def distances(before: TopicModel, after: TopicModel) -> NDArray[np.float64]:
     """Return the Hellinger distance of each topic of one model to each of another.
 
-    Time O(K K' V), memory as `hellinger`, and the words in common where they are not all.
-
-    Returns
-    -------
-    ndarray of shape (K, K')
-        From 0 to 1; all 1 where columns cannot be compared: other hashing, or matrices of
-        different width.
+    All are 1 where columns cannot be compared: other hashing, or matrices of different width. Time
+    O(K K' V), memory as `hellinger`, and the words in common where they are not all.
     """
     mine, theirs = common_columns(before, after)
     return hellinger(_part(before, mine), _part(after, theirs))
@@ -67,27 +55,13 @@ def follow(
 ) -> tuple[list[Topic], int]:
     """Return the topics of `after`, with the ids of those of `before` that they go on from.
 
-    Parameters
-    ----------
-    before, after : TopicModel
-        Two snapshots, one after the other.
-    ids : sequence of int, length K of `before`
-        Its ids.
-    next_id : int
-        The first id that was never used.
-
-    Returns
-    -------
-    topics : list of Topic
-        In the order of `after`.
-    next_id : int
-        The first id that is still unused.
+    `next_id` is the first id that was never used; it is returned as it is afterwards.
     """
     apart = distances(before, after)
     rows, columns = linear_sum_assignment(np.minimum(apart, FARTHEST))
     origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     topics = []
-    for k, share in enumerate(prevalence(after)):
+    for k, share in enumerate(after.prevalence.tolist()):
         row = origin.get(k)
         moved = None if row is None else float(apart[row, k])
         if row is None or moved is None or moved > FARTHEST:
@@ -96,9 +70,3 @@ def follow(
         else:
             topics.append(Topic(ids[row], share, moved))
     return topics, next_id
-
-
-def prevalence(model: TopicModel) -> list[float]:
-    """Return the share of all tokens that each topic is expected to have."""
-    shares: list[float] = (model.alpha / model.alpha.sum()).tolist()
-    return shares

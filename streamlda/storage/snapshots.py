@@ -2,8 +2,8 @@
 
 ::
 
-    snapshot-000001               a model file (`streamlda.model.topic_model`), never changed once
-    it is there snapshot-000001.topics.json   ids, prevalence and movement of its topics
+    snapshot-000001               a model file, never changed once it is there
+    snapshot-000001.topics.json   ids, prevalence and movement of its topics
 
 The second file is made from the models and may be deleted: of the last `FOLLOWED` snapshots it is
 made again when it is missing or belongs to another model, one after the other, so that ids then
@@ -28,11 +28,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
-from streamlda.storage.identity import Topic, follow, prevalence
+from streamlda.storage.identity import Topic, follow
 
 logger = logging.getLogger(__name__)
 
@@ -51,25 +52,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list shows of a snapshot, without its words.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    created : str
-        When its file was written, ISO 8601 in UTC.
-    documents : int
-        Documents behind it; of a private one the slots, which are fixed in advance.
-    private : bool
-        Whether its privacy statement says that it is private, and bears that out.
-    topics : list of Topic
-        In the order of the model.
-    """
+    """What a list shows of a snapshot, without its words."""
 
     number: int
+    #: When its file was written, ISO 8601 in UTC.
     created: str
+    #: Documents used; of a private one the record slots, which are fixed in advance.
     documents: int
+    #: Whether its privacy statement says that it is private, and bears that out.
     private: bool
     topics: list[Topic]
 
@@ -92,16 +82,6 @@ class Snapshots:
 
     Memory: `CACHED_MODELS` models (each twice, once it was used for inference), and the
     summaries of `FOLLOWED`.
-
-    Parameters
-    ----------
-    folder : str or path-like
-        Where they are; made if it is not there.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be made.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -112,17 +92,8 @@ class Snapshots:
         self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()
 
     def path(self, number: int) -> Path:
-        """Return where the model of a snapshot is, or would be.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the number is not in 1..999,999,999.
-        """
-        if not 1 <= number < 10**9:
-            raise InvalidSettingError(
-                f"number must be in 1..999999999, got number={number}; count snapshots from 1"
-            )
+        """Return where the model of a snapshot is, or would be."""
+        between(1, 999_999_999, number=number, remedy="count snapshots from 1")
         return self.folder / f"snapshot-{number:06d}"
 
     def publish(self, number: int, model: TopicModel) -> Path:
@@ -131,24 +102,7 @@ class Snapshots:
         Done again with the same model it changes nothing, so that it may be repeated when it is
         not known whether it was done. Time O(K K V); memory three times the model.
 
-        Parameters
-        ----------
-        number : int
-            From 1.
-        model : TopicModel
-            What to publish.
-
-        Returns
-        -------
-        Path
-            The model file.
-
-        Raises
-        ------
-        InvalidSettingError
-            If another model was published under this number: it is out, and stays as it is.
-        OSError
-            If a file cannot be written; publish it again then.
+        Another model under the same number is refused: what is out stays as it is.
         """
         path = self.path(number)
         with self._lock:
@@ -173,12 +127,7 @@ class Snapshots:
     def model(self, number: int) -> TopicModel:
         """Return the model of a snapshot; the last `CACHED_MODELS` are held.
 
-        Raises
-        ------
-        FileNotFoundError
-            If there is none of this number.
-        ModelFileError, OSError
-            If its file is damaged, or cannot be read.
+        Raises `FileNotFoundError`, or `ModelFileError` or `OSError` if its file is damaged.
         """
         path = self.path(number)
         key = (number, path.stat().st_mtime_ns)
@@ -190,11 +139,6 @@ class Snapshots:
 
         Time O(1) once it is known, else O(K K V) for each snapshot that is not, back to the last
         known one; at most `FOLLOWED`.
-
-        Raises
-        ------
-        FileNotFoundError, ModelFileError, OSError
-            As `model`.
         """
         with self._lock:
             known = self._read(number)
@@ -202,17 +146,18 @@ class Snapshots:
                 return known.summary
             recent = self.numbers()[-FOLLOWED:]
             if number not in recent:
-                topics = [Topic(None, share, None) for share in prevalence(self.model(number))]
+                topics = [
+                    Topic(None, share, None) for share in self.model(number).prevalence.tolist()
+                ]
                 return self._summarize(number, topics)
-            before = None
-            missing = []
+            before, missing = None, []
             for earlier in reversed(recent[: recent.index(number)]):
-                before = self._read_or_none(earlier)
+                before = _unless_damaged(self._read, earlier)
                 if before is not None:
                     break
                 missing.append(earlier)
             for earlier in reversed(missing):
-                before = self._follow_or_none(earlier, before) or before
+                before = _unless_damaged(self._follow, earlier, before) or before
             return self._follow(number, before).summary
 
     def summaries(self) -> list[Summary]:
@@ -220,39 +165,17 @@ class Snapshots:
 
         A damaged snapshot is left out, with a warning in the log.
         """
-        found = []
-        for number in self.numbers()[-FOLLOWED:]:
-            try:
-                found.append(self.summary(number))
-            except (ModelFileError, OSError) as error:
-                _warn(number, error)
-        return found
+        recent = self.numbers()[-FOLLOWED:]
+        found = [_unless_damaged(self.summary, number) for number in recent]
+        return [summary for summary in found if summary is not None]
 
     def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
         """Return a snapshot for viewers, as plain JSON values.
 
         Time O(K V) besides `model` and `summary`.
 
-        Parameters
-        ----------
-        number : int
-            Which.
-        n_words : int, default 10
-            Words of each topic, most probable first.
-
-        Returns
-        -------
-        dict
-            That of `Summary.json`; each topic also has ``words``, a list of ``[word,
-            probability]``. ``privacy`` is the privacy statement, ``privacy_lines`` the same in
-            words.
-
-        Raises
-        ------
-        InvalidSettingError
-            If `n_words` is below 1.
-        FileNotFoundError, ModelFileError, OSError
-            As `model`.
+        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``;
+        ``privacy`` is the privacy statement, ``privacy_lines`` the same in words.
         """
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
@@ -265,11 +188,13 @@ class Snapshots:
         with tempfile.TemporaryDirectory(prefix="streamlda-") as folder:
             again = Path(folder) / "model"
             model.save(again)
-            if not filecmp.cmp(path, again, shallow=False):
-                raise InvalidSettingError(
-                    "a published snapshot must not change, got another model for "
-                    f"number={number} path={str(path)!r}; publish it under the next number"
-                )
+            require(
+                filecmp.cmp(path, again, shallow=False),
+                "a published snapshot must not change, and this is another model",
+                number=number,
+                path=str(path),
+                remedy="publish it under the next number",
+            )
 
     def _read(self, number: int) -> _Known | None:
         """Return what is known of a snapshot, if that is of the model that is there."""
@@ -283,51 +208,26 @@ class Snapshots:
             if (stored["version"], stored["fingerprint"]) != (_VERSION, _fingerprint(path)):
                 return None
             topics = [Topic(**topic) for topic in stored["topics"]]
-            summary = Summary(
-                number, _written(path), stored["documents"], stored["private"], topics
-            )
+            documents, private = stored["documents"], stored["private"]
+            summary = Summary(number, _written(path), documents, private, topics)
             known = _Known(summary, stored["fingerprint"], stored["next_id"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            logger.warning(
-                "the index of a snapshot is made again: number=%d error=%s",
-                number,
-                type(error).__name__,
-            )
+            message = "the index of a snapshot is made again: number=%d error=%s"
+            logger.warning(message, number, type(error).__name__)
             return None
         return _cached(self._known, key, FOLLOWED, lambda: known)
-
-    def _model_or_none(self, number: int) -> TopicModel | None:
-        try:
-            return self.model(number)
-        except (ModelFileError, OSError) as error:
-            _warn(number, error)
-            return None
-
-    def _read_or_none(self, number: int) -> _Known | None:
-        try:
-            return self._read(number)
-        except OSError as error:
-            _warn(number, error)
-            return None
-
-    def _follow_or_none(self, number: int, before: _Known | None) -> _Known | None:
-        try:
-            return self._follow(number, before)
-        except (ModelFileError, OSError) as error:
-            _warn(number, error)
-            return None
 
     def _follow(self, number: int, before: _Known | None) -> _Known:
         model = self.model(number)
         next_id = before.next_id if before else 1
-        earlier = self._model_or_none(before.summary.number) if before else None
+        earlier = _unless_damaged(self.model, before.summary.number) if before else None
         if before and earlier:
             ids = [topic.id for topic in before.summary.topics]
             topics, next_id = follow(earlier, ids, model, next_id)
         else:
-            shares = prevalence(model)
+            shares = model.prevalence.tolist()
             topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
             next_id += len(topics)
         known = _Known(self._summarize(number, topics), _fingerprint(self.path(number)), next_id)
@@ -336,13 +236,8 @@ class Snapshots:
 
     def _summarize(self, number: int, topics: list[Topic]) -> Summary:
         model = self.model(number)
-        return Summary(
-            number,
-            _written(self.path(number)),
-            model.documents_seen,
-            is_private(model),
-            topics,
-        )
+        written = _written(self.path(number))
+        return Summary(number, written, model.documents_seen, is_private(model), topics)
 
     def _write(self, known: _Known) -> None:
         found = known.summary.json()
@@ -398,9 +293,13 @@ def _written(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
-def _warn(number: int, error: Exception) -> None:
-    logger.warning(
-        "a snapshot is skipped, since it cannot be read: number=%d error=%s",
-        number,
-        type(error).__name__,
-    )
+def _unless_damaged(
+    read: Callable[..., _Value | None], number: int, *more: object
+) -> _Value | None:
+    """Return what is read of a snapshot; or None, with a warning, if it cannot be read."""
+    try:
+        return read(number, *more)
+    except (ModelFileError, OSError) as error:
+        message = "a snapshot is skipped, since it cannot be read: number=%d error=%s"
+        logger.warning(message, number, type(error).__name__)
+        return None

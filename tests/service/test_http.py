@@ -20,31 +20,12 @@ from tests.service.planted import model, private, topics
 from tests.service.web import (
     JSON,
     ask,
-    busy_status,
     call,
     checked,
     described,
     error_of,
     infer,
-    servers,
-    two_snapshots,
 )
-
-
-@pytest.fixture
-def status():
-    return busy_status()
-
-
-@pytest.fixture
-def snapshots(tmp_path):
-    return two_snapshots(tmp_path / "snapshots")
-
-
-@pytest.fixture
-def serve(status, snapshots):
-    with servers(status, snapshots) as start:
-        yield start
 
 
 def test_every_route_is_described_and_every_description_is_true(serve):

@@ -18,33 +18,15 @@ from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, topics
 from tests.service.web import (
     JSON,
+    JSON_VALUES,
     PLENTY,
     TOKEN,
     ask,
-    busy_status,
     call,
     checked,
     error_of,
     infer,
-    servers,
-    two_snapshots,
 )
-
-
-@pytest.fixture
-def status():
-    return busy_status()
-
-
-@pytest.fixture
-def snapshots(tmp_path):
-    return two_snapshots(tmp_path / "snapshots")
-
-
-@pytest.fixture
-def serve(status, snapshots):
-    with servers(status, snapshots) as start:
-        yield start
 
 
 @pytest.mark.parametrize(
@@ -250,16 +232,11 @@ def fuzzed(tmp_path_factory):
 
 
 TEXTS = st.lists(st.text("wabc é\0\U0001f600"), max_size=5)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
 BODIES = st.one_of(
     st.binary(),
     TEXTS.map(lambda texts: json.dumps({"texts": texts}).encode()),
-    VALUES.map(lambda value: json.dumps(value).encode()),
-    VALUES.map(lambda value: json.dumps({"texts": value}).encode()),
+    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
+    JSON_VALUES.map(lambda value: json.dumps({"texts": value}).encode()),
 )
 
 

@@ -5,6 +5,7 @@ import http.client
 import json
 from contextlib import contextmanager
 
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from streamlda.service.http import Limits, Server, make_app
@@ -16,6 +17,11 @@ from tests.service.planted import model, shifted, topics
 PLENTY = Limits(per_second=1e6, burst=1e6)
 TOKEN = "correct horse"
 JSON = {"Content-Type": "application/json"}
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 
 
 class Answer:

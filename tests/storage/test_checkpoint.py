@@ -12,6 +12,7 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
@@ -169,14 +170,14 @@ def private(tmp_path):
 def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, private):
     learner = private.learner()
     with Checkpoints.open(tmp_path / "checkpoints") as store:
-        learner.add(documents.rows(0, 10))  # The first stage has 15 places.
+        learner.add(documents.rows(0, 10))  # The first stage has 15 slots.
         store.save(learner, position_of(10), WORDS)
         found = store.newest(private.ledger)
         assert (found.epoch, found.ledger_id) == (0, private.ledger.ledger_id)
         again = found.restore(private.learner())
         assert again.engine.slots == 10
         assert digest(again.engine) == digest(learner.engine)
-        learner.add(documents.rows(10, 20))
+        feed(learner, documents.rows(10, 20))
         assert private.ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
             store.newest(private.ledger)

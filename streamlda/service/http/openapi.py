@@ -61,13 +61,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def description(limits: Limits) -> dict[str, Any]:
-    """Return the whole description, as plain JSON values.
-
-    Parameters
-    ----------
-    limits : Limits
-        Those that it states.
-    """
+    """Return the whole description, as plain JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
