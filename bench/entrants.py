@@ -28,7 +28,7 @@ VARIATIONAL = ("gensim-1", "gensim-10", "scikit-learn-1", "scikit-learn-10")
 
 
 class Entrant(NamedTuple):
-    """Who is compared: a library with options, and how many seeds it is asked for."""
+    """Who is compared: a library with options, and how many seeds it gets."""
 
     library: str
     make: Callable[..., contenders.Contender]

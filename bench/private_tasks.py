@@ -39,7 +39,7 @@ NOISE_STEPS = 2.0**33
 
 
 class Learned(NamedTuple):
-    """Topics of a run, fewer than asked for where noise hid the others, or none at all."""
+    """Topics of a run, fewer than requested where noise hid the others, or none at all."""
 
     components: Any
     alpha: Any

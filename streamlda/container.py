@@ -27,7 +27,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -77,13 +77,15 @@ def write_arrays(
     A temporary file in the same folder is forced to the disk and takes the name in one step.
     A symbolic link is followed; permissions are `mode` less the umask (0o600 for raw state). Arrays
     are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come back as
-    lists. An `OSError` has the errno of the cause; nothing is left behind then. Time O(bytes), most
+    lists. An `OSError` has the errno of the cause; no file is left then. Time O(bytes), most
     of it without Python's lock; memory, besides the arrays, that of those that are not row-major.
     """
     pieces = _encode(kind, format_version, arrays, metadata)
     target = Path(os.path.realpath(path))
     try:
-        _replace(target, pieces, mode)
+        with whole_file(target, mode) as file:
+            for piece in pieces:
+                file.write(piece)
     except OSError as error:
         size = sum(map(len, pieces))
         rule = f"a file must be written whole or not at all ({error.strerror or error}), got "
@@ -220,7 +222,7 @@ def _encode(
 
 
 def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the header as the library would write it, and the arrays in their order behind it."""
+    """Return the header as the library would write it, and the arrays in their order after it."""
     # Wide items first, so that each array is aligned; the library breaks ties of dtypes likewise.
     order = sorted(stored, key=lambda name: (-DTYPES.index(stored[name].dtype.name), name))
     header: dict[str, Any] = {"__metadata__": {"streamlda": text}}
@@ -275,13 +277,19 @@ def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     return to_json({**about, "blake2b": digest.hexdigest()})
 
 
-def _replace(target: Path, pieces: list[Buffer], mode: int) -> None:
+@contextmanager
+def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a file that takes its name in one step, once all of it is on the disk.
+
+    A symbolic link is followed; permissions are `mode` less the umask. Nothing is left behind by an
+    error.
+    """
+    target = Path(os.path.realpath(path))
     temporary = target.parent / f".streamlda-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

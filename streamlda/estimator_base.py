@@ -25,7 +25,7 @@ from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
 
-#: Rows with fractional entries are scaled to this many tokens: so many that the correction for
+#: Rows with fractional entries are scaled to this many tokens, where the correction for
 #: words drawn together with themselves vanishes.
 PSEUDO_TOKENS = 1e6
 

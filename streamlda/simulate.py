@@ -219,6 +219,6 @@ def _running_sums(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _search_starts(cdf: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return, for each row and bucket ``[b / V, (b + 1) / V)``, where the search for a u begins."""
-    # Lowered a little, so that rounding of u * V never starts behind the word drawn.
+    # Lowered a little, so that rounding of u * V never starts after the word drawn.
     grid = np.arange(cdf.shape[1]) / cdf.shape[1] - 1e-15
     return np.array([np.searchsorted(sums, grid, "right") for sums in cdf], dtype=np.int32)

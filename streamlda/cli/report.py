@@ -50,8 +50,8 @@ def report(
     if not quiet:
         compared = "" if len(models) == 1 else f", compared over {len(models)} models"
         topics = models[-1].n_components
-        told = f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"
-        click.echo(f"{told}\nreport: {output}", err=True)
+        summary = f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"
+        click.echo(f"{summary}\nreport: {output}", err=True)
 
 
 def labels(paths: Sequence[str]) -> list[str]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -100,7 +97,7 @@ def simulate(
     )
     words = made_up_words(vocabulary_size)
     as_json = ".jsonl" in output
-    with _whole_file(output) as file:
+    with _output(output) as file:
         for start in range(0, documents, BLOCK_DOCUMENTS):
             drawn = planted.draw(min(BLOCK_DOCUMENTS, documents - start))
             named = [words[word] for word in drawn.token_ids.tolist()]
@@ -143,24 +140,15 @@ def planted_model(planted: PlantedLDA, words: list[str]) -> TopicModel:
 
 
 @contextmanager
-def _whole_file(path: str) -> Iterator[BinaryIO]:
+def _output(path: str) -> Iterator[BinaryIO]:
     """Open a file, compressed for .gz, that takes its name only when all of it is written."""
-    target = Path(path).resolve()
-    mask = os.umask(0)
-    os.umask(mask)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as raw:  # noqa: PTH123 - a descriptor has no path
-            os.fchmod(descriptor, 0o666 & ~mask)
-            if path.endswith(".gz"):
-                # Without name and time, equal documents give equal bytes.
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                    buffered = io.BufferedWriter(packed)
-                    yield buffered
-                    buffered.flush()
-            else:
-                yield raw
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    from streamlda.container import whole_file
+
+    with whole_file(path) as raw:
+        if not path.endswith(".gz"):
+            yield raw
+            return
+        # Without name and time, equal documents give equal bytes.
+        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0)
+        with packed, io.BufferedWriter(packed) as buffered:
+            yield buffered

@@ -63,7 +63,7 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
         "topics": [
             {
                 "topic": k,
-                "share": float(model.alpha[k] / model.alpha_0),
+                "share": float(model.prevalence[k]),
                 "supported": supported[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
@@ -78,8 +78,9 @@ def table(model: TopicModel, n_words: int) -> list[str]:
     lines = ["topic  share   words"]
     for k in _by_share(model):
         mark = " " if supported[k] else "?"
-        share = model.alpha[k] / model.alpha_0
-        lines.append(f"{k:5d} {share:6.1%} {mark} {' '.join(word for word, _ in words[k])}")
+        lines.append(
+            f"{k:5d} {model.prevalence[k]:6.1%} {mark} {' '.join(word for word, _ in words[k])}"
+        )
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
     return lines

@@ -38,7 +38,6 @@ from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
-from streamlda.errors import InvalidDocumentsError
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
@@ -162,12 +161,6 @@ class Engine(Learner):
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
-    def release(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> TopicModel:
-        """Return the topics of now, as `snapshot`."""
-        return self.snapshot(vocabulary, settings)
-
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Learn from a batch; return its rows. `users` are of no account without privacy.
 
@@ -176,13 +169,7 @@ class Engine(Learner):
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
-        require(
-            batch.n_features == self.settings.n_features,
-            "documents must use the vocabulary of the engine",
-            n_features=batch.n_features,
-            expected=self.settings.n_features,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self.settings.n_features, "engine")
         start = 0
         with one_blas_thread():
             while start < batch.n_documents:
@@ -272,6 +259,9 @@ class Engine(Learner):
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
+
+    #: The topics of now are what the engine releases.
+    release = snapshot
 
     def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""

@@ -90,7 +90,6 @@ class PrefixRelease:
             strategy_sensitivity=self.strategy.sensitivity,
             **options,
         )
-        self._event = GaussianRelease(self.mechanism.noise_multiplier)
         shapes = {block.name: block.shape for block in self.mechanism.blocks}
         self._rows = {name: StrategyRows(self.strategy, shape) for name, shape in shapes.items()}
         self._sums = {name: PrefixSums(self.strategy, shape) for name, shape in shapes.items()}
@@ -110,7 +109,7 @@ class PrefixRelease:
     @property
     def event(self) -> GaussianRelease:
         """What each document pays, once, for all prefix sums of the horizon."""
-        return self._event
+        return GaussianRelease(self.mechanism.noise_multiplier)
 
     def step(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
         """Take the next round and return the noisy sums of all rounds so far.

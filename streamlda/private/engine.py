@@ -120,13 +120,7 @@ class PrivateEngine:
         Nothing is taken while a release is due.
         """
         stage = self._open_stage()
-        require(
-            batch.n_features == self.settings.n_features,
-            "documents must use the vocabulary of the engine",
-            n_features=batch.n_features,
-            expected=self.settings.n_features,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self.settings.n_features, "engine")
         require(
             np.array_equal(batch.counts, np.rint(batch.counts)),
             "a private run must be given whole counts, for which its bounds are proven",

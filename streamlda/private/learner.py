@@ -113,7 +113,8 @@ class PrivateLearner(Learner):
     ) -> TopicModel | None:
         """End the running stage here, pay for it, and release it; a last stage gives a model.
 
-        Where it ends before its last slot must not depend on what documents say.
+        Where it ends before its last slot must not depend on what documents say; without a slot
+        there is nothing to end (`InsufficientDataError`).
         """
         stage, before = self.engine.stage, self.engine.snapshot
         if stage is not None and stage.slots_left:

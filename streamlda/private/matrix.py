@@ -136,6 +136,6 @@ class MatrixFit:
 
 
 def few_topics(model: TopicModel, n_components: int) -> list[str]:
-    """Return what to warn of where a private model has fewer topics than were asked for."""
+    """Return what to warn of where a private model has fewer topics than `n_components`."""
     found = model.n_components
     return [] if found == n_components else [FEW_TOPICS.format(found, n_components)]

@@ -163,13 +163,7 @@ class GibbsSampler:
             most=MAX_TOPICS,
             remedy="ask for fewer topics",
         )
-        require(
-            documents.n_features == n_words,
-            "documents must use the vocabulary of the topics",
-            n_features=documents.n_features,
-            expected=n_words,
-            error=InvalidDocumentsError,
-        )
+        documents.check_features(n_words, "topics")
         tokens = documents.counts.astype(np.int64)
         require(
             np.array_equal(tokens, documents.counts),

@@ -57,6 +57,7 @@ def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
         projection_documents=used,
     )
     if shared:
+        current.skipped = counters.documents_skipped
         return Engine.of_sums(plan.settings, counters, current)
     return Engine.of_rounds(plan.settings, counters, current, finished)
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, fill
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -117,19 +117,12 @@ class _Sums:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned, bit for bit, after `begin` at the same probes."""
-        for name in ("images", "totals"):
-            mine, stored = getattr(self, f"_{name}"), state.get(name)
-            shape = None if stored is None else stored.shape
-            require(
-                shape == mine.shape,
-                "stored sums must fit the association",
-                array=name,
-                shape=shape,
-                expected=mine.shape,
-                remedy="restore them with the settings they were made with",
-            )
-        for name in ("images", "totals"):
-            getattr(self, f"_{name}")[...] = state[name]
+        fill(
+            {"images": self._images, "totals": self._totals},
+            state,
+            "stored sums must fit the association",
+            "restore them with the settings they were made with",
+        )
         self.documents = int(state["documents"][0])
 
     def _require_documents(self) -> None:
@@ -266,13 +259,7 @@ class DocumentAssociation(_Sums):
 
     def check(self, batch: DocumentBatch) -> None:
         """Raise `InvalidDocumentsError` unless the batch is over the d words of W."""
-        require(
-            batch.n_features == self._width,
-            "documents must use the vocabulary of the projection",
-            n_features=batch.n_features,
-            expected=self._width,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self._width, "projection")
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""

@@ -61,7 +61,7 @@ def follow(
     rows, columns = linear_sum_assignment(np.minimum(apart, FARTHEST))
     origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     topics = []
-    for k, share in enumerate(prevalence(after)):
+    for k, share in enumerate(after.prevalence.tolist()):
         row = origin.get(k)
         moved = None if row is None else float(apart[row, k])
         if row is None or moved is None or moved > FARTHEST:
@@ -70,9 +70,3 @@ def follow(
         else:
             topics.append(Topic(ids[row], share, moved))
     return topics, next_id
-
-
-def prevalence(model: TopicModel) -> list[float]:
-    """Return the share of all tokens that each topic is expected to have."""
-    shares: list[float] = (model.alpha / model.alpha.sum()).tolist()
-    return shares

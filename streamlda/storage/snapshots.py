@@ -33,7 +33,7 @@ from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
-from streamlda.storage.identity import Topic, follow, prevalence
+from streamlda.storage.identity import Topic, follow
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,9 @@ class Snapshots:
                 return known.summary
             recent = self.numbers()[-FOLLOWED:]
             if number not in recent:
-                topics = [Topic(None, share, None) for share in prevalence(self.model(number))]
+                topics = [
+                    Topic(None, share, None) for share in self.model(number).prevalence.tolist()
+                ]
                 return self._summarize(number, topics)
             before, missing = None, []
             for earlier in reversed(recent[: recent.index(number)]):
@@ -225,7 +227,7 @@ class Snapshots:
             ids = [topic.id for topic in before.summary.topics]
             topics, next_id = follow(earlier, ids, model, next_id)
         else:
-            shares = prevalence(model)
+            shares = model.prevalence.tolist()
             topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
             next_id += len(topics)
         known = _Known(self._summarize(number, topics), _fingerprint(self.path(number)), next_id)

@@ -273,8 +273,8 @@ def test_targets_are_judged() -> None:
         "perplexity of streamlda-default / scikit-learn-10 | not measured yet | <= 1.000 |",
         "times as fast: streamlda-default, than gensim-1 | 12.5 | >= 20.0 (**missed**) |",
         "times as fast: streamlda-default, than scikit-learn-1 | 9.8 | >= 10.0 (**missed**) |",
-        "NPMI of streamlda-default, asked for that of tomotopy-200 | 0.180 | >= 0.185 (**miss",
-        "NPMI of streamlda-more, asked for that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
+        "NPMI of streamlda-default, target that of tomotopy-200 | 0.180 | >= 0.185 (**miss",
+        "NPMI of streamlda-more, target that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
         "diversity of streamlda-default | 0.70 | >= 0.60 (met) |",
         "peak memory of streamlda-default / scikit-learn-1 | 1.33 | <= 1.00 (**missed**) |",
     ):

@@ -83,9 +83,9 @@ def test_each_site_has_paid_once_for_each_of_its_documents(learned):
     for site, weight in SITES.items():
         report = json.loads(run("budget", to / f"{site}.ledger", "--json").stdout)
         assert [shot["state"] for shot in report["snapshots"]] == ["committed"] * rounds
-        places = [shot["documents"][0] for shot in report["snapshots"]]
-        assert [place[1] for place in places] == [0, *(place[2] for place in places[:-1])]
-        assert abs(places[-1][2] - weight * EVERY) <= rounds
+        spans = [shot["documents"][0] for shot in report["snapshots"]]
+        assert [span[1] for span in spans] == [0, *(span[2] for span in spans[:-1])]
+        assert abs(spans[-1][2] - weight * EVERY) <= rounds
         assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-4)
 
 

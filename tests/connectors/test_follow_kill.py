@@ -9,10 +9,7 @@ import multiprocessing
 import os
 import random
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,7 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload([__name__])
 
 
-def read(path: Path, stored: Path, max_records: int) -> None:
+def read(path, stored, max_records):
     """Go on where the last stored line ends, until killed."""
     source.SCAN_SECONDS = 0.01
     follow = FollowSource(path)
@@ -44,7 +41,7 @@ def read(path: Path, stored: Path, max_records: int) -> None:
                     file.flush()
 
 
-def write(path: Path, way: str, seed: int, written: Path) -> None:
+def write(path, way, seed, written):
     """Append and rotate until a file ``.stop`` is there; then note how many lines there were."""
     draw = random.Random(seed)
     number = rotated = 0
@@ -73,29 +70,29 @@ def write(path: Path, way: str, seed: int, written: Path) -> None:
     written.write_text(str(number))
 
 
-def kept(path: Path, number: int) -> Path:
+def kept(path, number):
     return path.with_name(f"{path.name}.{number}")
 
 
-def texts_of(stored: Path) -> list[str]:
+def texts_of(stored):
     data = stored.read_bytes()
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return [text for line in lines for text in json.loads(line)["texts"]]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition):
     end = monotonic() + PATIENCE_SECONDS
     while not condition():
         assert monotonic() < end
         sleep(0.005)
 
 
-def wait_until_grown(file: Path, n_bytes: int, by: Any) -> None:
+def wait_until_grown(file, n_bytes, by):
     size = file.stat().st_size
     wait_until(lambda: file.stat().st_size > size + n_bytes or not by.is_alive())
 
 
-def wait_until_rotated(folder: Path) -> None:
+def wait_until_rotated(folder):
     n_files = len(list(folder.iterdir()))
     wait_until(lambda: len(list(folder.iterdir())) > n_files)
 

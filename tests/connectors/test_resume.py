@@ -37,7 +37,7 @@ awkward_text = st.text(st.sampled_from('ab",\t\n\r \0é\ufeff'), max_size=12)
 texts_of_files = st.lists(st.lists(any_text | awkward_text, max_size=12), min_size=1, max_size=3)
 
 
-def write(path: Path, texts: list[str]) -> list[str]:
+def write(path, texts):
     """Write `texts` in the format of the name; return the documents they must come back as."""
     format, _, ending = path.name.partition(".")[2].partition(".")
     if format == "parquet":

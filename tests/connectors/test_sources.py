@@ -6,7 +6,6 @@ import subprocess
 import sys
 import sysconfig
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +19,7 @@ from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
-def lines_case(folder: Path, opened: ExitStack) -> Case:
+def lines_case(folder, opened):
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00")
     (folder / "b.txt").write_bytes(b"")
     (folder / "c.txt").write_bytes("fünf\n".encode())
@@ -29,7 +28,7 @@ def lines_case(folder: Path, opened: ExitStack) -> Case:
     return Case(lambda: FileSource(folder, format="text"), texts, rejects, blank_lines=1)
 
 
-def jsonl_case(folder: Path, opened: ExitStack) -> Case:
+def jsonl_case(folder, opened):
     records = [
         b'{"text": "one", "by": {"id": "ann"}}',
         b"",
@@ -58,7 +57,7 @@ def jsonl_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def csv_case(folder: Path, opened: ExitStack) -> Case:
+def csv_case(folder, opened):
     path = folder / "a.csv"
     rows = (
         '\ufeff"text",id\r\n"one, ""1""\r\ntwo",1\r\nplain 5" disk,2\r\n\r\n'
@@ -78,7 +77,7 @@ def csv_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def parquet_case(folder: Path, opened: ExitStack) -> Case:
+def parquet_case(folder, opened):
     path = folder / "a.parquet"
     column = pa.array([b"one", None, b"\xff", b"two", b"x" * 100, b"three"], pa.binary())
     users = pa.array([b"ann", b"no", b"text", b"\xff", b"long", None], pa.binary())
@@ -96,7 +95,7 @@ def parquet_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def broken_case(folder: Path, opened: ExitStack) -> Case:
+def broken_case(folder, opened):
     whole = "".join(json.dumps({"text": f"document {i}"}) + "\n" for i in range(3)).encode()
     good = gzip.compress(whole)
     (folder / "a.jsonl.gz").write_bytes(good + gzip.compress(b'{"text": "cut"}\n' * 9)[:-14])
@@ -111,7 +110,7 @@ def broken_case(folder: Path, opened: ExitStack) -> Case:
     return Case(lambda: FileSource(folder), documents + cut + documents * 3, rejects)
 
 
-def stdin_case(folder: Path, opened: ExitStack) -> Case:
+def stdin_case(folder, opened):
     path = folder / "input"
     path.write_bytes(
         b'{"text": "one", "user": 1}\nx\n\n{"text": "two"}\n{"text": "three", "user": "ann"}'
@@ -128,7 +127,7 @@ def stdin_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def docstrings_case(folder: Path, opened: ExitStack) -> Case:
+def docstrings_case(folder, opened):
     patch = opened.enter_context(pytest.MonkeyPatch.context())
     patch.setattr(docstrings, "FILES_PER_GROUP", 3)
     patch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder / "lib")})

@@ -58,8 +58,8 @@ def test_topics_are_refined_at_any_time(planted, documents):
     """Held for all of 60 such corpora, seeds 100 to 159: false alarms have less than 5 %.
 
     After 250 documents there is only the warm-up, after 2000 topics are still annealed, after
-    5000 no more. What is wrong, a refinement over documents whose words have other numbers, is
-    told apart by the same rule.
+    5000 no more. The same rule rejects a refinement over documents whose words
+    have other numbers.
     """
     held_out = planted.documents(500)
     refining, summing = engine(), engine(refine=False)

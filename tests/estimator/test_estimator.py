@@ -98,14 +98,6 @@ def test_online_solvers_find_planted_topics_and_go_on_from_a_pickle(X, planted, 
     assert lda.to_model().settings["solver"] == solver
 
 
-def test_online_solver_that_was_cut_short_has_fewer_topics(X):
-    lda = StreamLDA(4, solver="online-power", documents_per_round=300, n_iterations=4)
-    lda.fit(X[:2000])
-    assert lda.n_components_ == lda.transform(X[:5]).shape[1] == 2
-    assert lda.diagnostics_["topic_supported"].count(False) >= 1
-    assert any("documents_missing=4000" in text for text in lda.diagnostics_["warnings"])
-
-
 # Their output checks fit a data frame and transform an array.
 @pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, NAMELESS)
 @pytest.mark.parametrize(
@@ -298,13 +290,20 @@ def test_bad_counts_are_refused_by_rule(number, rule):
 
 
 def test_fractional_counts_are_warned_about(X):
-    with pytest.warns(UserWarning, match="whole numbers of tokens"):
+    with pytest.warns(UserWarning, match="whole numbers of tokens") as caught:
         StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
+    assert caught[0].filename == __file__
 
 
-def test_more_topics_than_words_are_warned_about():
+def test_more_topics_than_words_are_warned_about_where_the_caller_stands():
     X = np.random.default_rng(0).integers(1, 9, (50, 3))
-    with pytest.warns(UserWarning, match="at least as many words as topics"):
-        lda = StreamLDA(5, random_state=0).fit(X)
+    lda, private = StreamLDA(5, random_state=0), StreamLDA(5, epsilon=9.0, delta=1e-6)
+    for learn in (lda.partial_fit, private.set_params(documents_per_snapshot=100).partial_fit):
+        with pytest.warns(UserWarning, match="at least as many words as topics") as caught:
+            learn(X)
+        assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="at least as many words as topics") as caught:
+        lda.fit(X)
+    assert caught[0].filename == __file__
     assert not any(lda.diagnostics_["topic_supported"][3:])
     np.testing.assert_allclose(lda.components_[-1], lda.background_)

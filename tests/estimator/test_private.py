@@ -248,7 +248,7 @@ def test_users_spend_until_the_ledger_says_no(X, tmp_path):
 def test_fewer_topics_are_published_and_warned_about(X):
     with pytest.warns(UserWarning, match=r"of 12 topics stand above .* larger epsilon") as caught:
         lda = StreamLDA(12, random_state=0, epsilon=1.0, delta=1e-6).fit(X)
-    assert len(caught) == 1
+    assert [warning.filename for warning in caught] == [__file__]
     assert lda.n_components_ < 12
     assert lda.transform(X[:4]).shape == (4, lda.n_components_)
     assert len(lda.get_feature_names_out()) == lda.n_components_

@@ -265,6 +265,7 @@ def test_an_online_solver_that_found_fewer_topics_is_refined_too(X):
     options = {"solver": "online-power", "documents_per_round": 150, "n_iterations": 2}
     start, found = fit(X, **options), fit(X, 1, 1, **options)
     assert found.n_components_ == start.n_components_ < K
+    assert found.transform(X[:5]).shape == (5, found.n_components_)
     assert found.diagnostics_["documents_missing"] == start.diagnostics_["documents_missing"]
     assert not same(start, found)
 
@@ -315,7 +316,7 @@ def test_refined_refuses_negative_numbers_and_other_vocabularies(X, spectral, na
 
 
 def made(lda):
-    """Return the passes and sweeps behind a fit."""
+    """Return the passes and sweeps of a fit."""
     return tuple(lda.to_model().settings.get(f"refinement_{n}", 0) for n in ("passes", "sweeps"))
 
 

@@ -10,7 +10,7 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka import DeadLetters, ShareTopic
+from streamlda_connectors.kafka import ShareTopic
 from tests.kafka.test_producer import SECRET, offsets, record
 from tests.kafka.test_recovery import numbers, texts_from
 from tests.kafka.topics import read
@@ -163,12 +163,12 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     assert len(values) - len(few) == 24
 
 
-def fill(letters: DeadLetters) -> None:
+def fill(letters):
     for number in range(1000):
         letters.put(record(number), "not-json")
 
 
-def put_all(letters: DeadLetters, numbers: range) -> None:
+def put_all(letters, numbers):
     waiting, deadline = deque(numbers), time.monotonic() + 60
     while waiting:
         try:

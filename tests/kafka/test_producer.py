@@ -15,11 +15,11 @@ from tests.kafka.topics import read
 SECRET = b"words that nobody may see"
 
 
-def record(offset: int, value: bytes | None = SECRET, topic: str = "source") -> Record:
+def record(offset, value=SECRET, topic="source"):
     return Record(topic, 3, offset, 1_700_000_000_000 + offset, b"key", value, ())
 
 
-def offsets(rows) -> list[int]:
+def offsets(rows):
     return [int(dict(row.headers)["__connect.errors.offset"]) for row in rows]
 
 
@@ -169,7 +169,7 @@ def test_a_topic_that_is_not_compacted_is_refused(topics, topic, snapshots_to):
 def test_a_topic_may_be_made_by_several_at_once(topics, topic, snapshots_to):
     failed = []
 
-    def publish(number: int) -> None:
+    def publish(number):
         try:
             snapshots = snapshots_to(topics, topic)
             snapshots.publish(str(number), b"x", {})

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,15 +18,15 @@ from streamlda_connectors.kafka.share import after_gap
 from tests.kafka.topics import read
 
 
-def numbers(first: int, last: int) -> list[bytes]:
+def numbers(first, last):
     return [b"%d" % i for i in range(first, last)]
 
 
-def texts_from(first: int, last: int) -> list[str]:
+def texts_from(first, last):
     return [str(i) for i in range(first, last)]
 
 
-def consume(bootstrap: str, topic: str, path: Path, n_records: int) -> None:
+def consume(bootstrap, topic, path, n_records):
     """Read a topic and store, at once in one file, the offsets and a sum of what was read."""
     source = KafkaSource(topic, bootstrap_servers=bootstrap, format="text")
     state = {"texts": 0, "blanks": 0, "sum": 0, "digest": "", "position": None}
@@ -242,7 +241,7 @@ def test_partitions_added_while_streaming_are_read_from_their_start(topics, topi
     assert read(again, 50)[0] == texts_from(2000, 2050)
 
 
-def damage(path: Path, batch: int) -> None:
+def damage(path, batch):
     """Flip a bit in the last byte of one batch of a log segment."""
     data = bytearray(path.read_bytes())
     at = 0

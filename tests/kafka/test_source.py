@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda_connectors.kafka import KafkaSource, Record
+from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import read
@@ -32,7 +32,7 @@ VALUES = [
 
 
 @pytest.fixture(scope="module")
-def case(topics) -> Case:
+def case(topics):
     name = f"streamlda-test-{uuid.uuid4().hex[:12]}"
     topics.make(name)
     topics.send(name, VALUES)
@@ -99,7 +99,7 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic, source_
     topics.fill(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
     seen, passed = [], []
 
-    def decode(record: Record):
+    def decode(record):
         seen.append(record)
         if record.value == b"bad":
             raise Rejected("not-ours")
@@ -125,7 +125,7 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic,
     topics.fill(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
     away, told = [True], []
 
-    def put(record: Record, reason: str) -> None:
+    def put(record, reason):
         if away[0]:
             raise SourceError("the brokers must take dead letters, got none; wait")
         told.append((record.offset, reason))

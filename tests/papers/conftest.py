@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 FOLDER = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker("papers")

@@ -13,6 +13,7 @@ from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import MAX_INCREASE, Block, JointGaussian
 from streamlda.privacy.noise import Noise, SeededNoise
 from tests.privacy.chance import ALARM, has_scale
+from tests.privacy.neighbours import distance, full, zeros
 
 
 def blocks(cells=6, *, nonnegative=False):
@@ -28,37 +29,13 @@ def mechanism(parts=None, z=4.0, relation="add-remove", n_max=1000, **options):
     return JointGaussian(parts, z, neighboring_relation=relation, n_max=n_max, **options)
 
 
-def zeros(mech):
-    return {block.name: np.zeros(block.shape) for block in mech.blocks}
-
-
 def total(mech, documents):
     """Sum contributions one after the other, as an accumulator does."""
-    sums = zeros(mech)
+    sums = zeros(mech.blocks)
     for document in documents:
         for name, part in document.items():
             sums[name] = sums[name] + part
     return sums
-
-
-def distance(mech, sums, others):
-    """Return how far two datasets are apart in what is added to the noise, weighted."""
-    mine, theirs = mech.to_grid(sums), mech.to_grid(others)
-    square = 0.0
-    for block in mech.blocks:
-        steps = mine[block.name] - theirs[block.name]
-        scale = mech.steps[block.name] * math.sqrt(mech.fractions[block.name]) / block.l2_clip_norm
-        square += float(np.sum((steps * scale) ** 2))
-    return math.sqrt(square)
-
-
-def full(mech, sign=1.0, cell=0):
-    """Return a contribution at the clip norm of every block, all in one cell."""
-    document = zeros(mech)
-    for block in mech.blocks:
-        least = 1.0 if block.nonnegative else sign
-        document[block.name].reshape(-1)[cell % block.cells] = least * block.l2_clip_norm
-    return document
 
 
 def test_fractions_and_standard_deviations_follow_from_weights_and_clip_norms():
@@ -102,20 +79,20 @@ def test_sensitivity_is_at_most_one_percent_above_that_of_exact_sums(
 def test_the_sensitivity_is_attained(relation, nonnegative):
     mech = mechanism(blocks(nonnegative=nonnegative), relation=relation)
     rng = np.random.default_rng(0)
-    common = [full(mech, cell=int(cell)) for cell in rng.integers(12, size=300)]
-    here = total(mech, [*common, full(mech)])
+    common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(12, size=300)]
+    here = total(mech, [*common, full(mech.blocks)])
     if relation == "add-remove":
         there = total(mech, common)
     else:
         # The count is 1 in every document; the others are as far apart as they can be.
-        other = full(mech, -1.0, 0)
+        other = full(mech.blocks, -1.0, 0)
         if nonnegative:
-            other = full(mech, cell=1)
+            other = full(mech.blocks, cell=1)
         else:
-            other["first"] = full(mech, cell=1)["first"]
+            other["first"] = full(mech.blocks, cell=1)["first"]
         other["documents"] = np.zeros(())
         there = total(mech, [*common, other])
-    found = distance(mech, here, there)
+    found = distance(mech, mech.to_grid(here), mech.to_grid(there))
     if relation == "replace-one":
         # A single nonnegative number moves by its clip norm, not by sqrt(2) of it.
         found = math.sqrt(found**2 + mech.fractions["documents"])
@@ -220,7 +197,7 @@ def test_the_part_of_the_grid_in_all_rows_is_attained():
     step = mech.steps["pair"]
     here = {"pair": np.full((400, 500), step * 0.5)}
     there = {"pair": np.full((400, 500), np.nextafter(step * 0.5, 1) + step * 2.0**-50)}
-    rounded = math.sqrt(9) * distance(mech, here, there)
+    rounded = math.sqrt(9) * distance(mech, mech.to_grid(here), mech.to_grid(there))
     assert 1.5 + rounded <= mech.l2_sensitivity < 1.5 + rounded * 1.01
     assert rounded < 1.5 * 2.0**-9
 
@@ -244,7 +221,7 @@ def contribution(mech, kind, cell):
             document[block.name] = part * (block.l2_clip_norm / np.linalg.norm(part))
         return document
     scale = {"full": 1.0, "minus": 1.0, "tiny": 1e-300, "zero": 0.0, "third": 1 / 3}[kind]
-    document = full(mech, -1.0 if kind == "minus" else 1.0, cell)
+    document = full(mech.blocks, -1.0 if kind == "minus" else 1.0, cell)
     return {name: part * scale for name, part in document.items()}
 
 
@@ -258,7 +235,8 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, s
     gone = changed.pop()
     if relation == "replace-one":
         changed.append({name: -part if name == "pair" else part for name, part in gone.items()})
-    assert distance(mech, total(mech, documents), total(mech, changed)) <= mech.l2_sensitivity
+    here, there = (mech.to_grid(total(mech, each)) for each in (documents, changed))
+    assert distance(mech, here, there) <= mech.l2_sensitivity
 
 
 @pytest.mark.statistical
@@ -277,9 +255,9 @@ def test_a_release_costs_what_the_noise_multiplier_says(relation):
     ]
     mech = mechanism(parts, z, relation)
     rng = np.random.default_rng(2)
-    common = [full(mech, cell=int(cell)) for cell in rng.integers(cells, size=50)]
-    here = total(mech, [*common, full(mech)])
-    there = total(mech, common if relation == "add-remove" else [*common, full(mech, -1.0)])
+    common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(cells, size=50)]
+    here = total(mech, [*common, full(mech.blocks)])
+    there = total(mech, common if relation == "add-remove" else [*common, full(mech.blocks, -1.0)])
     released = mech.release(here, SeededNoise(11))
     square = 0.0
     for block in parts:
@@ -353,7 +331,7 @@ def test_last_bits_tell_a_sum_of_doubles_from_its_neighbour_but_not_here():
 )
 def test_what_is_no_sum_is_refused_before_noise_is_drawn(block, value):
     mech = mechanism()
-    sums = zeros(mech)
+    sums = zeros(mech.blocks)
     sums[block].reshape(-1)[-1] = value
     noise = SeededNoise(16)
     with pytest.raises(InvalidDocumentsError, match=f"block={block!r}"):
@@ -368,7 +346,7 @@ def test_what_is_no_sum_is_refused_before_noise_is_drawn(block, value):
 
 def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
     mech = mechanism(n_max=1000)
-    sums = {name: part * 1000 for name, part in full(mech).items()}
+    sums = {name: part * 1000 for name, part in full(mech.blocks).items()}
     before = {name: part.copy() for name, part in sums.items()}
     for array in sums.values():
         array.setflags(write=False)
@@ -381,7 +359,7 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
 
 def test_sums_of_other_blocks_are_refused():
     mech = mechanism()
-    sums = zeros(mech)
+    sums = zeros(mech.blocks)
     few = {name: sums[name] for name in ("first", "documents")}
     for wrong in (few, {**sums, "more": np.zeros(3)}, {**sums, "pair": np.zeros((2, 6))}):
         with pytest.raises(InvalidSettingError, match="sums must be those of the blocks"):

@@ -22,6 +22,7 @@ from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from tests.privacy.chance import ALARM, has_scale
+from tests.privacy.neighbours import full, zeros
 
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
@@ -42,21 +43,12 @@ def prefixes(parts=BLOCKS, z=1.0, horizon=12, n_max=1000, **options):
     return PrefixRelease(parts, z, horizon=strategy(horizon), n_max=n_max, **options)
 
 
-def zeros(parts=BLOCKS):
-    return {block.name: np.zeros(block.shape) for block in parts}
+#: A contribution at the clip norm of every block: sign and cell.
+document = functools.partial(full, BLOCKS)
 
 
 def silence(horizon):
-    return [zeros() for _ in range(horizon)]
-
-
-def document(sign=1.0, cell=0):
-    """Return a contribution at the clip norm of every block, each in one cell."""
-    added = zeros()
-    for block in BLOCKS:
-        least = 1.0 if block.nonnegative else sign
-        added[block.name].reshape(-1)[cell % block.cells] = least * block.l2_clip_norm
-    return added
+    return [zeros(BLOCKS) for _ in range(horizon)]
 
 
 def put(stream, t, contribution):
@@ -223,7 +215,7 @@ def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
 def test_equals_the_dense_matrices_and_the_same_noise(horizon):
     release = prefixes(horizon=horizon)
     rng = np.random.default_rng(4)
-    stream = [{name: rng.random(part.shape) for name, part in zeros().items()}] * horizon
+    stream = [{name: rng.random(part.shape) for name, part in zeros(BLOCKS).items()}] * horizon
     outputs = run(release, stream, 23)
     again = SeededNoise(23)
     drawn = {block.name: [] for block in BLOCKS}
@@ -362,7 +354,7 @@ def test_nothing_goes_on_after_a_step_that_broke_off():
         release.step(largest, noise)
     assert release.rounds == 1
     with pytest.raises(InvalidSettingError, match="a step must be finished"):
-        release.step(zeros(), noise)
+        release.step(zeros(BLOCKS), noise)
     with pytest.raises(InvalidSettingError, match="a step must be finished"):
         release.state()
 

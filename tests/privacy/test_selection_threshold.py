@@ -45,11 +45,12 @@ def test_threshold_is_the_smallest_that_delta_allows(relation, d0, z, delta):
 
 
 def test_noise_and_threshold_of_either_relation():
-    one, two = (make(4.0, 5e-7, 100, relation) for relation in NEIGHBORING_RELATIONS)
-    assert (one.stddev, two.stddev) == pytest.approx((4, 4 * math.sqrt(2)), rel=1e-12)
-    assert 2**32 <= one.stddev / one.step < 2**33
-    assert math.frexp(one.step)[0] == 0.5
-    assert one.tv_distance_bound == two.tv_distance_bound / 2 == 200 * Noise.tv_distance_bound
+    added, replaced = (make(4.0, 5e-7, 100, relation) for relation in NEIGHBORING_RELATIONS)
+    assert (added.stddev, replaced.stddev) == pytest.approx((4, 4 * math.sqrt(2)), rel=1e-12)
+    assert 2**32 <= added.stddev / added.step < 2**33
+    assert math.frexp(added.step)[0] == 0.5
+    assert added.tv_distance_bound == 200 * Noise.tv_distance_bound
+    assert replaced.tv_distance_bound == 400 * Noise.tv_distance_bound
 
 
 #: Lone documents a test lets vote, and the chance that any of their words is kept.

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
@@ -31,6 +32,9 @@ from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
+from tests.private import streams
+
+Array = NDArray[np.float64]
 
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
 #: with probability 1.0e-6, as the lower bound has this confidence.
@@ -41,6 +45,15 @@ LIKELY = float(norm.isf(0.05))
 
 #: Shift over noise at which two streams are as good as told apart.
 _LARGEST_MU = 50.0
+
+
+BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
+
+
+def settings_of(**changes):
+    """Return settings of small runs, with public bounds that one word attains."""
+    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
+    return streams.settings_of(**({"n_features": 20} | usual | changes))
 
 
 class Recorder(ReleaseManager):
@@ -61,7 +74,7 @@ class Recorder(ReleaseManager):
 class Stream:
     """Rows of a stream as counts, shape (n, d), and whose they are."""
 
-    counts: np.ndarray
+    counts: Array
     users: tuple[str, ...]
 
     def with_rows(self, slots, row, user="canary"):
@@ -154,7 +167,6 @@ def attained_by(settings, stream, times=1.0):
 
 def with_triple_bound(settings, bound):
     """Return settings with another public bound of the triples."""
-    assert isinstance(settings.clipping, ClipBounds)
     return replace(settings, clipping=replace(settings.clipping, triple=bound))
 
 

@@ -1,7 +1,6 @@
 """Streams of documents as counts, real runs over them, and how far two stages are apart."""
 
 import itertools
-import math
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from streamlda.private.contributions import (
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
+from tests.privacy.neighbours import distance
 
 D = 5
 
@@ -105,6 +105,18 @@ def settings_of(relation="add-remove", per_user=None, **options):
     return PrivateSettings(**values)
 
 
+def wide(**options):
+    """Return settings with more words than a whole pair matrix is made for."""
+    few = {"n_components": 3, "n_features": 2000, "epsilon": 4.0, "documents_per_snapshot": 40_000}
+    return settings_of(**(few | options))
+
+
+def count_twice(patch, statistic):
+    """Plant a mistake: documents are added twice."""
+    add = statistic.add
+    patch.setattr(statistic, "add", lambda self, view: (add(self, view), add(self, view)))
+
+
 def stage_of(statistics, settings, slots, group=None, multiplier=1.0):
     """Return a stage with groups of `group` documents, the largest possible by default."""
     before = stage_module.GROUPS
@@ -128,16 +140,6 @@ def filled(stage, documents, settings, users=None, d=D, cuts=()):
         stage.add(batch.rows(start, stop), active[start:stop])
     stage.flush()
     return stage
-
-
-def distance(mechanism, aggregates, others):
-    """Return how far two raw sums on the grid are apart, in weighted coordinates."""
-    square = 0.0
-    for block in mechanism.blocks:
-        scale = mechanism.steps[block.name] / block.l2_clip_norm
-        steps = (aggregates[block.name] - others[block.name]) * scale
-        square += mechanism.fractions[block.name] * float(np.sum(steps**2))
-    return math.sqrt(square)
 
 
 def apart(statistics, config, streams, *, group=None, users=(None, None), cuts=()):

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.learner import feed
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.users import UserBound
 from streamlda.private import contributions
@@ -23,8 +21,8 @@ from streamlda.private.contributions import FirstStatistic, PairStatistic, Tripl
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.settings import STAGES
-from tests.private import streams
 from tests.private.audit import (
+    BOUNDS,
     LIKELY,
     SURE,
     Recorder,
@@ -33,6 +31,7 @@ from tests.private.audit import (
     documents,
     mu_below,
     one_word,
+    settings_of,
     slot_in,
     whitening,
     with_triple_bound,
@@ -41,12 +40,6 @@ from tests.private.audit import (
 pytestmark = pytest.mark.statistical
 
 D = 20
-BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
-
-
-def settings_of(**changes):
-    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
-    return streams.settings_of(**({"n_features": D} | usual | changes))
 
 
 def with_and_without(settings, stage, word, draws):
@@ -254,7 +247,9 @@ def whole_runs(settings, stream, runs, look):
     scores = np.empty(runs)
     for run in range(runs):
         releaser = Recorder()
-        feed(PrivateLearner(settings, releaser, vocabulary="public"), batch)
+        learner = PrivateLearner(settings, releaser, vocabulary="public")
+        learner.add(batch)
+        learner.release()
         scores[run] = look(releaser.released[0][1])
     return scores
 

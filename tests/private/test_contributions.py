@@ -33,16 +33,7 @@ D = 9
 
 def nasty_projection(d):
     """Rows that repeat, cancel, vanish and tower above the others."""
-    rows = [
-        PROJECTION[0],
-        PROJECTION[1],
-        PROJECTION[2],
-        PROJECTION[3],
-        PROJECTION[4],
-        np.zeros(3),
-        30 * PROJECTION[0],
-        -30 * PROJECTION[0],
-    ]
+    rows = [*PROJECTION, np.zeros(3), 30 * PROJECTION[0], -30 * PROJECTION[0]]
     return np.ascontiguousarray([row for row, _ in zip(itertools.cycle(rows), range(d))])
 
 

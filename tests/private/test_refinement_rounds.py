@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.clipping import ClipBounds, clip_factors
+from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.private import denoising, refinement
 from streamlda.private.contributions import View
@@ -35,15 +35,18 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.topics import SpectralTopics
 from tests import oracle_refinement
 from tests.private.audit import audit, documents, one_word, slot_in
+from tests.private.audit import settings_of as audit_settings
 from tests.private.streams import (
     DOCUMENTS,
     POOL,
     D,
     apart,
     batch_of_counts,
+    count_twice,
     run,
     settings_of,
     view_of,
+    wide,
 )
 
 #: Words 0 and 3 are all but certain of a topic of their own; the background has all words.
@@ -204,13 +207,7 @@ def test_planted_bugs_are_caught(bug, monkeypatch):
             lambda norms, bound: clip_factors(np.full_like(norms, norms.mean()), bound),
         )
     else:
-        original = RefinementStatistic.add
-
-        def twice(self, view):
-            original(self, view)
-            original(self, view)
-
-        monkeypatch.setattr(RefinementStatistic, "add", twice)
+        count_twice(monkeypatch, RefinementStatistic)
     assert moved(*streams, public="apart") > 1.5
 
 
@@ -315,12 +312,6 @@ def test_topics_are_split_as_far_as_documents_and_noise_allow():
     assert most_topics(users) < most / 2
 
 
-def wide(**options):
-    """Return settings with more words than a whole pair matrix is made for."""
-    values = {"n_components": 3, "n_features": 2000, "epsilon": 4.0}
-    return settings_of(**{**values, "documents_per_snapshot": 40_000, **options})
-
-
 # Topics in documents like text.
 
 
@@ -367,13 +358,9 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
 # Privacy of a whole run.
 
 
-BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
-
-
 def audited(draws, relation="add-remove"):
     """Audit a document of one word against a blank, or one of another word, in a round."""
-    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
-    config = settings_of(relation, n_features=30, refinement_rounds=2, **usual)
+    config = audit_settings(n_features=30, refinement_rounds=2, neighboring_relation=relation)
     base, slot = documents(400, 30), [slot_in(config, "refine 2")]
     other = None if relation == "add-remove" else one_word(30, 4)
     return audit(config, base.with_rows(slot, other), base.with_rows(slot, one_word(30, 3)), draws)

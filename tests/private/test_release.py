@@ -314,6 +314,24 @@ def test_there_is_no_snapshot_before_a_whole_window():
     assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
 
 
+def test_a_lost_window_says_why_and_its_stage_counts():
+    """Blanks only: of windows of noise alone some are lost."""
+    settings = settings_of(epsilon=0.1, clipping="worst-case", documents_per_snapshot=1000)
+    learner = learner_of(settings, ReleaseManager(SeededNoise(1)))
+    learner.resume(7)
+    blanks, said = DocumentBatch.from_matrix(np.zeros((1000, D))), []
+    for _ in range(40):
+        learner.add(blanks)
+        assert learner.due == 0
+        model = learner.release()
+        said.append(learner.missed)
+        assert model is None or not learner.missed
+    assert learner.rounds_finished == 47
+    assert learner.lost == [why for why in said if why]
+    assert 0 < len(learner.lost) < 40
+    assert all("noisy_number=-" in why for why in learner.lost)
+
+
 # Stages that are ended before their last slot, as a clock does; states behind a release.
 
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)

@@ -207,14 +207,6 @@ def test_rounds_go_through_the_ledger_and_into_the_statement(way, folder):
     assert model.privacy["clip_bounds"].get("shares") == norm
 
 
-def test_users_have_a_statement_of_their_own():
-    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 3}
-    config = config_of("refinement", **users, epsilon=14.0)
-    learner = PrivateLearner(config, ReleaseManager(SecureNoise()), vocabulary="public")
-    feed(learner, ROWS, [f"user {i // 2}" for i in range(N)])
-    check_statement(learner.snapshot().privacy)
-
-
 def test_a_state_from_before_a_round_goes_on_behind_its_release(folder):
     """As after a crash: no document is released twice, and the topics are the same."""
     config = config_of("refinement")

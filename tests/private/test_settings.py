@@ -12,7 +12,7 @@ from streamlda.private.refinement import is_round
 from streamlda.private.release_manager import config_hash
 from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
-from tests.private.streams import Run, settings_of
+from tests.private.streams import Run, settings_of, wide
 
 
 def config_of(**options):
@@ -98,12 +98,6 @@ def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
     stages = config_of(**options).stages
     assert stages["norms"] == stages["triple norms"] == pytest.approx(fraction, rel=2e-3)
     assert sum(stages.values()) == pytest.approx(1)
-
-
-def wide(**options):
-    """Return settings with more words than a whole pair matrix is made for."""
-    few = {"n_features": 2000, "epsilon": 4.0, "documents_per_snapshot": 40_000}
-    return config_of(**(few | options))
 
 
 def test_refinement_is_on_where_it_helps():

@@ -36,6 +36,7 @@ from tests.private.streams import (
     D,
     apart,
     batch_of_counts,
+    count_twice,
     filled,
     settings_of,
     stage_of,
@@ -237,14 +238,8 @@ def test_the_factor_of_the_tensor_alone_is_seen(monkeypatch):
 
 @pytest.mark.parametrize("statistic", [FirstStatistic, PairStatistic, TripleStatistic])
 def test_a_document_that_counts_twice_is_seen(statistic, monkeypatch):
-    add = statistic.add
-
-    def twice(self, view):
-        add(self, view)
-        add(self, view)
-
     assert worst("all", 0.3) <= 1
-    monkeypatch.setattr(statistic, "add", twice)
+    count_twice(monkeypatch, statistic)
     assert worst("all", 0.3) > 1.05
 
 

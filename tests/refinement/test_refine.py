@@ -52,7 +52,7 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     [(1, 0.6, 30, (10.0, 0.7)), (29, 0.85, 101, (1, 0.65))],
 )
 def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, steps):
-    """A corpus of 350 documents takes gentler steps than one of 10,150: each is told apart."""
+    """A corpus of 350 documents takes gentler steps than one of 10,150: the test tells which."""
     documents, model = planted
     batch = DocumentBatch.joined([documents] * copies)
 

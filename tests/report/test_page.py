@@ -137,12 +137,12 @@ def test_the_map_can_be_walked_from_the_keyboard(visit):
     first = made.top_words(5)[3]
     assert name.startswith("Topic 3, 40.0 %: " + " ".join(word for word, _ in first))
     assert "nearest topic" in name
-    expect(page.locator("#told-title")).to_have_text("Topic 3, 40.0 %")
-    expect(page.locator("#told-words")).to_contain_text(first[0][0])
+    expect(page.locator("#detail-title")).to_have_text("Topic 3, 40.0 %")
+    expect(page.locator("#detail-words")).to_contain_text(first[0][0])
     width = "getComputedStyle(document.activeElement.querySelector('circle')).strokeWidth"
     assert page.evaluate(width) == "4px"
     page.keyboard.press("Tab")
-    expect(page.locator("#told-title")).to_have_text("Topic 2, 30.0 %")
+    expect(page.locator("#detail-title")).to_have_text("Topic 2, 30.0 %")
     page.keyboard.press("Enter")
     expect(page.locator("#topic-2")).to_be_in_viewport()
     assert page.url.endswith("#topic-2")
@@ -175,7 +175,7 @@ def test_words_are_only_ever_text(visit):
     expect(page).to_have_title(HOSTILE[1])
     for link in page.locator(".map a").all():
         link.focus()
-    expect(page.locator("#told-words")).to_contain_text(HOSTILE[0])
+    expect(page.locator("#detail-words")).to_contain_text(HOSTILE[0])
 
 
 def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):
@@ -200,7 +200,7 @@ def test_without_its_script_the_page_is_whole(visit):
     page = visit(*pair(), script=False)
     assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
     assert page.locator("#controls").is_hidden()
-    assert page.locator("#told").is_hidden()
+    assert page.locator("#detail").is_hidden()
     assert page.locator(".map a").count() == 4
     page.locator(".map a").first.click()
     assert page.locator("#topic-0").is_visible()
@@ -233,7 +233,7 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     assert min(sizes) >= 9
 
 
-def test_what_a_screen_reader_is_told(visit):
+def test_what_a_screen_reader_gets(visit):
     page = visit(*pair())
     for role in ("banner", "main", "contentinfo", "navigation"):
         expect(page.get_by_role(role)).to_have_count(1)

@@ -275,8 +275,8 @@ def test_a_private_model_tells_its_promise_and_places():
 
 def test_a_private_model_tells_what_its_noise_left():
     page = page_of(model(topics(), privacy=private(), diagnostics=spectral(topics_asked=6)))
-    assert "of 6 asked for" in page.text["now"]
-    assert "4 of the 6 topics that were asked for stand above the noise" in page.text["number"]
+    assert "of 6 requested" in page.text["now"]
+    assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
     assert "were not released" in page.text["number"]
     plain = page_of(model(topics(), diagnostics=spectral()))
     assert "were not released" not in plain.text["number"]
@@ -393,15 +393,15 @@ def test_the_command_writes_a_page(files):
 def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
     model(topics(), vocabulary=None).save(files / "other.model")
     target = files / "r.html"
-    said = run(files / "old.model", files / "other.model", "-o", target, code=1)
+    said = run(files / "old.model", files / "other.model", "-o", target, code=78)
     assert "before='old' after='other'" in said.stderr
     assert said.stderr.count("\n") == 1
     (files / "broken.model").write_bytes(b"no model")
-    assert "broken.model" in run(files / "broken.model", "-o", target, code=1).stderr
-    assert "No such file" in run(files / "missing", "-o", target, code=1).stderr
-    said = run(files / "old.model", "-o", files / "old.model", code=2)
+    assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr
+    assert "No such file" in run(files / "missing", "-o", target, code=74).stderr
+    said = run(files / "old.model", "-o", files / "old.model", code=78)
     assert "must not replace what is read" in said.stderr
-    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=1).stderr
+    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=78).stderr
     assert run("-o", target, code=2).stderr
     assert not target.exists()
 

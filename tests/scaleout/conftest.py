@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def cluster_of(workers, **options):
         **options,
     ) as cluster:
         yield cluster
+
+
+def wait_until_empty(client):
+    """Wait until the scheduler has forgotten all tasks."""
+    deadline = time.monotonic() + 30
+    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="package")

@@ -158,7 +158,7 @@ def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, fil
 
 
 def test_one_document_more_would_show(cluster, tmp_path):
-    """The bounds above are not empty; and so does another reading of a file."""
+    """The bounds above are not empty."""
     sources = write(tmp_path, 1, [(300, "", [])])
     flags = {"topics.refine": False, "vocabulary.file": "words"}
     one, other = both(cluster, tmp_path, sources, **flags)

@@ -1,21 +1,17 @@
 """A fit on two worker processes: the topics of one process, whoever is killed on the way."""
 
-import gzip
-import json
 import os
 import signal
 import time
-from collections import Counter
 from dataclasses import replace
 
 import dask
-import dask.bag
 import numpy as np
 import pytest
-from streamlda.stream.ingest import Ingestion
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -24,22 +20,14 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.model.evaluation import document_completion
-from streamlda.scaleout import (
-    beginning,
-    connect,
-    fit_files,
-    fit_partitions,
-    learn,
-    of_files,
-    of_partitions,
-)
-from streamlda.scaleout.shards import Rows, Shard
+from streamlda.scaleout import connect, learn, learn_once, of_files, of_partitions
+from streamlda.scaleout.beginning import warmup_of
+from streamlda.scaleout.cluster import Run
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.source import open_source
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import D, cluster_of
+from tests.scaleout.conftest import D, cluster_of, wait_until_empty
 from tests.scaleout.test_sums import relative_difference
 
 WORDS = VocabularyLearner(
@@ -48,19 +36,6 @@ WORDS = VocabularyLearner(
     max_document_frequency=1.0,
     analyzer=TextAnalyzer(token_pattern=r"w\d+"),
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """900 texts in nine files, with a bad record and a short document in each."""
-    made = tmp_path_factory.mktemp("texts")
-    planted = PlantedLDA(3, D, seed=8, mean_length=15, topic_concentration=0.1)
-    for number in range(9):
-        lines = [json.dumps({"text": text}) for text in planted.texts(100)]
-        lines[7:7] = ["bad", json.dumps({"text": "w00001"})]
-        with gzip.open(made / f"{number}.jsonl.gz", "wt") as file:
-            file.write("\n".join(lines))
-    return made
 
 
 def assert_same_state(one, other):
@@ -98,105 +73,57 @@ def test_partitions_give_what_one_engine_gives_through_the_same_map(
 
 @pytest.mark.parametrize("most_entries", [4_000_000, 1000])
 def test_a_warm_up_without_documents_begins_again_as_in_one_process(
-    settings, documents, most_entries, monkeypatch
+    client, settings, documents, most_entries, monkeypatch
 ):
     """Two runs of rows that are too short come first, and long rows end a warm-up early."""
-    for module in ("engine.warmup", "scaleout.beginning"):
-        monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", most_entries)
+    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", most_entries)
     short = DocumentBatch.from_matrix(np.eye(D)[np.zeros(2 * settings.warmup_documents, int)])
-    first = DocumentBatch.joined([short, documents.rows(0, 350)])
+    parts = [short.rows(0, 400), short.rows(400, 600), documents.rows(0, 50)]
+    parts += [documents.rows(50, 50), documents.rows(50, 400)]
     one = Engine.of_rounds(settings)
-    one.add(first)
-    arrays, values = one.state()
-    W, behind = beginning._map_of([(Shard("a"), Rows(None, first, Counter()))], settings, None)
-    assert behind == values["counters"]["behind_map"]
-    np.testing.assert_array_equal(W, arrays["current.whitening"])
+    one.add(DocumentBatch.joined(parts))
+    found = warmup_of(Run(client), of_partitions(parts), settings, None)
+    assert one.counters.projection_documents == np.count_nonzero(found.usable)
+    np.testing.assert_array_equal(found.counts, documents.rows(0, found.n_documents).counts)
 
 
 def test_topics_are_as_good_as_those_of_one_process(client):
     """Held-out perplexity within 1 % of a fit in one process, and far from that of one word."""
     planted = PlantedLDA(5, 400, seed=3, mean_length=40, topic_concentration=0.05)
     train, held_out = planted.documents(12_000), planted.documents(1000)
-    settings = replace(new_settings(5, 400), warmup_documents=1000)
+    settings = EngineSettings(
+        n_components=5, n_features=400, oversampling=10, warmup_documents=1000
+    )
     one = Engine.of_rounds(settings)
     one.add(train)
     parts = [train.rows(a, a + 1500) for a in range(0, 12_000, 1500)]
-    models = one.snapshot(), fit_partitions(client, parts, settings)
+    models = one.snapshot(), learn(client, of_partitions(parts), settings).model()
     scores = [document_completion(held_out, m.components, m.alpha, m.background) for m in models]
     assert scores[1].perplexity < 1.01 * scores[0].perplexity
     assert scores[1].perplexity < 0.7 * scores[1].unigram_perplexity
 
 
-def new_settings(n_components, n_features):
-    from streamlda.engine.settings import EngineSettings
-
-    return EngineSettings(n_components=n_components, n_features=n_features, oversampling=10)
-
-
-def test_files_give_the_words_and_topics_of_one_process(client, folder, settings):
-    asked = replace(settings, n_features=8000)
-    found = learn(client, of_files(folder, shards=4), asked, WORDS)
-    engine = None
-
-    def make(vocabulary):
-        nonlocal engine
-        own = replace(settings, n_features=vocabulary.n_features)
-        engine = Engine(own, shared_projection=found.engine.shared_projection)
-        return engine
-
-    one = Ingestion(open_source("files", str(folder)), WORDS, make).run()
-    assert found.vocabulary == one.vocabulary
-    assert found.vocabulary_documents == one.vocabulary_documents == 400
-    assert found.counts == one.counts
-    assert one.counts.rejects == {"not-json": 9}
-    assert one.counts.short >= 9
-    assert relative_difference(found.engine, engine) < 1e-10
-    model = found.model({"corpus": "planted"})
-    np.testing.assert_allclose(model.components, engine.snapshot().components, 1e-10, 1e-14)
-    assert model.settings["vocabulary_documents"] == 400
-    assert model.settings["corpus"] == "planted"
-    assert model.settings["n_features"] == one.vocabulary.n_features <= D
-    same = fit_files(client, folder, asked, WORDS, shards=4)
-    np.testing.assert_array_equal(same.components, model.components)
-
-
-def test_bags_delayed_and_lists_give_the_same(client, folder, settings):
-    texts = [text for shard in of_files(folder).shards for text in read_texts(shard)]
-    parts = [texts[i : i + 300] for i in range(0, len(texts), 300)]
-    words = Vocabulary.given([f"w{i:05}" for i in range(D)], WORDS.analyzer)
-    bag = dask.bag.from_delayed([dask.delayed(list)(part) for part in parts])
-    delayed = [dask.delayed(list)(part) for part in parts]
-    futures = client.scatter(parts)
-    found = [
-        learn(client, of_partitions(given), settings, words)
-        for given in (parts, bag, delayed, futures)
-    ]
-    for other in found[1:]:
-        assert_same_state(other.engine, found[0].engine)
-    assert found[0].counts.documents == 909
-
-
-def read_texts(shard):
-    from streamlda.scaleout.shards import rows_of
-
-    return [text for rows in rows_of(shard, None) for text in rows.texts]
-
-
-def test_a_shared_map_is_kept_so_that_engines_can_be_merged(client, settings, documents, cut):
+def test_a_shared_projection_is_kept_so_that_engines_can_be_merged(
+    client, settings, documents, cut
+):
     beginning = Engine.of_rounds(settings)
     beginning.add(documents.rows(0, 500))
     shared = beginning.better_projection()
-    found = learn(client, of_partitions(cut[:4]), settings, shared_projection=shared).engine
-    there = Engine(settings, shared_projection=shared)
+    there, one = (Engine(settings, shared_projection=shared) for _ in range(2))
     there.add(documents.rows(2600, 5000))
-    found.merge(there)
-    one = Engine(settings, shared_projection=shared)
     one.add(documents)
-    for name in ("word_totals", "pair_cross", "triple_cross"):
-        mine, theirs = (engine.state()[0][f"current.{name}"] for engine in (found, one))
-        assert np.abs(mine - theirs).max() < 1e-10 * np.abs(theirs).max()
-    with pytest.raises(InvalidSettingError, match="shape"):
-        learn(client, of_partitions(cut), settings, shared_projection=shared[:, :-1])
+    for fitted in (learn, learn_once):
+        corpus = of_partitions(cut[:4])
+        found = fitted(client, corpus, settings, shared_projection=shared).engine
+        found.merge(there)
+        for name in ("word_totals", "pair_cross", "triple_cross"):
+            mine, theirs = (engine.state()[0][f"current.{name}"] for engine in (found, one))
+            assert np.abs(mine - theirs).max() < 1e-10 * np.abs(theirs).max()
+        with pytest.raises(InvalidSettingError, match="shape"):
+            fitted(client, corpus, settings, shared_projection=shared[:, :-1])
+    # Of documents that are numbered, the halves are those of one engine too.
+    whole = learn_once(client, of_partitions(cut), settings, shared_projection=shared).engine
+    assert relative_difference(whole, one) < 1e-10
 
 
 def logged(part, folder):
@@ -240,21 +167,14 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
     assert len(list(killed.iterdir())) > len(list(quiet.iterdir()))
 
 
-def test_tasks_are_named_by_what_they_do(client, settings, cut):
+def test_tasks_are_named_by_what_they_do_and_leave_nothing(client, settings, cut):
     learn(client, of_partitions(cut), settings)
     kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
     wanted = {"first", "given", "sketch", "sums", "merge"}
     assert {f"streamlda-{kind}" for kind in wanted} <= kinds
-
-
-def test_nothing_is_left_on_the_cluster(client, settings, cut):
-    learn(client, of_partitions(cut), settings)
     with pytest.raises(InsufficientDataError):
-        learn(client, of_partitions(cut), replace(settings, n_components=D, warmup_documents=1))
-    deadline = time.monotonic() + 10
-    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        learn(client, of_partitions([cut[0].rows(0, 9)]), replace(settings, n_components=10))
+    wait_until_empty(client)
 
 
 def test_fewer_documents_than_topics_are_refused(client, settings):
@@ -270,33 +190,41 @@ def test_fewer_documents_than_topics_are_refused(client, settings):
             learn(client, of_partitions([blank, blank]), asked, rounds=rounds)
 
 
-def test_fewer_words_than_topics_are_refused(client, settings, folder):
-    asked = replace(settings, n_components=D + 1)
-    with pytest.raises(VocabularyError, match=rf"words=\d+ n_components={D + 1}"):
-        learn(client, of_files(folder), asked, WORDS)
-
-
-def test_shards_with_other_columns_are_refused_by_name(client, settings, cut):
+def test_documents_that_cannot_be_learned_from_are_refused_by_their_shard(client, settings, cut):
     other = DocumentBatch.from_matrix(np.ones((3, D + 1)))
-    with pytest.raises(InvalidDocumentsError, match=f"n_features={D + 1}.*'partition 2'"):
-        learn(client, of_partitions([cut[0], cut[2], other, cut[3]]), settings)
-    with pytest.raises(InvalidDocumentsError, match=f"n_features={D + 1} expected={D}"):
-        learn(client, of_partitions([other, cut[0]]), settings)
+    many = replace(settings, n_components=D + 1)
+    for parts, words, asked, error, wanted in (
+        ([cut[0], other], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
+        ([other, cut[0]], None, settings, InvalidDocumentsError, f"{D + 1} expected={D}"),
+        ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
+        (cut, WORDS, settings, InsufficientDataError, "texts=0"),
+        (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
+    ):
+        with pytest.raises(error, match=wanted):
+            learn(client, of_partitions(parts), asked, words)
 
 
-def test_texts_and_counts_must_fit_the_words(client, settings, cut):
-    with pytest.raises(InvalidDocumentsError, match="vocabulary=None"):
-        learn(client, of_partitions([["some text"]]), settings)
-    with pytest.raises(InsufficientDataError, match="texts=0"):
-        learn(client, of_partitions(cut), settings, WORDS)
+def test_words_are_learned_from_the_first_texts_of_several_shards(client, settings):
+    texts = PlantedLDA(3, D, seed=8, mean_length=15, topic_concentration=0.1).texts(900)
+    parts = [texts[:150], [], texts[150:390], texts[390:]]
+    found = learn_once(client, of_partitions(parts), replace(settings, refine=False), WORDS)
+    assert found.vocabulary == WORDS.learn(texts[:400])
+    assert found.vocabulary_documents == 400
+    one = Engine(replace(settings, refine=False, n_features=found.vocabulary.n_features))
+    one.add(found.vocabulary.encode(texts).batch)
+    model = found.model({"corpus": "planted"})
+    np.testing.assert_allclose(model.components, one.snapshot().components, 1e-10, 1e-14)
+    assert (model.settings["vocabulary_documents"], model.settings["corpus"]) == (400, "planted")
 
 
-def test_a_file_that_is_gone_fails_by_its_name(client, settings, folder, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
-    corpus = of_files([tmp_path / "a.jsonl", folder], shards=3)
-    (tmp_path / "a.jsonl").unlink()
-    with pytest.raises(SourceError, match=r"a\.jsonl"):
-        learn(client, corpus, settings, WORDS)
+def test_a_file_that_is_gone_fails_by_its_name(client, settings, tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
+    corpus = of_files(tmp_path, shards=2)
+    (tmp_path / "b.jsonl").unlink()
+    words = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
+    with pytest.raises(SourceError, match=r"b\.jsonl"):
+        learn(client, corpus, settings, words)
 
 
 @pytest.mark.parametrize(

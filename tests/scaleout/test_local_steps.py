@@ -1,4 +1,4 @@
-"""Refinement in lanes: the steps of one process, shared out, averaged, and each counted once."""
+"""Local steps: those of one process, on equal parts, averaged, and each counted once."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import LANE_STEPS, LaneSchedule
+from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import connect, learn_once, of_partitions
-from streamlda.scaleout import lanes as lanes_module
-from streamlda.scaleout.local_steps import refined_on, summed, walked
-from streamlda.scaleout.store import keep
+from streamlda.scaleout import local_steps as module
+from streamlda.scaleout.local_steps import LocalTotals, local_steps, refined_on, summed
+from streamlda.scaleout.store import store_documents
 from streamlda.simulate import PlantedLDA
 from streamlda.threads import thread_count
 from tests.scaleout.conftest import cluster_of
@@ -44,37 +44,37 @@ def cut(documents, parts=5):
 @pytest.mark.parametrize("documents", [1, 29, 100, 6000, 50_000, 195_000, 10_000_000, 10**9])
 @pytest.mark.parametrize("passes", [1, 2, 10])
 def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
-    plan = LaneSchedule.of(documents, passes)
-    own = documents // plan.lanes
-    assert 1 <= plan.lanes <= 64
+    plan = LocalSchedule.of(documents, passes)
+    own = documents // plan.parts
+    assert 1 <= plan.parts <= 64
     assert plan.rounds * plan.steps <= max(1, own)
     steps = passes * plan.rounds * plan.steps
     assert plan.settings.annealing_steps <= max(1, steps / 2)
     if passes * documents >= 50_000 and documents >= 6000:
-        assert steps >= 0.9 * LANE_STEPS
+        assert steps >= 0.9 * LOCAL_STEPS
         assert plan.rounds == (4 if passes == 1 else 2)
 
 
-def test_lanes_grow_with_the_documents():
-    found = [LaneSchedule.of(n, 1).lanes for n in (50_000, 195_000, 400_000, 10**7)]
+def test_parts_grow_with_the_documents():
+    found = [LocalSchedule.of(n, 1).parts for n in (50_000, 195_000, 400_000, 10**7)]
     assert found == [2, 4, 8, 64]
 
 
-def test_one_lane_is_a_refinement_in_one_process(corpus):
+def test_one_part_is_a_refinement_in_one_process(corpus):
     documents, _, model = corpus
     settings = StepwiseEMSettings(batch_documents=100, annealing_steps=10)
     wanted = StepwiseEM(model.components, model.alpha, model.background, settings)
     state = wanted.state()
     wanted.add(documents.rows(1000, 3000))
-    found = walked(state, documents, 1000, 3000, 20)
+    found = local_steps(state, documents, 1000, 3000, 20)
     np.testing.assert_array_equal(found.totals, wanted.state()[0]["totals"])
-    assert (found.lanes, found.documents, wanted.steps) == (1, 2000, 20)
+    assert (found.parts, found.documents, wanted.steps) == (1, 2000, 20)
     # Pure: the state that was handed over did not move, and comes out the same again.
-    again = walked(state, documents, 1000, 3000, 20)
+    again = local_steps(state, documents, 1000, 3000, 20)
     np.testing.assert_array_equal(found.totals, again.totals)
 
 
-def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
+def test_a_part_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
     """Also while the refinement is made from the state, by a parallel kernel of its own."""
     documents, _, model = corpus
     state, seen = StepwiseEM(model.components, model.alpha, model.background).state(), []
@@ -89,50 +89,46 @@ def test_a_lane_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
             seen.append(thread_count())
             super().learn(batch)
 
-    monkeypatch.setattr(lanes_module, "StepwiseEM", Watched)
+    monkeypatch.setattr(module, "StepwiseEM", Watched)
     assert thread_count() > 1
-    walked(state, documents, 0, 500, 2)
+    local_steps(state, documents, 0, 500, 2)
     assert seen == [1, 1, 1]
 
 
-def test_lanes_add_up_and_none_is_changed(corpus):
+def test_parts_add_up_and_none_is_changed(corpus):
     documents, _, model = corpus
     start = StepwiseEM(model.components, model.alpha, model.background).state()
-    one, other = (walked(start, documents, a, a + 500, 5) for a in (0, 500))
+    one, other = (local_steps(start, documents, a, a + 500, 5) for a in (0, 500))
     before = one.totals.copy()
     both = summed(one, other)
     np.testing.assert_array_equal(both.totals, one.totals + other.totals)
     np.testing.assert_array_equal(one.totals, before)
-    assert (both.lanes, both.documents) == (2, 1000)
+    assert (both.parts, both.documents) == (2, 1000)
 
 
 def test_a_step_without_documents_is_noticed(corpus):
     documents, _, model = corpus
     start = StepwiseEM(model.components, model.alpha, model.background).state()
     with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
-        walked(start, documents, 0, 3, 5)
+        local_steps(start, documents, 0, 3, 5)
 
 
-def test_a_lane_that_counts_twice_is_noticed(client, corpus, monkeypatch):
+def test_a_part_that_counts_twice_is_noticed(client, corpus, monkeypatch):
     documents, _, model = corpus
 
-    class Twice(lanes_module.Kept):
-        def lanes(self, number):
-            return super().lanes(number)
-
     def doubled(one, *others):
-        return lanes_module.Walked(one.totals, 2 * one.lanes + len(others), one.documents)
+        return LocalTotals(one.totals, 2 * one.parts + len(others), one.documents)
 
-    monkeypatch.setattr(lanes_module, "summed", doubled)
-    wanted = pytest.raises(InvalidDocumentsError, match="each lane must be counted once")
-    with keep(client, of_partitions(cut(documents)), None, V) as kept, wanted:
+    monkeypatch.setattr(module, "summed", doubled)
+    wanted = pytest.raises(InvalidDocumentsError, match="each part must be counted once")
+    with store_documents(client, of_partitions(cut(documents)), None, V) as kept, wanted:
         refined_on(kept, model, 1)
 
 
 def test_topics_are_as_good_as_those_of_one_process(client, corpus):
     """Held-out perplexity within 1 % of a refinement in one process, and better than before."""
     documents, held_out, model = corpus
-    with keep(client, of_partitions(cut(documents)), None, V) as kept:
+    with store_documents(client, of_partitions(cut(documents)), None, V) as kept:
         found = refined_on(kept, model, 4)
     one = refined(model, documents, passes=4)
 
@@ -147,7 +143,7 @@ def test_topics_are_as_good_as_those_of_one_process(client, corpus):
     assert perplexity(flat) > 1.01 * perplexity(one)
     done = found.diagnostics["refinement"]
     assert (done["lanes"], done["passes"], done["documents"]) == (2, 4, 6000)
-    assert done["steps"] >= 0.9 * LANE_STEPS
+    assert done["steps"] >= 0.9 * LOCAL_STEPS
     assert found.settings["refinement_passes"] == 4
     np.testing.assert_array_equal(found.alpha, model.alpha)
     assert all(text.startswith("before refinement: ") for text in found.diagnostics["warnings"])
@@ -159,7 +155,7 @@ def test_neither_cut_nor_memory_changes_a_bit(client, corpus, parts):
     found = []
     for cuts, most_bytes in ((5, None), (parts, None), (parts, 0)):
         corpus_of = of_partitions(cut(documents, cuts))
-        with keep(client, corpus_of, None, V, most_bytes=most_bytes) as kept:
+        with store_documents(client, corpus_of, None, V, most_bytes=most_bytes) as kept:
             found.append(refined_on(kept, model, 2).components)
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
@@ -176,16 +172,16 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus)
 
     with cluster_of(2) as own, connect(own.scheduler_address) as client:
         parts = of_partitions(cut(documents))
-        with keep(client, parts, None, V) as kept:
+        with store_documents(client, parts, None, V) as kept:
             undisturbed = refined_on(kept, model, 2)
-        with keep(client, parts, None, V) as kept:
+        with store_documents(client, parts, None, V) as kept:
             found = refined_on(kept, model, 2, kill)
         assert killed
         assert killed[0] not in client.run(os.getpid).values()
     with (
         cluster_of(1) as own,
         connect(own.scheduler_address) as client,
-        keep(client, parts, None, V) as kept,
+        store_documents(client, parts, None, V) as kept,
     ):
         alone = refined_on(kept, model, 2)
     np.testing.assert_array_equal(found.components, undisturbed.components)
@@ -195,7 +191,7 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus)
 
 def test_no_passes_leave_the_model_and_fewer_are_refused(client, corpus):
     documents, _, model = corpus
-    with keep(client, of_partitions(cut(documents)), None, V) as kept:
+    with store_documents(client, of_partitions(cut(documents)), None, V) as kept:
         assert refined_on(kept, model, 0) is model
         with pytest.raises(InvalidSettingError, match="passes=-1"):
             refined_on(kept, model, -1)
@@ -205,7 +201,7 @@ def test_no_passes_leave_the_model_and_fewer_are_refused(client, corpus):
 
 def test_too_few_steps_are_told(client, corpus):
     documents, _, model = corpus
-    with keep(client, of_partitions([documents.rows(0, 200)]), None, V) as kept:
+    with store_documents(client, of_partitions([documents.rows(0, 200)]), None, V) as kept:
         found = refined_on(kept, model, 1)
     assert "a refinement must take some 200 steps" in found.diagnostics["warnings"][-1]
 

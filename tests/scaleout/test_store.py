@@ -12,18 +12,18 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout import connect, of_partitions
-from streamlda.scaleout.shards import Shard
+from streamlda.scaleout.shards import Piece, Shard
 from streamlda.scaleout.store import (
     MOST_KEPT,
-    found_of,
+    contents_of,
+    documents_of,
     joined,
-    keep,
-    kept_of,
     memory_for_documents,
+    store_documents,
     together,
 )
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import D, cluster_of
+from tests.scaleout.conftest import D, cluster_of, wait_until_empty
 
 
 @pytest.fixture(scope="module")
@@ -37,54 +37,52 @@ def assert_same_documents(one, other):
 
 
 def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, usable):
-    kept, found = kept_of(Shard("a"), documents, None, D)
+    kept, found = documents_of(Shard("a"), documents, None, D)
     assert_same_documents(kept, usable)
     assert found.usable == {"a": 4875}
-    assert (found.counts.documents, found.counts.short, found.skipped) == (5000, 125, 125)
-    assert found.tokens == documents.lengths.sum()
+    assert (found.counts.documents, found.counts.short) == (5000, 125)
+    assert found.counts.tokens == documents.lengths.sum()
     assert found.nbytes >= 12 * len(usable.counts)
     wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
     np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
-    alone = found_of(Shard("a"), documents, None, D)
-    assert (alone.usable, alone.counts, alone.tokens) == (found.usable, found.counts, found.tokens)
+    alone = contents_of(Shard("a"), documents, None, D)
+    assert (alone.usable, alone.counts) == (found.usable, found.counts)
 
 
-def test_what_was_met_adds_up(documents, cut):
-    parts = [found_of(Shard(f"{i}"), part, None, D) for i, part in enumerate(cut)]
-    total, whole = together(*parts), found_of(Shard("a"), documents, None, D)
+def test_contents_add_up(documents, cut):
+    parts = [contents_of(Shard(f"{i}"), part, None, D) for i, part in enumerate(cut)]
+    total, whole = together(*parts), contents_of(Shard("a"), documents, None, D)
     assert [*total.usable] == [f"{i}" for i in range(len(cut))]
     assert sum(total.usable.values()) == 4875
-    assert (total.counts, total.tokens, total.skipped) == (
-        *(whole.counts, whole.tokens, whole.skipped),
-    )
+    assert total.counts == whole.counts
     np.testing.assert_allclose(total.frequencies, whole.frequencies, rtol=1e-12)
 
 
 def test_texts_become_counts_by_the_words():
     words = Vocabulary.given(["one", "two"])
-    kept, found = kept_of(Shard("a"), ["one two two", "other", "one one one"], words, 2)
+    kept, found = documents_of(Shard("a"), ["one two two", "other", "one one one"], words, 2)
     np.testing.assert_array_equal(kept.to_csr().toarray(), [[1, 2], [3, 0]])
-    assert (found.counts.unseen_tokens, found.skipped) == (1, 1)
+    assert (found.counts.unseen_tokens, found.counts.short) == (1, 1)
 
 
 def test_other_columns_are_refused_by_the_name_of_the_shard(documents):
     with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='x'"):
-        kept_of(Shard("x"), documents, None, 7)
+        documents_of(Shard("x"), documents, None, 7)
 
 
 def test_pieces_are_joined_and_missing_documents_noticed(cut, usable):
     first = cut[0].where(cut[0].usable).n_documents
-    shards = [(Shard("a"), 600, first), (Shard("b"), 0, 500)]
+    shards = [Piece(Shard("a"), 600, first), Piece(Shard("b"), 0, 500)]
     found = joined(shards, None, cut[0], cut[2])
     rows = [cut[0].where(cut[0].usable).rows(600, first), cut[2].where(cut[2].usable).rows(0, 500)]
     assert_same_documents(found, DocumentBatch.joined(rows))
-    with pytest.raises(InvalidDocumentsError, match=r"documents=\d+ expected at least=9999"):
-        joined([(Shard("a"), 0, 9999)], None, cut[0])
+    with pytest.raises(InvalidDocumentsError, match=r"documents=\d+ at_least=9999"):
+        joined([Piece(Shard("a"), 0, 9999)], None, cut[0])
 
 
 @pytest.mark.parametrize("most_bytes", [None, 0, 50_000], ids=["kept", "read again", "too large"])
 def test_any_run_of_documents_can_be_asked_for(client, cut, usable, most_bytes):
-    with keep(client, of_partitions(cut), None, D, most_bytes=most_bytes) as kept:
+    with store_documents(client, of_partitions(cut), None, D, most_bytes=most_bytes) as kept:
         assert kept.in_memory == (most_bytes is None)
         assert kept.documents == 4875
         for first, last in ((0, 4875), (0, 1), (650, 1900), (2000, 2001), (4870, 4875)):
@@ -92,26 +90,23 @@ def test_any_run_of_documents_can_be_asked_for(client, cut, usable, most_bytes):
             assert_same_documents(found, usable.rows(first, last))
 
 
-def test_lanes_are_equal_runs_and_survive_the_shards(client, cut, usable):
-    with keep(client, of_partitions(cut), None, D) as kept:
-        lanes = client.gather(kept.lanes(4))
-        ends = [4875 * lane // 4 for lane in range(5)]
-        for lane, (first, last) in zip(lanes, itertools.pairwise(ends), strict=True):
-            assert_same_documents(lane, usable.rows(first, last))
+def test_parts_are_equal_runs_and_survive_the_shards(client, cut, usable):
+    with store_documents(client, of_partitions(cut), None, D) as kept:
+        parts = client.gather(kept.parts(4))
+        ends = [4875 * part // 4 for part in range(5)]
+        for part, (first, last) in zip(parts, itertools.pairwise(ends), strict=True):
+            assert_same_documents(part, usable.rows(first, last))
 
 
 def test_nothing_stays_on_the_cluster_when_the_block_ends(client, cut):
     def failing():
-        with keep(client, of_partitions(cut), None, D) as kept:
-            kept.lanes(2)
+        with store_documents(client, of_partitions(cut), None, D) as kept:
+            kept.parts(2)
             raise KeyError
 
     with pytest.raises(KeyError):
         failing()
-    deadline = time.monotonic() + 10
-    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_empty(client)
 
 
 def test_documents_may_take_a_share_of_the_memory_of_all_workers():
@@ -131,7 +126,7 @@ def made(part, folder):
 def test_what_a_lost_worker_kept_is_read_again(cut, usable, tmp_path):
     with cluster_of(2) as own, connect(own.scheduler_address) as client:
         parts = [dask.delayed(made)(part, tmp_path) for part in cut]
-        with keep(client, of_partitions(parts), None, D) as kept:
+        with store_documents(client, of_partitions(parts), None, D) as kept:
             assert len(list(tmp_path.iterdir())) == len(cut)
             os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             found = kept.run.compute(kept.task("rows", 0, 4875))

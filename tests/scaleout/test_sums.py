@@ -1,11 +1,11 @@
 """The sums of a task: those of one engine in any cut, pure, and never added twice."""
 
 import copy
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from streamlda.stream.ingest import Counts
 from threadpoolctl import threadpool_info
 
 from streamlda.documents import DocumentBatch
@@ -16,9 +16,10 @@ from streamlda.errors import (
     MissingExtraError,
     SourceError,
 )
-from streamlda.scaleout.shards import Shard
-from streamlda.scaleout.sums import Plan, accumulate, added, merged, told
+from streamlda.scaleout.shards import Shard, task_of
+from streamlda.scaleout.sums import Plan, accumulate, added, merged
 from streamlda.simulate import PlantedLDA
+from streamlda.stream.pipeline import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import thread_count
@@ -70,7 +71,7 @@ def test_shards_add_up_to_one_engine_over_all(plan, cut, documents):
         assert relative_difference(folded(wrong).engine(plan), whole) > 1e-6
 
 
-def test_a_sketch_gives_the_better_map_of_one_engine(plan, cut, documents):
+def test_a_sketch_gives_the_better_projection_of_one_engine(plan, cut, documents):
     sketch = folded(summed(replace(plan, triple_columns=0), cut))
     assert sketch.arrays["cube"].size == 0
     whole = Engine(plan.settings, shared_projection=plan.whitening)
@@ -99,7 +100,7 @@ def test_a_shard_is_never_added_twice(plan, cut):
     a, b, c = summed(plan, cut[2:5])
     both = merged(a, b)
     for many in ([a, b, a], [a, b, c, b]):
-        with pytest.raises(InvalidSettingError, match=r"shards=partition [01] in two"):
+        with pytest.raises(InvalidSettingError, match=r"summed once, got shards='partition [01]'"):
             merged(*many)
     for again in (a, b, both, merged(b, c)):
         with pytest.raises(InvalidSettingError, match="each shard must be summed once"):
@@ -107,22 +108,20 @@ def test_a_shard_is_never_added_twice(plan, cut):
     assert merged(both, c).usable == {**a.usable, **b.usable, **c.usable}
 
 
-def test_sums_through_other_maps_or_words_are_refused(plan, cut):
+def test_sums_through_other_projections_or_words_are_refused(plan, cut):
     a = accumulate(plan, Shard("a"), cut[0], 0)
     other = replace(plan, whitening=plan.whitening * 2)
     sketch = replace(plan, triple_columns=0)
     words = replace(plan, vocabulary=Vocabulary.given([f"w{i}" for i in range(60)]))
     for wrong in (other, sketch, words):
-        with pytest.raises(InvalidSettingError, match="share map and words"):
+        with pytest.raises(InvalidSettingError, match="share projection and words"):
             merged(a, accumulate(wrong, Shard("b"), cut[2], 0))
 
 
 def test_counts_of_all_shards_are_added():
-    one = Counts(documents=3, short=1, tokens=10, unseen_tokens=2)
-    one.rejects["not-json"] = 4
-    other = Counts(documents=5, blanks=2)
-    other.rejects.update({"not-json": 1, "too-long": 2})
-    wanted = Counts(8, 1, 10, 2, {"not-json": 5, "too-long": 2}, 2)
+    one = RecordCounts(9, 3, 1, 10, 2, Counter({"not-json": 4}))
+    other = RecordCounts(documents=5, rejects=Counter({"not-json": 1, "too-long": 2}))
+    wanted = RecordCounts(9, 8, 1, 10, 2, Counter({"not-json": 5, "too-long": 2}))
     assert added([one, other]) == wanted
     assert one.rejects == {"not-json": 4}
 
@@ -135,7 +134,7 @@ def test_other_columns_are_refused_with_the_name_of_the_shard(plan):
 
 def test_a_package_that_a_worker_misses_is_a_failure_of_the_source(tmp_path):
     wanted = r"package=zstandard.* on every worker: shard='f'"
-    with pytest.raises(SourceError, match=wanted), told(Shard("f", (str(tmp_path),))):
+    with pytest.raises(SourceError, match=wanted), task_of(Shard("f", (str(tmp_path),))):
         raise MissingExtraError("zstandard", "zstd", "reading this file")
 
 

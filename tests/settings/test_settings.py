@@ -124,6 +124,23 @@ def test_a_command_has_its_own_defaults_and_reads_the_file_of_another(write):
     assert (settings.checkpoint.folder, load().checkpoint.folder) == (None, "checkpoints")
 
 
+def test_a_command_takes_only_the_settings_that_it_names():
+    names = ("source.files", "source.text_field")
+    others = {"STREAMLDA_KAFKA_TOPIC": "t", "STREAMLDA_PRIVACY_DELTA": "x"}
+    mine = {"STREAMLDA_SOURCE_TEXT_FIELD": "body", **others}
+    flags = {"source.files": ["a"]}
+    found = load_settings(environment=mine, flags=flags, command="infer", names=names)
+    found = (found.source.text_field, found.source.files, found.kafka.topic)
+    assert found == ("body", ("a",), None)
+    for environment, named, message in (
+        ({"STREAMLDA_SOURCE_TEXT": "body"}, flags, "STREAMLDA_SOURCE_TEXT is no known variable"),
+        (mine, {}, "- SOURCE must name files$"),
+        (mine, {"source.files": ["-", "a"]}, "must be the only source"),
+    ):
+        with pytest.raises(InvalidSettingError, match=message):
+            load_settings(environment=environment, flags=named, command="infer", names=names)
+
+
 def test_all_problems_are_reported_at_once_as_they_were_given(write):
     path = write('[topics]\ncount = 0\nsolverr = "x"\n[log]\nlevel = "loud"\n')
     environment = {"STREAMLDA_TOPICS_SEEED": "1", "STREAMLDA_TOPICS_RESTARTS": "x"}

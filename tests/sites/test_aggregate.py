@@ -38,64 +38,55 @@ def of_other_config(sites, folder, **changes):
         return others.share("site1", Round.first(other))
 
 
-def first_of(share):
-    return {"first": share.arrays["first"]}
-
-
 COSTLY = settings_of(epsilon=5.0)
 WORDS = Vocabulary.given(f"v{i:03d}" for i in range(D))
+ALTERED = ModelFileError, "as its site has signed it, and this one is another, got site="
 
-#: Changes of one share: its number, what comes in its place, the error, and a part of its message.
+
+def another(name):
+    return InvalidSettingError, f"its {name} is another, got site="
+
+
+#: Changes of one share: its number, the error, a part of its message, and what comes in its place.
 CHANGED = {
-    "altered numbers": (
-        *(2, lambda sites, share, folder: replace(share, arrays=moved(share, 1))),
-        *(ModelFileError, "as its site has signed it, and this one is another, got site='site2'"),
-    ),
-    "an altered label": (
-        *(0, lambda sites, share, folder: replace(share, secure=False)),
-        *(ModelFileError, "and this one is another, got site='site0'"),
-    ),
-    "another site's name": (
-        *(0, lambda sites, share, folder: replace(share, site="site1")),
-        *(ModelFileError, "and this one is another, got site='site1'"),
-    ),
-    "another round": (
-        *(0, lambda sites, share, folder: signed(sites, share, round=2)),
-        *(InvalidSettingError, "its round is another, got site='site0' found='2' expected='1'"),
-    ),
+    "numbers": (2, *ALTERED, lambda s, share, _: replace(share, arrays=moved(share, 1))),
+    "a label": (0, *ALTERED, lambda s, share, _: replace(share, secure=False)),
+    "another site's name": (0, *ALTERED, lambda s, share, _: replace(share, site="site1")),
+    "another round": (0, *another("round"), lambda s, share, _: signed(s, share, round=2)),
     "another attempt": (
-        *(0, lambda sites, share, folder: sites.share("site0", Round.first(sites.config).again())),
-        *(InvalidSettingError, "its attempt is another, got site='site0' found='2' expected='1'"),
+        *(0, *another("attempt")),
+        lambda s, share, _: s.share("site0", Round.first(s.config).again()),
     ),
     "another vocabulary": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, vocabulary=WORDS)),
-        *(InvalidSettingError, "its vocabulary is another, got site='site1'"),
+        *(1, *another("vocabulary")),
+        lambda s, _, folder: of_other_config(s, folder, vocabulary=WORDS),
     ),
     "other settings": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, settings=COSTLY)),
-        *(InvalidSettingError, "its settings is another, got site='site1'"),
+        *(1, *another("settings")),
+        lambda s, _, folder: of_other_config(s, folder, settings=COSTLY),
     ),
     "another study": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, label="b")),
-        *(InvalidSettingError, "its config is another, got site='site1'"),
+        *(1, *another("config")),
+        lambda s, _, folder: of_other_config(s, folder, label="b"),
     ),
     "a missing block": (
-        *(0, lambda sites, share, folder: signed(sites, share, arrays=first_of(share))),
-        *(ModelFileError, "blocks of its stage, got site='site0'"),
+        *(0, ModelFileError, "blocks of its stage, got site="),
+        lambda s, share, _: signed(s, share, arrays={"first": share.arrays["first"]}),
     ),
     "a mask of its own": (
-        *(0, lambda sites, share, folder: signed(sites, share, arrays=moved(share, 2**61))),
-        *(InvalidSettingError, "masks of all sites must cancel"),
+        *(0, InvalidSettingError, "masks of all sites must cancel"),
+        lambda s, share, _: signed(s, share, arrays=moved(share, 2**61)),
     ),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGED)
 def test_a_share_that_cannot_be_added_is_refused_by_name(at_work, this, shares, tmp_path, kind):
-    number, change, error, message = CHANGED[kind]
+    number, error, message, change = CHANGED[kind]
     wrong = list(shares)
     wrong[number] = change(at_work, shares[number], tmp_path)
-    with pytest.raises(error, match=message):
+    named = f"{wrong[number].site!r}" if message.endswith("site=") else ""
+    with pytest.raises(error, match=message + named):
         aggregate(at_work.config, this, wrong)
     # What was right before is right still.
     assert aggregate(at_work.config, this, shares).released

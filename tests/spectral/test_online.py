@@ -12,7 +12,7 @@ from streamlda.spectral.associations import DocumentAssociation, VectorAssociati
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.online import OnlinePower, suggested_documents
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
-from streamlda.spectral.topics import RoundMoments, _Whitened
+from streamlda.spectral.topics import RoundMoments, _WhitenedMoments
 from tests import oracle
 from tests.corpora import batch_of, corpus
 from tests.spectral.checks import orthonormal, state_bytes
@@ -166,7 +166,7 @@ def whitened(corpus_, n, k, a):
     moments = Moments(W)
     moments.add(batch)
     seen = RoundMoments.of(moments)
-    return batch, seen, _Whitened(seen, k, a)
+    return batch, seen, _WhitenedMoments(seen, k, a)
 
 
 def association_of(seen, white, a):

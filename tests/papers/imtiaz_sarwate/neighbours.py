@@ -1,7 +1,7 @@
 """What neighbouring datasets of sites differ by, against the noise that hides it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamlda.privacy.mechanism import Block
 Sums = Mapping[str, Any]
 
 
-def shift(a: Sums, b: Sums, blocks: Sequence[Block]) -> float:
+def shift(a, b, blocks):
     """Return the norm of a difference of sums in weighted coordinates, contributions at most 1."""
     total = sum(block.weight for block in blocks)
     return math.sqrt(
@@ -26,7 +26,7 @@ def shift(a: Sums, b: Sums, blocks: Sequence[Block]) -> float:
     )
 
 
-def distinguishability(a: Sums, b: Sums, released: Aggregate) -> float:
+def distinguishability(a, b, released):
     """Return mu: how many standard deviations apart the sums of two neighbours are."""
     return math.sqrt(
         sum(
@@ -39,13 +39,11 @@ def distinguishability(a: Sums, b: Sums, released: Aggregate) -> float:
 class Recorder(SimulatedSites):
     """Keeps what went into every stage, and what came out."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args, **options):
         super().__init__(*args, **options)
         self.stages: list[tuple[list[Sums], list[Block], Aggregate]] = []
 
-    def release(
-        self, site_sums: Sequence[Sums], blocks: Sequence[Block], **options: Any
-    ) -> Aggregate:
+    def release(self, site_sums, blocks, **options):
         released = super().release(site_sums, blocks, **options)
         self.stages.append((list(site_sums), list(blocks), released))
         return released

@@ -62,7 +62,7 @@ def error(scheme, *args, **options):
     return matched_component_error(means, found.components / lengths)
 
 
-def test_the_skew_statistic_equals_its_definition() -> None:
+def test_the_skew_statistic_equals_its_definition():
     rng = np.random.default_rng(0)
     x, U = rng.standard_normal((6, D)) * 0.3, np.linalg.qr(rng.standard_normal((D, 4)))[0]
     site = MixtureSite(x, 10.0)
@@ -73,7 +73,7 @@ def test_the_skew_statistic_equals_its_definition() -> None:
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=4), st.floats(0, 2))
-def test_norms_are_not_too_small(y: list[float], variance: float) -> None:
+def test_norms_are_not_too_small(y, variance):
     exact = float(np.linalg.norm(skew(np.array(y), variance)))
     found = float(skew_norms(np.array([y]), variance)[0])
     assert found >= exact * (1 - 1e-6)
@@ -88,9 +88,7 @@ def test_norms_are_not_too_small(y: list[float], variance: float) -> None:
     st.floats(0, 0.3),
     st.floats(0.1, 5),
 )
-def test_two_samples_differ_by_twice_the_bound_at_most(
-    a: list[float], b: list[float], variance: float, bound: float
-) -> None:
+def test_two_samples_differ_by_twice_the_bound_at_most(a, b, variance, bound):
     U = np.eye(D)[:, :3]
     one, other = (
         {"third": MixtureSite(np.array([v]), RADIUS).projected(U, variance, bound)} for v in (a, b)
@@ -100,7 +98,7 @@ def test_two_samples_differ_by_twice_the_bound_at_most(
     assert shift(one, {"third": np.zeros(block.shape)}, [block]) <= 1
 
 
-def test_opposite_samples_attain_the_bound() -> None:
+def test_opposite_samples_attain_the_bound():
     U, bound = np.eye(D)[:, :3], 0.5
     x = np.full((1, D), 5.0)
     one, other = (
@@ -112,7 +110,7 @@ def test_opposite_samples_attain_the_bound() -> None:
     assert shift(raw, other, [skew_block(3, bound, 0.0, RADIUS)]) > 2.2
 
 
-def test_the_papers_bound_holds_in_all_dimensions() -> None:
+def test_the_papers_bound_holds_in_all_dimensions():
     rng = np.random.default_rng(3)
     for variance in (0.0, 0.01, 0.1):
         for _ in range(20):
@@ -123,7 +121,7 @@ def test_the_papers_bound_holds_in_all_dimensions() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("route", ["projected", "paper"])
-def test_means_weights_and_variance_are_found(scheme: str, route: str) -> None:
+def test_means_weights_and_variance_are_found(scheme, route):
     # 9000 samples, little noise: errors of 0.01 to 0.04 over seeds.
     means, found = learned(scheme, 300.0, route)
     assert found.found == K
@@ -132,13 +130,13 @@ def test_means_weights_and_variance_are_found(scheme: str, route: str) -> None:
     assert found.variance == pytest.approx(VARIANCE, rel=0.1)
 
 
-def test_a_public_variance_is_used() -> None:
+def test_a_public_variance_is_used():
     _, found = learned("cape", variance=0.04)
     assert found.variance == 0.04
 
 
 @pytest.mark.statistical
-def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
+def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route():
     # Means over 8 fixed seeds; gaps are over three standard errors.
     means = {
         scheme: np.mean([error(scheme, 0.5, seed=seed) for seed in range(8)])
@@ -151,7 +149,7 @@ def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
     assert means["cape"] < 0.5 * paper
 
 
-def test_noise_alone_gives_no_components() -> None:
+def test_noise_alone_gives_no_components():
     _, found = learned("local", 0.005)
     assert found.found < K
     assert not found.components[found.found :].any()
@@ -159,7 +157,7 @@ def test_noise_alone_gives_no_components() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["cape", "pooled-private"])
-def test_a_sample_is_as_well_hidden_as_promised_by_both_stages(scheme: str) -> None:
+def test_a_sample_is_as_well_hidden_as_promised_by_both_stages(scheme):
     _, parts = planted((300, 200))
     one, other = [part.copy() for part in parts], [part.copy() for part in parts]
     one[1][0], other[1][0] = 9 * np.eye(D)[0], -9 * np.eye(D)[0]

@@ -42,7 +42,7 @@ def second_of(sample):
     return {"second": packed_second(clipped(np.array([sample]), BOUND))}
 
 
-def test_sums_equal_their_definition_over_more_than_one_block() -> None:
+def test_sums_equal_their_definition_over_more_than_one_block():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((BLOCK_SAMPLES + 10, 3))
     f = rng.random(len(x))
@@ -51,7 +51,7 @@ def test_sums_equal_their_definition_over_more_than_one_block() -> None:
     assert third_sum(x, f) == pytest.approx(np.einsum("n,na,nb,nc->abc", f, x, x, x))
 
 
-def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out() -> None:
+def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out():
     x = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 1.0], [1e300, 1e300]])
     found = clipped(x, BOUND)
     assert np.linalg.norm(found, axis=1).max() <= BOUND
@@ -62,7 +62,7 @@ def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out() -> No
 
 
 @given(VECTORS, VECTORS)
-def test_two_samples_differ_by_no_more_than_is_stated(a: list[float], b: list[float]) -> None:
+def test_two_samples_differ_by_no_more_than_is_stated(a, b):
     block = second_block(4, BOUND)
     assert shift(second_of(a), second_of(b), [block]) <= SECOND_RATIO
     # The paper's coordinates.
@@ -71,7 +71,7 @@ def test_two_samples_differ_by_no_more_than_is_stated(a: list[float], b: list[fl
     assert np.linalg.norm(plain) <= SECOND_RATIO
 
 
-def test_orthogonal_samples_on_the_sphere_attain_the_bound() -> None:
+def test_orthogonal_samples_on_the_sphere_attain_the_bound():
     a, b = np.array([5.0, 0, 0, 0]), np.array([0, 0, -5.0, 0])
     moved = shift(second_of(a), second_of(b), [second_block(4, BOUND)])
     assert moved == pytest.approx(SECOND_RATIO, rel=1e-5)
@@ -82,7 +82,7 @@ def test_orthogonal_samples_on_the_sphere_attain_the_bound() -> None:
     assert shift(raw, second_of(b), [second_block(4, BOUND)]) > 2 * SECOND_RATIO
 
 
-def test_free_entries_and_back() -> None:
+def test_free_entries_and_back():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((5, 4))
     pairs, triples = second_sum(x), third_sum(x)
@@ -92,7 +92,7 @@ def test_free_entries_and_back() -> None:
     assert symmetric_triples(plain_triples(triples), 4) == pytest.approx(triples)
 
 
-def test_the_papers_decomposition_is_exact_without_noise() -> None:
+def test_the_papers_decomposition_is_exact_without_noise():
     rng = np.random.default_rng(2)
     a, w = rng.standard_normal((3, 6)), np.array([0.5, 0.3, 0.2])
     pairs = np.einsum("k,ka,kb->ab", w, a, a)
@@ -127,12 +127,12 @@ def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500), seed=0):
 
 @pytest.mark.parametrize("route", ["packed", "paper"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_all_energy_is_captured_where_noise_is_small(scheme: str, route: str) -> None:
+def test_all_energy_is_captured_where_noise_is_small(scheme, route):
     assert energy(scheme, 1e3, route) > 6.4
 
 
 @pytest.mark.statistical
-def test_schemes_are_in_order() -> None:
+def test_schemes_are_in_order():
     # Means of 12 runs with seeds fixed; gaps are over four standard errors.
     means = {
         scheme: np.mean([energy(scheme, 0.1, seed=seed) for seed in range(12)])
@@ -145,7 +145,7 @@ def test_schemes_are_in_order() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["cape", "conventional", "local", "pooled-private"])
-def test_a_sample_is_as_well_hidden_as_promised(scheme: str) -> None:
+def test_a_sample_is_as_well_hidden_as_promised(scheme):
     # Samples on the sphere at right angles: the most that a sample can do.
     parts = samples([60, 40])
     one, other = [part.copy() for part in parts], [part.copy() for part in parts]
@@ -162,7 +162,7 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme: str) -> None:
         assert mu >= 0.98 / promise.noise_multiplier()
 
 
-def test_captured_energy_is_a_trace_and_largest_for_the_leading_eigenvectors() -> None:
+def test_captured_energy_is_a_trace_and_largest_for_the_leading_eigenvectors():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((6, 6))
     A = A @ A.T
@@ -173,7 +173,7 @@ def test_captured_energy_is_a_trace_and_largest_for_the_leading_eigenvectors() -
     assert captured_energy(V, A) < values[-2:].sum()
 
 
-def test_component_errors_by_hand() -> None:
+def test_component_errors_by_hand():
     true = np.array([[0.0, 0.0], [3.0, 4.0]])
     assert component_error(true, true[::-1]) == matched_component_error(true, true[::-1]) == 0
     # Both estimates are at the first component; one of them has to be matched with the second.

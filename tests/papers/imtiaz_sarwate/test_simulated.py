@@ -38,7 +38,7 @@ def measured_noise(sites, block=BLOCK):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("sizes", [(1000, 1000), (1, 999_999), (5, 50, 500, 5000, 50_000)])
-def test_that_noise_is_drawn(sizes: tuple[int, ...]) -> None:
+def test_that_noise_is_drawn(sizes):
     # False alarm below 1e-9 a size; 2/3 and 3/2 of the noise are rejected.
     pooled = network(sizes, "pooled-private")
     right = pooled.release([ZEROS] * len(sizes), [BLOCK]).stddevs["x"]
@@ -50,7 +50,7 @@ def test_that_noise_is_drawn(sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.statistical
-def test_the_other_schemes_have_the_noise_of_the_table() -> None:
+def test_the_other_schemes_have_the_noise_of_the_table():
     # False alarm below 1e-9 for each of the three.
     sizes = [300, 100, 200, 400, 500]
     tau = measured_noise(network(sizes, "pooled-private"))
@@ -64,7 +64,7 @@ def test_the_other_schemes_have_the_noise_of_the_table() -> None:
 
 
 @pytest.mark.statistical
-def test_unequal_promises_and_weights_are_kept() -> None:
+def test_unequal_promises_and_weights_are_kept():
     # The strictest site decides the noise of the aggregate; false alarm below 1e-9.
     promises = [Promise(0.1, 1e-3), Promise(1.0, 1e-3), Promise(5.0, 1e-3)]
     sites = network([100, 100, 100], promises=promises)
@@ -84,13 +84,13 @@ def test_unequal_promises_and_weights_are_kept() -> None:
 
 
 @pytest.mark.statistical
-def test_colluders_are_paid_for() -> None:
+def test_colluders_are_paid_for():
     # sqrt(5 / 3) times the noise where two of five may collude; false alarm below 1e-9.
     plain, wary = (measured_noise(network([100] * 5, colluders=t)) for t in (0, 2))
     assert wary / plain == pytest.approx(math.sqrt(5 / 3), rel=0.015)
 
 
-def test_sums_come_back_under_every_scheme() -> None:
+def test_sums_come_back_under_every_scheme():
     rng = np.random.default_rng(0)
     sums = [{"x": rng.standard_normal(3)} for _ in range(3)]
     generous = Promise(1e5, 1e-3)
@@ -108,7 +108,7 @@ def test_sums_come_back_under_every_scheme() -> None:
 
 
 @pytest.mark.statistical
-def test_a_share_alone_has_all_the_noise_of_its_site() -> None:
+def test_a_share_alone_has_all_the_noise_of_its_site():
     # Standard deviations of 200,000 values: bounds of 1 % have false alarms of 3e-10 each.
     sizes = [100, 300, 600]
     sites = network(sizes)
@@ -149,7 +149,7 @@ class LeavesNoiseOut(SimulatedSites):
 
 
 @pytest.mark.parametrize("bug", [ForgetsToCancel, LeavesNoiseOut])
-def test_a_planted_bug_shows_in_the_noise(bug: type[SimulatedSites]) -> None:
+def test_a_planted_bug_shows_in_the_noise(bug):
     right = measured_noise(network([500, 500, 500]))
     wrong = measured_noise(bug([500, 500, 500], PROMISE, noise=SeededNoise(1)))
     assert wrong != pytest.approx(right, rel=0.1)
@@ -165,9 +165,7 @@ def test_a_planted_bug_shows_in_the_noise(bug: type[SimulatedSites]) -> None:
     st.sampled_from([s for s in SCHEMES if s != "pooled"]),
 )
 @settings(max_examples=50)
-def test_noise_covers_the_ratio_that_is_stated(
-    ratio: float, part: float, calibration: str, scheme: str
-) -> None:
+def test_noise_covers_the_ratio_that_is_stated(ratio, part, calibration, scheme):
     promise = Promise(0.7, 1e-4, calibration)
     sites = SimulatedSites([4000, 6000], promise, scheme)
     stddev = sites.release([{"x": np.zeros(3)}] * 2, [SMALL], part=part, ratio=ratio).stddevs["x"]
@@ -177,7 +175,7 @@ def test_noise_covers_the_ratio_that_is_stated(
     assert least <= stddev < least * 1.02
 
 
-def test_parts_of_a_promise_add_up_to_it() -> None:
+def test_parts_of_a_promise_add_up_to_it():
     promise = Promise(0.5, 1e-3)
     parts = (0.05, 0.45, 0.5)
     squared = sum(promise.noise_multiplier(part) ** -2 for part in parts)
@@ -186,7 +184,7 @@ def test_parts_of_a_promise_add_up_to_it() -> None:
     assert promise.exact_epsilon(parts) <= 0.5
 
 
-def test_the_papers_calibration_is_its_formula_and_costs_less_than_it_says() -> None:
+def test_the_papers_calibration_is_its_formula_and_costs_less_than_it_says():
     promise = Promise(0.01, 0.01, "paper")
     assert promise.noise_multiplier(0.5) == pytest.approx(
         math.sqrt(2 * math.log(1.25 / 0.005)) / 0.005

@@ -60,7 +60,7 @@ def learned(scheme, epsilon=50.0, route="whitened", seed=0):
 
 
 @given(DOCUMENT, DOCUMENT)
-def test_two_documents_differ_by_no_more_than_is_stated(a: list[int], b: list[int]) -> None:
+def test_two_documents_differ_by_no_more_than_is_stated(a, b):
     one, other = site_of(a), site_of(b)
     assert shift(one.pairs(), other.pairs(), pair_blocks(D)) <= math.sqrt(2)
     plain = [site.plain_pairs()["pair"] for site in (one, other)]
@@ -72,7 +72,7 @@ def test_two_documents_differ_by_no_more_than_is_stated(a: list[int], b: list[in
         assert moved <= triple_ratio(W)
 
 
-def test_documents_of_one_word_attain_the_bounds() -> None:
+def test_documents_of_one_word_attain_the_bounds():
     one, other = site_of([0, 0, 0]), site_of([5, 5, 5])
     assert shift(one.pairs(), other.pairs(), pair_blocks(D)) == pytest.approx(math.sqrt(2))
     plain = one.plain_triples()["triple"] - other.plain_triples()["triple"]
@@ -88,7 +88,7 @@ def test_documents_of_one_word_attain_the_bounds() -> None:
         assert moved > 1.4
 
 
-def test_a_longest_row_that_is_left_out_breaks_the_bound() -> None:
+def test_a_longest_row_that_is_left_out_breaks_the_bound():
     W = np.eye(D)
     W[0] *= 3
     wrong = triple_block(np.eye(D))
@@ -97,7 +97,7 @@ def test_a_longest_row_that_is_left_out_breaks_the_bound() -> None:
 
 @pytest.mark.parametrize("scheme", ["cape", "local", "pooled-private"])
 @pytest.mark.parametrize("route", ["whitened", "paper"])
-def test_a_document_is_as_well_hidden_as_promised_by_both_stages(scheme: str, route: str) -> None:
+def test_a_document_is_as_well_hidden_as_promised_by_both_stages(scheme, route):
     _, documents = planted((300, 200))
     one, other = [list(part) for part in documents], [list(part) for part in documents]
     one[1][0], other[1][0] = [0, 0, 0], [5, 5, 5]
@@ -134,7 +134,7 @@ def test_a_document_is_as_well_hidden_as_promised_by_both_stages(scheme: str, ro
 # Statistics.
 
 
-def test_dense_and_streamed_triples_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_and_streamed_triples_are_the_same(monkeypatch):
     documents = [*DOCUMENTS[0][:50], [0, 1, 2, 3, 3, 3, 4], [1], [], [2] * 9]
     dense = site_of(*documents).triples(MAP)["triple"]
     monkeypatch.setattr(single_topic, "DENSE_WORDS", 0)
@@ -142,7 +142,7 @@ def test_dense_and_streamed_triples_are_the_same(monkeypatch: pytest.MonkeyPatch
     assert streamed == pytest.approx(dense)
 
 
-def test_the_map_keeps_all_topics_and_its_longest_row_is_short_where_noise_is() -> None:
+def test_the_map_keeps_all_topics_and_its_longest_row_is_short_where_noise_is():
     moment = (TOPICS.T * np.array([0.9, 0.08, 0.02])) @ TOPICS
     frequencies = np.array([0.9, 0.08, 0.02]) @ TOPICS
 
@@ -166,7 +166,7 @@ def test_the_map_keeps_all_topics_and_its_longest_row_is_short_where_noise_is() 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("route", ["whitened", "paper"])
-def test_topics_and_weights_are_found(scheme: str, route: str) -> None:
+def test_topics_and_weights_are_found(scheme, route):
     # 12,000 documents of three words, little noise: errors of 0.02 to 0.05.
     found = learned(scheme, 100.0, route)
     assert found.found == K
@@ -182,14 +182,14 @@ def mean_error(scheme, route="whitened"):
 
 
 @pytest.mark.statistical
-def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
+def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route():
     # Means over 10 fixed seeds; gaps are over three standard errors.
     pooled, cape, conventional, local = map(mean_error, ("pooled", "cape", "conventional", "local"))
     assert pooled < cape < conventional < local
     assert cape < 0.7 * mean_error("cape", "paper")
 
 
-def test_topics_that_noise_hides_repeat_the_word_frequencies() -> None:
+def test_topics_that_noise_hides_repeat_the_word_frequencies():
     found = learned("local", 0.01)
     assert found.found < K
     assert found.components[found.found :] == pytest.approx(

@@ -311,12 +311,12 @@ def test_only_secure_noise_of_a_proven_calibration_is_called_private():
 
 def test_probes_and_answers_that_do_not_fit_get_no_noise():
     method, tensor = deflated(), Recorded(orthonormal()[0])
-    method._probes = 1.01 * method._probes
+    method.probes = 1.01 * method.probes
     with pytest.raises(InvalidSettingError, match=r"unit vector, got length=1\.01"):
         power_of(method, tensor).step()
     assert tensor.asked == []
     method = deflated()
-    method._probes = np.repeat(orthonormal()[2][:, :1], L, axis=1)
+    method.probes = np.repeat(orthonormal()[2][:, :1], L, axis=1)
     power = power_of(method, neighbours=Neighbours("entry", magnitude=1e-3))
     with pytest.raises(InvalidDocumentsError, match="norm at most"):
         power.step()
