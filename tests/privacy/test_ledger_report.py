@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
-import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from streamlda.privacy.ledger import (
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
 from streamlda.privacy.ledger.state import ReportBuilder, describe
 from streamlda.privacy.ledger.terms import Losses, round_down, round_up, sqrt_down, sqrt_up
+from tests.privacy.chance import MP, exact_delta
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
 
 
@@ -73,16 +73,9 @@ def test_event_tree_costs_what_was_spent(ledger):
     assert cost(tree).mu_squared == pytest.approx(ledger.spent, rel=1e-14)
 
 
-# Figures against exact ones. `mpmath` with 60 digits shares no code with the accountant.
-
-
-def exact_delta(mu_squared, epsilon):
-    """Return delta of the Gaussian mechanism (Balle and Wang 2018, Theorem 8)."""
-    with mpmath.workdps(60):
-        mu = mpmath.sqrt(mpmath.mpf(mu_squared.numerator) / mu_squared.denominator)
-        e = mpmath.mpf(epsilon.numerator) / epsilon.denominator
-        below = mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2)
-        return mpmath.ncdf(-e / mu + mu / 2) - below
+def delta_of_squared(mu_squared, epsilon):
+    mu = MP.sqrt(MP.mpf(mu_squared.numerator) / mu_squared.denominator)
+    return exact_delta(mu, MP.mpf(epsilon.numerator) / epsilon.denominator)
 
 
 def assert_near(text, mu_squared, delta, *, upward):
@@ -91,12 +84,12 @@ def assert_near(text, mu_squared, delta, *, upward):
     if mu_squared == 0:
         assert shown == 0
     elif upward:
-        assert exact_delta(mu_squared, shown) <= delta
-        assert not shown or exact_delta(mu_squared, shown * Fraction("0.99899")) > delta
+        assert delta_of_squared(mu_squared, shown) <= delta
+        assert not shown or delta_of_squared(mu_squared, shown * Fraction("0.99899")) > delta
     else:
-        assert not shown or exact_delta(mu_squared, shown) >= delta
+        assert not shown or delta_of_squared(mu_squared, shown) >= delta
         above = (shown or Fraction("1e-9")) * Fraction("1.00101")
-        assert exact_delta(mu_squared, above) < delta
+        assert delta_of_squared(mu_squared, above) < delta
 
 
 def rows_of(terms, releases):
@@ -182,9 +175,9 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
     # So near 1 that the margin of delta reaches beyond it, nothing is said to be left.
     assert above - epsilon <= 1e-6 * above + 1e-9 or delta > 0.99
     if epsilon:
-        assert exact_delta(mu_squared, Fraction(epsilon)) >= delta
+        assert delta_of_squared(mu_squared, Fraction(epsilon)) >= delta
     if above:
-        assert exact_delta(mu_squared, Fraction(above)) <= delta
+        assert delta_of_squared(mu_squared, Fraction(above)) <= delta
 
 
 WRONG_RANGES = [(5, 5), (-1, 5), (0, 2**63), (0.0, 5)]
