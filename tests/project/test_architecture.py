@@ -6,7 +6,6 @@ A new module fails here until it has a place in `ROOMS`. Lower rooms know nothin
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -61,7 +60,7 @@ PRIVATE = re.compile(
 )
 
 
-def imports(tree: ast.AST, path: str) -> Iterator[str]:
+def imports(tree, path):
     """Yield the full name of all that is imported, wherever in the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -72,22 +71,22 @@ def imports(tree: ast.AST, path: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def room(path: str) -> str:
+def room(path):
     return path.split("/")[1].removesuffix(".py")
 
 
-def rooms_imported(tree: ast.AST, path: str) -> set[str]:
+def rooms_imported(tree, path):
     """Return the rooms of streamlda that a module imports from, "__init__" for the facade."""
     parts = [name.split(".") for name in imports(tree, path)]
     inner = [part[1] if len(part) > 1 else "" for part in parts if part[0] == "streamlda"]
     return {name if name in RANK else "__init__" for name in inner}
 
 
-def is_in(name: str, modules: set[str]) -> bool:
+def is_in(name, modules):
     return any(f"{name}.".startswith(f"{module}.") for module in modules)
 
 
-def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
+def wrong_imports(path, tree):
     top = path.split("/")[0]
     for name in imports(tree, path):
         first = name.split(".")[0]
@@ -117,7 +116,7 @@ def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
                 yield f"imports {other}, which is above it"
 
 
-def wrong_uses(path: str, tree: ast.AST) -> Iterator[str]:
+def wrong_uses(path, tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             is_false = isinstance(node.value, ast.Constant) and node.value.value is False
@@ -134,22 +133,22 @@ def wrong_uses(path: str, tree: ast.AST) -> Iterator[str]:
             yield from (f"imports {a.name}" for a in node.names if a.name in COMPILERS)
 
 
-def violations(path: str, source: str) -> list[str]:
+def violations(path, source):
     """Return what a module at this path of the tree does against the rules."""
     tree = ast.parse(source)
     return [*wrong_imports(path, tree), *wrong_uses(path, tree)]
 
 
-def rooms_in_a_circle(sources: dict[str, str]) -> list[str]:
+def rooms_in_a_circle(sources):
     """Return the rooms of streamlda that import each other in a circle, or nothing."""
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for path, source in sources.items():
         others = rooms_imported(ast.parse(source), path) - {room(path)}
         graph.setdefault(room(path), set()).update(others)
     return circle_of(graph)
 
 
-def modules_in_a_circle(sources: dict[str, str]) -> list[str]:
+def modules_in_a_circle(sources):
     """Return the modules that import each other in a circle, or nothing."""
     names = {path.removesuffix(".py").replace("/", "."): path for path in sources}
     graph = {
@@ -163,7 +162,7 @@ def modules_in_a_circle(sources: dict[str, str]) -> list[str]:
     return circle_of(graph)
 
 
-def circle_of(graph: dict[str, set[str]]) -> list[str]:
+def circle_of(graph):
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -171,7 +170,7 @@ def circle_of(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def tracked_files() -> list[str]:
+def tracked_files():
     """Return the files of the tree: those git tracks, or all but what is made here."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
@@ -186,19 +185,19 @@ def tracked_files() -> list[str]:
     ]
 
 
-def read_modules(*folders: str) -> dict[str, str]:
+def read_modules(*folders):
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 
-def test_every_module_keeps_the_rules() -> None:
+def test_every_module_keeps_the_rules():
     modules = read_modules("streamlda", "connectors", "tests", "bench")
     found = {path: violations(path, source) for path, source in modules.items()}
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
     assert len(found) > 10
 
 
-def test_nothing_imports_in_a_circle() -> None:
+def test_nothing_imports_in_a_circle():
     assert rooms_in_a_circle(read_modules("streamlda")) == []
     assert modules_in_a_circle(read_modules("bench")) == []
 
@@ -232,7 +231,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("path", "source", "wanted"), PLANTED)
-def test_a_planted_violation_is_found(path: str, source: str, wanted: str) -> None:
+def test_a_planted_violation_is_found(path, source, wanted):
     assert violations(path, source) == [wanted]
 
 
@@ -251,11 +250,11 @@ def test_a_planted_violation_is_found(path: str, source: str, wanted: str) -> No
         ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
     ],
 )
-def test_what_is_allowed_is_not_reported(path: str, source: str) -> None:
+def test_what_is_allowed_is_not_reported(path, source):
     assert violations(path, source) == []
 
 
-def test_a_planted_circle_is_found() -> None:
+def test_a_planted_circle_is_found():
     pair = {
         "streamlda/model/topic_model.py": "import streamlda.spectral.topics",
         "streamlda/spectral/topics.py": "import streamlda.model.topic_model",
@@ -265,11 +264,11 @@ def test_a_planted_circle_is_found() -> None:
     assert set(modules_in_a_circle(other)) == {"bench.a", "bench.b"}
 
 
-def test_the_tree_has_no_other_top_level_names() -> None:
+def test_the_tree_has_no_other_top_level_names():
     assert {name.split("/")[0] for name in tracked_files()} <= TOP_LEVEL
 
 
-def test_no_file_names_a_machine_or_a_package_host() -> None:
+def test_no_file_names_a_machine_or_a_package_host():
     found = []
     for name in tracked_files():
         text = (ROOT / name).read_text("utf-8", errors="replace")
@@ -278,6 +277,6 @@ def test_no_file_names_a_machine_or_a_package_host() -> None:
 
 
 @pytest.mark.parametrize("place", ["work/x", "home/x", "Users/x", "root/x"])
-def test_a_planted_machine_path_is_found(place: str) -> None:
+def test_a_planted_machine_path_is_found(place):
     assert PRIVATE.search(f"open('/{place}')")
     assert not PRIVATE.search(f"{{base}}/{place}")

@@ -1,7 +1,5 @@
 """What is written for users is true: commands, options, errors, names and examples."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import re
@@ -22,12 +20,12 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def commands() -> dict[str, click.Command]:
+def commands():
     context = click.Context(group)
     return {name: group.get_command(context, name) for name in group.list_commands(context)}
 
 
-def options(command: click.Command) -> set[str]:
+def options(command):
     own = {"--help", *(name for p in command.params for name in (*p.opts, *p.secondary_opts))}
     return own | set().union(*(options(c) for c in getattr(command, "commands", {}).values()))
 
@@ -108,7 +106,7 @@ def test_docstring_examples_run():
     assert doctest.testmod(streamlda.estimator).attempted > 0
 
 
-def settings_table() -> str:
+def settings_table():
     """Return the table of settings as the daemon's page shows it."""
     lines = ["| setting | default | unit | what it is |", "| --- | --- | --- | --- |"]
     for row in describe():

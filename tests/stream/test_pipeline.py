@@ -1,10 +1,7 @@
 """The pipeline between a source and what learns."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,26 +24,26 @@ GIVEN = Vocabulary.given(WORDS)
 SHORT_TEXT = RecordBatch(["apple"])
 
 
-def engine(vocabulary: Vocabulary, first_slot: int = 0) -> Engine:
+def engine(vocabulary, first_slot=0):
     return Engine(EngineSettings(n_components=2, n_features=vocabulary.n_features, refine=False))
 
 
-def learner_of(documents: int = 10**6, **more: Any) -> VocabularyLearner:
+def learner_of(documents=10**6, **more):
     return VocabularyLearner(documents=documents, max_document_frequency=1.0, **more)
 
 
-def corpus(n: int = 300, seed: int = 0) -> list[str]:
+def corpus(n=300, seed=0):
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, 6, p=rng.dirichlet([0.4] * 4))) for _ in range(n)]
 
 
-def state_bytes(learner: Engine | None) -> tuple[dict[str, bytes], Any]:
+def state_bytes(learner):
     assert learner is not None
     arrays, values = learner.state()
     return {name: array.tobytes() for name, array in arrays.items()}, values
 
 
-def fed(words: Any, *batches: RecordBatch, **more: Any) -> Pipeline[Engine]:
+def fed(words, *batches, **more):
     """Return a pipeline that was given these records, and its learner all documents."""
     made = Pipeline(words, engine, **more)
     for batch in batches:
@@ -60,26 +57,26 @@ class Noting(Learner):
 
     counts_slots = True
 
-    def __init__(self, vocabulary: Vocabulary, first_slot: int) -> None:
+    def __init__(self, vocabulary, first_slot):
         self.n_features, self.first_slot = vocabulary.n_features, first_slot
-        self.lengths: list[int] = []
-        self.users: list[Any] = []
-        self.facts: list[Any] = []
+        self.lengths = []
+        self.users = []
+        self.facts = []
 
     @property
-    def due(self) -> int | None:
+    def due(self):
         return 9 - len(self.lengths) if not self.facts else None
 
     @property
-    def ends_well(self) -> bool:
+    def ends_well(self):
         return len(self.lengths) > 4
 
-    def add(self, batch: Any, users: Any = None, /) -> int:
+    def add(self, batch, users=None, /):
         self.lengths += batch.lengths.tolist()
         self.users.append(users)
         return int(batch.n_documents)
 
-    def release(self, vocabulary: Any = None, settings: Any = None) -> TopicModel | None:
+    def release(self, vocabulary=None, settings=None):
         self.facts.append(settings)
         rows = np.full((1, self.n_features), 1 / self.n_features)
         return TopicModel(components=rows, alpha=np.ones(1), background=rows[0])
@@ -111,7 +108,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     assert state_bytes(parts.learner) == state_bytes(whole.learner)
 
 
-def restored(before: Pipeline[Engine], words: Any) -> Pipeline[Engine]:
+def restored(before, words):
     """Return a pipeline that goes on from what a checkpoint keeps."""
     after = Pipeline(words, engine)
     values = json.loads(json.dumps(before.values()))
@@ -188,7 +185,7 @@ MIXED = (
 
 @pytest.mark.parametrize("words", [GIVEN, learner_of(4)])
 def test_what_was_skipped_is_counted_and_reported(words):
-    seen: list[Reject] = []
+    seen = []
     counts = fed(words, *MIXED, on_reject=seen.append).counts
     assert (counts.records, counts.documents, counts.short, counts.tokens) == (9, 5, 2, 11)
     assert counts.rejects == {"not-utf8": 2, "too-long": 1}
@@ -287,7 +284,7 @@ def test_an_engine_of_another_size_is_refused():
 
 def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 6, "not-json")]
-    seen: list[Reject] = []
+    seen = []
     made = Pipeline(GIVEN, Noting, on_reject=seen.append, about={"stream": "s"})
     users = [None, "ann", None, "7", None, None]
     batches = [
