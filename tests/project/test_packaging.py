@@ -31,18 +31,17 @@ def locked_requirements(lock=LOCK):
 
 
 def wanted_requirements():
-    project = PROJECT["project"]
-    extras = project["optional-dependencies"].values()
-    groups = PROJECT["dependency-groups"].values()
-    lists = [project["dependencies"], *extras, *groups]
+    project, groups = PROJECT["project"], PROJECT["dependency-groups"].values()
+    lists = [project["dependencies"], *project["optional-dependencies"].values(), *groups]
     found = [Requirement(text) for items in lists for text in items]
     return [wanted for wanted in found if wanted.name != "streamlda"]
 
 
-def test_every_locked_version_is_exact_and_hashed():
+def test_every_locked_version_is_exact_and_hashed_and_names_no_host_path_or_option():
     entry = re.compile(r"[a-z0-9-]+==\S+( ; [^\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
     wrong = [text[:60] for text in locked_requirements() if not entry.fullmatch(text)]
     assert wrong == []
+    assert re.findall(r"^.*(?:://|^-|^\s+--(?!hash=)|@ ).*$", LOCK, flags=re.MULTILINE) == []
 
 
 def test_what_streamlda_runs_on_is_locked_alike_with_and_without_the_tests():
@@ -74,16 +73,6 @@ def test_the_lock_holds_each_dependency_once_on_every_platform(python, platform)
         assert wanted.specifier.contains(pins[name], prereleases=True), f"run make lock: {wanted}"
 
 
-def test_the_lock_names_no_host_path_or_option():
-    found = re.findall(r"^.*(?:://|^-|^\s+--(?!hash=)|@ ).*$", LOCK, flags=re.MULTILINE)
-    assert found == []
-
-
-def test_setup_accepts_the_declared_versions_of_python():
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
-    assert " 3.11|3.12|3.13) " in (ROOT / "Makefile").read_text("utf-8")
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """Return a copy of the tree, since a build leaves folders behind."""
@@ -101,9 +90,8 @@ print(build.build_wheel("wheels") if sys.argv[1] == "wheel" else build.build_sdi
 
 
 def built(tree, what):
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, what], cwd=tree, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", BUILD, what]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tree / f"{what}s" / done.stdout.split()[-1]
 
@@ -114,9 +102,9 @@ def wheel(tree):
 
 
 def files_of(package):
-    """Return all files of a package, by their names in a wheel."""
+    """Return the names in a wheel of all files of a package."""
     paths = (path for path in package.rglob("*") if path.is_file())
-    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in paths}
+    return {path.relative_to(package.parent).as_posix() for path in paths}
 
 
 def test_the_wheel_holds_both_packages_whole_and_nothing_else(tree, wheel):
@@ -199,51 +187,39 @@ def test_a_module_of_the_user_called_connectors_is_no_obstacle(installed, tmp_pa
 
 
 def make(tree, *arguments, path=os.defpath):
-    program = shutil.which("make")
-    assert program is not None
-    environment = {"PATH": path, "HOME": str(tree)}
-    return subprocess.run(
-        [program, *arguments], cwd=tree, env=environment, capture_output=True, text=True
-    )
+    command, environment = [shutil.which("make"), *arguments], {"PATH": path, "HOME": str(tree)}
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
 
 
-def test_make_alone_tells_what_there_is(tree):
-    done = make(tree)
-    assert done.returncode == 0
-    assert {"demo", "test", "setup", "system"} <= set(
-        re.findall(r"^make (\w+)", done.stdout, re.MULTILINE)
-    )
+def test_make_says_what_there_is_and_only_what_needs_a_broker_installs_into_the_system(tree):
+    said = re.findall(r"^make (\w+)", make(tree).stdout, re.MULTILINE)
+    assert {"demo", "test", "setup", "system"} <= set(said)
     assert not (tree / ".venv").exists()
-
-
-@pytest.mark.parametrize(
-    ("target", "installs"),
-    [("test", True), ("soak", True), ("demo-kafka", True), ("demo", False), ("bench", False)],
-)
-def test_only_what_needs_a_broker_installs_into_the_system(target, installs, tree):
-    done = make(tree, "--dry-run", target)
-    assert done.returncode == 0
-    assert ("-m tests.system\n" in done.stdout) is installs
-    assert ("-m tests.kafka.choice\n" in done.stdout) is installs
+    targets = {"test": True, "soak": True, "demo-kafka": True, "demo": False, "bench": False}
+    for target, installs in targets.items():
+        done = make(tree, "--dry-run", target)
+        assert done.returncode == 0
+        assert ("-m tests.system\n" in done.stdout) is installs, target
+        assert ("-m tests.kafka.choice\n" in done.stdout) is installs, target
 
 
 def test_setup_without_a_suitable_python_says_what_it_found(tree, tmp_path):
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
+    assert " 3.11|3.12|3.13) " in (ROOT / "Makefile").read_text("utf-8")
     old = tmp_path / "python3"
     old.write_text("#!/bin/sh\necho 3.9\n")
     old.chmod(0o755)
     for tool in ("sh", "cksum", "cat"):
-        (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+        (tmp_path / tool).symlink_to(shutil.which(tool))
     done = make(tree, "setup", path=str(tmp_path))
     assert done.returncode != 0
     assert "must be 3.11, 3.12 or 3.13, found python3=3.9 python3.13=none" in done.stderr
     assert "make setup PYTHON=" in done.stderr
-    assert not (tree / ".venv").exists()
-
-
-def test_setup_takes_only_the_python_it_is_given(tree):
+    # Only the one that is given is tried.
     done = make(tree, "setup", "PYTHON=/no such/python3")
     assert done.returncode != 0
     assert "found /no such/python3=none;" in done.stderr
+    assert not (tree / ".venv").exists()
 
 
 def test_continuous_integration_runs_make_test():

@@ -105,18 +105,11 @@ def test_lists_are_brought_up_to_date_on_need_and_another_java_will_do(machine):
     assert machine.called() == ["default-jre-headless", "update", "chromium"]
 
 
-def test_maven_is_not_needed_where_kafka_is(machine):
-    machine.add_java()
-    machine.add("chromium")
-    jars_folder(machine.cache).mkdir(parents=True)
-    assert machine.run() == ""
-
-
 @pytest.mark.parametrize("name", CHROMIUM)
-def test_each_name_of_the_browser_counts(name, machine):
+def test_each_name_of_the_browser_counts_and_maven_is_not_needed_where_kafka_is(name, machine):
     machine.add_java()
-    machine.add("mvn")
     machine.add(name)
+    jars_folder(machine.cache).mkdir(parents=True)
     assert machine.run() == ""
 
 

@@ -70,19 +70,12 @@ def test_a_block_ends_with_the_row_that_fills_it(sizes):
     assert rest is None or (rest.n_documents < 7 and len(rest.counts) < 20)
 
 
-def test_nothing_waits_at_first_and_after_a_flush():
-    taken = Blocks()
-    assert taken.waiting is None
-    assert list(taken.add(corpus([1, 2]))) == []
-    assert content(taken.flush()) == content(corpus([1, 2]))
-    assert taken.waiting is None
-
-
-def test_what_waits_is_a_copy():
+def test_what_waits_is_a_copy_until_it_is_flushed():
     batch, taken = corpus([3, 3]), Blocks()
     wanted = content(batch)
+    assert taken.waiting is None
     assert list(taken.add(batch)) == []
     batch.counts.setflags(write=True)
     batch.counts[:] = 99
-    assert taken.waiting is not None
-    assert content(taken.waiting) == wanted
+    assert content(taken.waiting) == content(taken.flush()) == wanted
+    assert taken.waiting is None

@@ -117,14 +117,7 @@ def restored(before, words):
     return after
 
 
-def test_equals_the_engine_fed_by_hand():
-    texts = corpus()
-    by_hand = engine(GIVEN)
-    by_hand.add(GIVEN.encode(texts).batch)
-    assert state_bytes(fed(GIVEN, RecordBatch(texts)).learner) == state_bytes(by_hand)
-
-
-def test_large_polls_are_encoded_in_parts(monkeypatch):
+def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):
     monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 50)
     texts, sizes = corpus(40), []
     encode = Vocabulary.encode
@@ -137,20 +130,25 @@ def test_large_polls_are_encoded_in_parts(monkeypatch):
     parts = fed(GIVEN, RecordBatch(texts))
     assert len(sizes) > 5
     assert max(sizes) < 50
-    monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 10**6)
-    assert state_bytes(parts.learner) == state_bytes(fed(GIVEN, RecordBatch(texts)).learner)
+    by_hand = engine(GIVEN)
+    by_hand.add(encode(GIVEN, texts).batch)
+    assert state_bytes(parts.learner) == state_bytes(by_hand)
 
 
-def test_words_are_learned_from_the_first_documents_only():
+def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
     found = fed(learner_of(10), RecordBatch(texts))
     assert found.vocabulary.words == ("apple", "bread", "cheese")
     assert found.vocabulary_documents == 10
     assert found.counts.unseen_tokens == 60
     assert found.counts.unseen_fraction == 60 / (30 + 80)
-
-
-def test_words_are_learned_from_a_bounded_number_of_characters(monkeypatch):
+    # From those that have come at a release, and from a bounded number of characters.
+    made = Pipeline(learner_of(), engine)
+    made.add(RecordBatch(corpus(40)))
+    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
+    model = made.release().model
+    assert model.vocabulary.words == WORDS
+    assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
     monkeypatch.setattr(vocabulary_choice, "VOCABULARY_CHARACTERS", 1000)
     found = fed(learner_of(), RecordBatch(["apple bread cheese " * 10] * 20))
     assert found.vocabulary_documents == 6
@@ -164,11 +162,8 @@ def test_least_document_frequency_grows_with_the_documents(documents, least):
         texts += [text] * (i + 1)
     texts += ["cheese"] * (documents - len(texts))
     words = VocabularyLearner(max_document_frequency=1.0).learn(texts).words
-    assert [text.split()[2] in words for text in rare[:least]] == [
-        i + 1 >= least for i in range(least)
-    ]
-    with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
-        VocabularyLearner(documents=0)
+    found = [text.split()[2] in words for text in rare[:least]]
+    assert found == [i + 1 >= least for i in range(least)]
 
 
 MIXED = (
@@ -233,15 +228,6 @@ def test_the_end_gives_a_snapshot_if_anything_came_since_the_last():
     assert made.release().model.documents_seen == 59
 
 
-def test_words_that_wait_for_documents_are_learned_at_a_release():
-    made = Pipeline(learner_of(), engine)
-    made.add(RecordBatch(corpus(40)))
-    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
-    model = made.release().model
-    assert model.vocabulary.words == WORDS
-    assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
-
-
 @pytest.mark.parametrize(
     ("batches", "wanted"),
     [
@@ -264,19 +250,22 @@ def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batc
     assert "apple" not in str(error)
 
 
-def test_documents_without_words_are_no_vocabulary():
+def test_what_cannot_be_learned_from_is_refused():
     made = Pipeline(VocabularyLearner(), engine)
     made.add(RecordBatch(["1 2 3"] * 3))
     assert "documents=3" in made.release().missed
     with pytest.raises(VocabularyError, match="documents=3"):
         fed(VocabularyLearner(documents=3), RecordBatch(["1 2 3"] * 3))
-
-
-def test_an_engine_of_another_size_is_refused():
+    with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
+        VocabularyLearner(documents=0)
     made = Pipeline(GIVEN, lambda *_: Engine(EngineSettings(n_components=2, n_features=3)))
     made.add(RecordBatch(["apple bread dates"]))
     with pytest.raises(ValueError, match="n_features=4 expected=3"):
         made.flush()
+    made = Pipeline(GIVEN, Noting)
+    with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
+        made.add(RecordBatch([None] * 10))
+    assert made.records == 0
 
 
 # Record slots.
@@ -309,16 +298,7 @@ def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     assert (made.due, made.snapshots) == (None, 1)
     assert "apple" not in str(made.insufficient())
     assert "got slots=9" in str(made.insufficient())
-
-
-def test_records_behind_what_is_due_are_refused():
-    made = Pipeline(GIVEN, Noting)
-    with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
-        made.add(RecordBatch([None] * 10))
-    assert made.records == 0
-
-
-def test_what_a_release_used_is_skipped_behind_a_crash():
+    # What a release used is skipped behind a crash.
     made = Pipeline(GIVEN, Noting, about={"stream": "s"})
     made.add(RecordBatch([None] * 3))
     assert made.facts(6) == {"stream": "s", "places": 9, "snapshot": 1}
