@@ -31,7 +31,7 @@ settings.load_profile("quick")
 MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items) :
     for item in items:
         for part in (*item.path.parent.parts, item.path.stem):
             if part in MARKERS:

@@ -1,20 +1,18 @@
 """Private runs: behind which release they go on."""
 
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
-from streamlda.settings.table import RunSettings
+from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream.source import RecordBatch
 from tests.run.opened import run_settings, save
 from tests.service.daemon_process import texts
 
 
-def private(folder: Path, stream: str) -> RunSettings:
+def private(folder, stream):
     flags = {
         "vocabulary.hash_bits": 5,
         "privacy.epsilon": 12.0,
@@ -27,7 +25,7 @@ def private(folder: Path, stream: str) -> RunSettings:
     return run_settings("private", folder, flags)
 
 
-def crash_behind_releases(folder: Path, stream: str, releases: int, *, saved: bool) -> None:
+def crash_behind_releases(folder, stream, releases, *, saved):
     """Make releases, a checkpoint behind each but the last or behind none, and end there."""
     rows = texts(1000)
     with ExitStack() as opened:
@@ -44,7 +42,7 @@ def crash_behind_releases(folder: Path, stream: str, releases: int, *, saved: bo
                 save(pipeline, store)
 
 
-def taken_up(folder: Path, stream: str) -> OpenedRun:
+def taken_up(folder, stream):
     with ExitStack() as opened:
         settings = private(folder, stream)
         store = opened.enter_context(Checkpoints.open(folder / stream))
@@ -52,7 +50,7 @@ def taken_up(folder: Path, stream: str) -> OpenedRun:
         return open_pipeline(settings, store, ledger)
 
 
-def test_a_release_behind_the_checkpoint_is_skipped(tmp_path: Path) -> None:
+def test_a_release_behind_the_checkpoint_is_skipped(tmp_path):
     crash_behind_releases(tmp_path, "one", 4, saved=True)
     found = taken_up(tmp_path, "one")
     # The last stage: it gives the topics, which nobody has seen yet.
@@ -63,7 +61,7 @@ def test_a_release_behind_the_checkpoint_is_skipped(tmp_path: Path) -> None:
     assert found.released.model.settings["places"] == 1000
 
 
-def test_releases_of_other_streams_in_the_ledger_do_not_count(tmp_path: Path) -> None:
+def test_releases_of_other_streams_in_the_ledger_do_not_count(tmp_path):
     crash_behind_releases(tmp_path, "one", 4, saved=True)
     crash_behind_releases(tmp_path, "two", 1, saved=False)
     found = taken_up(tmp_path, "two")
@@ -71,7 +69,7 @@ def test_releases_of_other_streams_in_the_ledger_do_not_count(tmp_path: Path) ->
     assert found.pipeline.records == 15
 
 
-def test_two_releases_without_a_checkpoint_are_refused(tmp_path: Path) -> None:
+def test_two_releases_without_a_checkpoint_are_refused(tmp_path):
     crash_behind_releases(tmp_path, "one", 2, saved=False)
     with pytest.raises(LedgerError, match=r"releases=2 path=.*bring the folder back"):
         taken_up(tmp_path, "one")
