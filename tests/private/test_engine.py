@@ -15,10 +15,8 @@ from tests.corpora import batch_of
 from tests.private.streams import (
     Run,
     assert_same_runs,
-    assert_same_snapshots,
     assert_same_sums,
     batch_of_counts,
-    replayed,
     run,
     settings_of,
 )
@@ -242,24 +240,6 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
                 assert (stage.name, stage.first, stage.slots_filled) == ("pairs", 528 * lost, 0)
                 assert not any(array.any() for array in stage.aggregates.values())
         assert (stage is None) == (config is user_settings)
-
-
-# Nothing but released sums.
-
-
-@pytest.mark.parametrize("options", [{}, {"alpha_0": None}, {"clipping": "worst-case"}])
-def test_snapshots_are_made_of_released_sums_alone(options):
-    """Another stream, with the released sums of the first fed in: the same snapshots."""
-    config, rows = config_of(**options), batch_of(planted(2 * N, seed=5)[::-1], D)
-    own = run(config, ROWS)
-    other = replayed(own, config, rows)
-    pairs = [i for i, sums in enumerate(own.raw) if "pair" in sums]
-    assert any(np.any(own.raw[i]["pair"] != other.raw[i]["pair"]) for i in pairs)
-    assert_same_snapshots(own, other)
-    # What this would miss if releases did not depend on the stream.
-    free = run(config, rows)
-    found = [each.snapshots[0].topics.components for each in (own, free)]
-    assert found[0].shape != found[1].shape or np.any(found[0] != found[1])
 
 
 # Noise.

@@ -249,6 +249,8 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+        ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
+        ({"refinement_rounds": 3}, "fixed", None),
     ],
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
@@ -256,7 +258,7 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name = ledger.ledger_id
+        name, spent = ledger.ledger_id, ledger.spent
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
@@ -270,6 +272,11 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     slots = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == slots
     assert model.documents_seen == 1000
+    refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
+    assert said["clip_bounds"].get("shares") == refined
+    if settings.privacy_unit == "document":
+        # Every slot is in one stage: parallel composition.
+        assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 
 def test_without_a_ledger_noise_alone_decides_what_is_said():
