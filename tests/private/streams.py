@@ -134,7 +134,7 @@ def settings_of(relation="add-remove", per_user=None, **options):
         **options,
     }
     if per_user is not None:
-        values |= {"privacy_unit": "user", "documents_per_user": per_user, "snapshots": 3}
+        values = {"privacy_unit": "user", "documents_per_user": per_user, "snapshots": 3} | values
     return PrivateSettings(**values)
 
 

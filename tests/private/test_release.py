@@ -327,54 +327,37 @@ def test_a_lost_window_says_why_and_its_stage_counts():
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def behind(learner, saved, ledger):
-    """Return a learner that goes on from a saved state behind the last release, and its skips."""
-    again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
-    again.engine = PrivateEngine.from_state(*saved)
-    return again, again.catch_up(ledger.last_intent)
-
-
-def running(learner):
-    """Return the name and the first slot of the running stage."""
-    return learner.engine.stage.name, learner.engine.stage.first
-
-
-@pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
-    tmp_path, read_after_saving
-):
-    end = 2000 + read_after_saving
-    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
-        with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
-            learner.release()
-        assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
-        feed(learner, documents(2000))
-        saved = learner.engine.state()
-        feed(learner, documents(read_after_saving))
-        assert learner.release() is None
-        again, skipped = behind(learner, saved, ledger)
-        assert skipped == read_after_saving
-        for each in (learner, again):
-            assert (each.engine.slots, running(each)) == (end, ("triples", end))
-            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
-        feed(again, documents(1500))
-        model = again.release()
-    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
-    assert ends == [("pairs", end - 1), ("triples", end + 1499)]
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
-    """As of a checkpoint on the way out, after the last slots and before their release."""
-    slots = 700 if early else 880
-    with opened(tmp_path / "ledger", LARGE) as (ledger, learner):
-        learner.add(documents(slots))
-        if early:
+@pytest.mark.parametrize(
+    ("settings", "before", "after", "ended"),
+    [
+        (LONG, 2000, 0, False),
+        (LONG, 2000, 700, False),
+        (LARGE, 880, 0, False),
+        (LARGE, 700, 0, True),
+    ],
+)
+def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+    """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
+    end = before + after
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        learner.add(documents(before))
+        if ended:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.release()
-        again, skipped = behind(learner, saved, ledger)
-        assert (running(again), skipped) == (("triples", slots), 0)
+        if after:
+            learner.add(documents(after))
+        assert learner.release() is None
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == after
+        for each in (learner, again):
+            stage = each.engine.stage
+            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        last = again.add(documents(1500))
+        model = again.release()
+    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
+    assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
 def test_a_state_does_not_go_on_behind_another_release(tmp_path):
