@@ -249,6 +249,8 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+        ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
+        ({"refinement_rounds": 3}, "fixed", None),
     ],
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
@@ -256,7 +258,7 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name = ledger.ledger_id
+        name, spent = ledger.ledger_id, ledger.spent
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
@@ -270,6 +272,11 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     slots = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == slots
     assert model.documents_seen == 1000
+    refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
+    assert said["clip_bounds"].get("shares") == refined
+    if settings.privacy_unit == "document":
+        # Every slot is in one stage: parallel composition.
+        assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 
 def test_without_a_ledger_noise_alone_decides_what_is_said():
@@ -320,54 +327,37 @@ def test_a_lost_window_says_why_and_its_stage_counts():
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def behind(learner, saved, ledger):
-    """Return a learner that goes on from a saved state behind the last release, and its skips."""
-    again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
-    again.engine = PrivateEngine.from_state(*saved)
-    return again, again.catch_up(ledger.last_intent)
-
-
-def running(learner):
-    """Return the name and the first slot of the running stage."""
-    return learner.engine.stage.name, learner.engine.stage.first
-
-
-@pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
-    tmp_path, read_after_saving
-):
-    end = 2000 + read_after_saving
-    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
-        with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
-            learner.release()
-        assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
-        feed(learner, documents(2000))
-        saved = learner.engine.state()
-        feed(learner, documents(read_after_saving))
-        assert learner.release() is None
-        again, skipped = behind(learner, saved, ledger)
-        assert skipped == read_after_saving
-        for each in (learner, again):
-            assert (each.engine.slots, running(each)) == (end, ("triples", end))
-            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
-        feed(again, documents(1500))
-        model = again.release()
-    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
-    assert ends == [("pairs", end - 1), ("triples", end + 1499)]
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
-    """As of a checkpoint on the way out, after the last slots and before their release."""
-    slots = 700 if early else 880
-    with opened(tmp_path / "ledger", LARGE) as (ledger, learner):
-        learner.add(documents(slots))
-        if early:
+@pytest.mark.parametrize(
+    ("settings", "before", "after", "ended"),
+    [
+        (LONG, 2000, 0, False),
+        (LONG, 2000, 700, False),
+        (LARGE, 880, 0, False),
+        (LARGE, 700, 0, True),
+    ],
+)
+def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+    """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
+    end = before + after
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        learner.add(documents(before))
+        if ended:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.release()
-        again, skipped = behind(learner, saved, ledger)
-        assert (running(again), skipped) == (("triples", slots), 0)
+        if after:
+            learner.add(documents(after))
+        assert learner.release() is None
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == after
+        for each in (learner, again):
+            stage = each.engine.stage
+            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        last = again.add(documents(1500))
+        model = again.release()
+    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
+    assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
 def test_a_state_does_not_go_on_behind_another_release(tmp_path):
