@@ -1,15 +1,12 @@
 """Planted corpora: kernels against slow twins, seeking, moments against theory, the source."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import InvalidSettingError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
-from streamlda.simulate import PlantedLDA, SimulatedSource, _running_sums, _search_starts
-from streamlda.stream.source import Source
+from streamlda.simulate import PlantedLDA, _running_sums, _search_starts
 from tests import oracle_text
 
 pytestmark = pytest.mark.kernels
@@ -99,43 +96,6 @@ def test_document_is_the_same_whatever_the_batches(mean_length):
         assert (source.documents(10).to_csr() != rows[start : start + 10]).nnz == 0
 
 
-def largest_z(samples, expected):
-    """Return the largest standardised deviation of the mean of independent samples."""
-    error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
-    return np.abs((samples.mean(axis=0) - expected) / error).max()
-
-
-@pytest.mark.statistical
-def test_moments_agree_with_theory():
-    """Word and pair moments of the counts; false-alarm rate 1e-4, by Bonferroni."""
-    planted = PlantedLDA(
-        3, 6, alpha=[0.3, 0.8, 0.4], topic_concentration=0.3, mean_length=20, seed=8
-    )
-    batch = planted.documents(40_000)
-    counts, lengths = batch.to_csr().toarray(), batch.lengths
-    alpha, topics = planted.alpha, planted.components
-    alpha_0 = alpha.sum()
-    words = counts / lengths[:, None]
-    pairs = counts[:, :, None] * counts[:, None, :]
-    pairs[:, np.arange(6), np.arange(6)] -= counts
-    pairs = (pairs / (lengths * (lengths - 1))[:, None, None]).reshape(-1, 36)
-    first = alpha @ topics / alpha_0
-
-    def second(alpha_0):
-        weights = (np.outer(alpha, alpha) * alpha_0 / alpha.sum() + np.diag(alpha)) / (
-            alpha.sum() * (alpha_0 + 1)
-        )
-        return (topics.T @ weights @ topics).ravel()
-
-    bar = stats.norm.isf(1e-4 / (2 * 42))
-    assert largest_z(words, first) < bar
-    assert largest_z(pairs, second(alpha_0)) < bar
-    # The same statistic must see a uniform prior, independent words and a wrong alpha_0.
-    assert largest_z(words, topics.mean(axis=0)) > 2 * bar
-    assert largest_z(pairs, np.outer(first, first).ravel()) > 2 * bar
-    assert largest_z(pairs, second(1.5 * alpha_0)) > 2 * bar
-
-
 @pytest.mark.statistical
 def test_tokens_in_order_and_lengths_agree_with_theory():
     """Chi-square of the first and last token's words and of lengths; false-alarm rate 1e-4."""
@@ -174,38 +134,3 @@ def test_planted_refuses(change):
     for method in (planted().draw, planted().seek):
         with pytest.raises(InvalidSettingError, match="=-1"):
             method(-1)
-
-
-def test_source_ends_resumes_and_shares_its_corpus():
-    corpus = planted()
-    expected = planted().texts(25)
-    source, other = SimulatedSource(corpus, n_documents=25), SimulatedSource(corpus)
-    assert isinstance(source, Source)
-    assert source.progress() == (0, 25, "documents")
-    first = source.poll(10)
-    assert (first.texts, first.exhausted) == (expected[:10], False)
-    assert other.poll(7).texts + other.poll(3).texts == expected[:10]
-    assert other.progress() == (10, None, "documents")
-    position = json.loads(json.dumps(source.position()))
-    last = source.poll(100)
-    assert (last.texts, last.exhausted) == (expected[10:], True)
-    assert source.poll(5).texts == []
-    later = SimulatedSource(planted(), n_documents=25)
-    later.seek(position)
-    assert later.poll(15) == last
-
-
-def test_source_refuses():
-    source = SimulatedSource(planted(), n_documents=0)
-    assert source.poll(1).exhausted
-    for position in ({}, {"document": -1}, {"document": "3"}, {"document": True}):
-        with pytest.raises(SourceError, match="document number"):
-            source.seek(position)
-    with pytest.raises(InvalidSettingError, match="max_records=0"):
-        source.poll(0)
-    source.close()
-    source.close()
-    with pytest.raises(SourceError, match="open"):
-        source.poll(1)
-    with pytest.raises(InvalidSettingError, match="n_documents=-1"):
-        SimulatedSource(planted(), n_documents=-1)

@@ -85,9 +85,6 @@ def test_rank_one_data_give_one_topic_and_the_background():
     assert model.diagnostics["topic_supported"].count(True) <= 1
 
 
-# --- shared projections ----------------------------------------------------------------------
-
-
 def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     learner = sharing()
     plain = Moments(shared_projection(), learner.settings.n_triple_columns)
@@ -159,9 +156,6 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
         learner.better_projection()
 
 
-# --- saved states ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["sums", "shared"])
 def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
     """It goes on with what ``refine=False`` stands for today."""
@@ -179,14 +173,3 @@ def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
         if settings is online:
             del values["settings"]["refine"]
         assert Engine.from_state(arrays, values).settings == settings
-
-
-def test_states_say_no_more_than_their_kind_needs(documents):
-    for learner, more in (
-        (engine(), set()),
-        (sharing(), {"shared_map"}),
-        (KINDS["follows"].engine(), {"refinement"}),
-        (engine(solver="simultaneous"), {"refining", "kept"}),
-    ):
-        values = fed(learner, documents, 0, 500).state()[1]
-        assert values.keys() == {"settings", "counters"} | more
