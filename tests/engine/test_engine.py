@@ -11,7 +11,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from tests.engine.kinds import KINDS, assert_same_state, error, fed, planted, shared_projection
+from tests.engine.kinds import KINDS, error, fed, planted, shared_projection
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,6 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     assert fed(sharing(warmup_documents=10**6), documents, 0, 2).snapshot().documents_seen == 2
     # As good as the same documents in rounds, which end with a projection of 2000 of them.
     assert error(planted(), learner) < 0.05
-
-
-def test_sums_taken_elsewhere_go_on_as_if_taken_here(documents):
-    here = fed(sharing(), documents, 0, 3000)
-    moments = Moments(shared_projection(), here.settings.n_triple_columns)
-    moments.add(documents.rows(0, 3000))
-    there = Engine.of_sums(here.settings, replace(here.counters), moments)
-    assert_same_state(fed(here, documents, 3000, 4000), fed(there, documents, 3000, 4000))
 
 
 def test_a_better_projection_is_the_one_of_the_next_round(documents):
