@@ -11,7 +11,7 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from tests.engine.kinds import KINDS, assert_same_state, error, fed, planted, shared_projection
+from tests.engine.kinds import KINDS, error, fed, planted, shared_projection
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,6 @@ def test_rank_one_data_give_one_topic_and_the_background():
     assert model.diagnostics["topic_supported"].count(True) <= 1
 
 
-# --- shared projections ----------------------------------------------------------------------
-
-
 def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     learner = sharing()
     plain = Moments(shared_projection(), learner.settings.n_triple_columns)
@@ -104,14 +101,6 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     assert fed(sharing(warmup_documents=10**6), documents, 0, 2).snapshot().documents_seen == 2
     # As good as the same documents in rounds, which end with a projection of 2000 of them.
     assert error(planted(), learner) < 0.05
-
-
-def test_sums_taken_elsewhere_go_on_as_if_taken_here(documents):
-    here = fed(sharing(), documents, 0, 3000)
-    moments = Moments(shared_projection(), here.settings.n_triple_columns)
-    moments.add(documents.rows(0, 3000))
-    there = Engine.of_sums(here.settings, replace(here.counters), moments)
-    assert_same_state(fed(here, documents, 3000, 4000), fed(there, documents, 3000, 4000))
 
 
 def test_a_better_projection_is_the_one_of_the_next_round(documents):
@@ -159,9 +148,6 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
         learner.better_projection()
 
 
-# --- saved states ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["sums", "shared"])
 def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
     """It goes on with what ``refine=False`` stands for today."""
@@ -179,14 +165,3 @@ def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
         if settings is online:
             del values["settings"]["refine"]
         assert Engine.from_state(arrays, values).settings == settings
-
-
-def test_states_say_no_more_than_their_kind_needs(documents):
-    for learner, more in (
-        (engine(), set()),
-        (sharing(), {"shared_map"}),
-        (KINDS["follows"].engine(), {"refinement"}),
-        (engine(solver="simultaneous"), {"refining", "kept"}),
-    ):
-        values = fed(learner, documents, 0, 500).state()[1]
-        assert values.keys() == {"settings", "counters"} | more

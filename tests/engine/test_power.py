@@ -152,9 +152,6 @@ def test_topics_beyond_the_data_are_not_supported(solver):
     assert any("do not stand above sampling noise" in text for text in found["warnings"])
 
 
-# --- generations -----------------------------------------------------------------------------
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("change", [20_500, 25_000, 29_000])

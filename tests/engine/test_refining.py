@@ -48,9 +48,6 @@ def engine(**changes):
     return KINDS["refining"].engine(**changes)
 
 
-# --- better topics ---------------------------------------------------------------------------
-
-
 @pytest.mark.statistical
 def test_topics_are_refined_at_any_time(planted, documents):
     """Held for all of 60 such corpora, seeds 100 to 159: false alarms have less than 5 %.
@@ -155,9 +152,6 @@ def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     assert model.documents_seen == 4000
 
 
-# --- bounded state ---------------------------------------------------------------------------
-
-
 def test_state_is_bounded_whatever_the_stream(documents):
     learner, sizes = engine(), []
     fed(learner, documents, 0, 290)
@@ -234,9 +228,6 @@ def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 30)
     latest.add(long.rows(0, 2))
     assert len(latest.latest()) == len(latest.parts) == 1
-
-
-# --- documents in memory ---------------------------------------------------------------------
 
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):

@@ -11,7 +11,6 @@ import pickle
 import numpy as np
 import pytest
 import sklearn.utils.estimator_checks as checks
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import streamlda
@@ -314,11 +313,3 @@ def test_rows_that_do_not_fit_are_refused(X):
 )
 def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check):
     check("StreamLDA", StreamLDA(2, **EVERY))
-
-
-def test_public_bounds_are_used(X):
-    lda = private(clipping=ClipBounds(0.6, 0.3, 3.0, "fixed")).fit(X)
-    assert lda.privacy_["clip_bounds"]["pair"] == {"l2_clip_norm": 0.3, "source": "fixed"}
-    again = clone(lda)
-    assert again.get_params() == lda.get_params()
-    assert not hasattr(again, "_learner")

@@ -56,9 +56,6 @@ def error(corpus, components):
     return matched_l1_error(corpus.components, components).mean
 
 
-# --- better topics ---------------------------------------------------------------------------
-
-
 @pytest.mark.statistical
 def test_passes_and_sweeps_each_lower_held_out_perplexity(planted, X, spectral, both):
     """Each of these rules held for all of 200 such corpora, seeds 1 to 200.
@@ -118,9 +115,6 @@ def test_a_small_fit_equals_the_definition():
     assert not np.allclose(start.components_, expected, rtol=0.05)
 
 
-# --- one result ------------------------------------------------------------------------------
-
-
 def test_equal_seeds_give_equal_results_and_others_do_not(X, spectral, both):
     batch = DocumentBatch.from_matrix(X)
     model = refined(spectral.to_model(), batch, passes=6, gibbs_sweeps=8, seed=0)
@@ -146,9 +140,6 @@ def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
     assert lda.diagnostics_["refinement"]["documents"] == lda.documents_seen_ == 200
     with pytest.raises(InsufficientDataError, match="a document of at least 3 tokens"):
         refined(model, DocumentBatch.from_matrix(short), passes=1)
-
-
-# --- what follows the topics -----------------------------------------------------------------
 
 
 def test_without_a_refinement_nothing_changes(X, spectral):

@@ -71,19 +71,6 @@ def distance(one, other):
     return np.linalg.norm(one @ one.T - other @ other.T, 2)
 
 
-@pytest.mark.parametrize(
-    ("d", "k", "m", "n_columns"), [(40, 4, 9, 9), (40, 4, 40, 4), (300, 10, 25, 10)]
-)
-def test_next_projection_recovers_the_eigenvectors_of_a_low_rank_moment(d, k, m, n_columns):
-    second, scale, _, vectors = low_rank(d, k, seed=1)
-    W = np.random.default_rng(2).standard_normal((d, m))
-    unscaled = next_projection(second @ W, W, scale, n_columns) / scale[:, None]
-    np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(n_columns), rtol=0, atol=1e-12)
-    # Leading directions first: each is the eigenvector, not only a basis of the space.
-    cosines = np.abs(np.sum(unscaled[:, :k] * vectors[:, :k], axis=0))
-    np.testing.assert_allclose(cosines, 1.0, rtol=0, atol=1e-8)
-
-
 @pytest.mark.fuzz
 @given(
     d=st.integers(12, 30), k=st.integers(1, 4), more=st.integers(0, 8), seed=st.integers(0, 2**32)
@@ -104,23 +91,7 @@ def test_next_projection_takes_the_eigenvalue_of_largest_size_first():
     vectors = np.linalg.qr(np.random.default_rng(3).standard_normal((15, 3)))[0]
     second = vectors * [0.5, -2.0, 1.0] @ vectors.T
     W = np.random.default_rng(4).standard_normal((15, 6))
-    found = next_projection(second @ W, W, np.ones(15), 3)
-    cosines = np.abs(found.T @ vectors)
+    found = next_projection(second @ W, W, np.ones(15), 5)
+    np.testing.assert_allclose(found.T @ found, np.eye(5), rtol=0, atol=1e-12)
+    cosines = np.abs(found[:, :3].T @ vectors)
     np.testing.assert_allclose(cosines, np.eye(3)[[1, 2, 0]], rtol=0, atol=1e-8)
-
-
-def test_rounds_of_next_projection_come_near_the_eigenspace_when_the_moment_has_full_rank():
-    """Subspace iteration: the tail falls by the ratio of eigenvalues a round, here 1/20."""
-    rng = np.random.default_rng(5)
-    basis = np.linalg.qr(rng.standard_normal((60, 60)))[0]
-    second = basis * np.r_[1.0, 0.8, 0.6, np.full(57, 0.03)] @ basis.T
-    scale = rng.uniform(0.5, 1, 60)
-    scaled = scale[:, None] * second * scale
-    leading = np.linalg.eigh(scaled)[1][:, :-4:-1]
-    W, distances = random_projection(60, 6, 7), []
-    for _ in range(6):
-        W = next_projection(second @ W, W, scale, 6)
-        distances.append(distance((W / scale[:, None])[:, :3], leading))
-    assert distances[0] < 0.9
-    assert distances[-1] < 1e-5
-    assert (np.diff(distances) < 0).all()
