@@ -149,7 +149,7 @@ def _fit_privately(
 
     if n_features is None:
         raise failure(
-            "words learned from documents reveal them, got texts",
+            "a private fit must be of counts, for words learned from texts reveal them",
             epsilon=estimator.epsilon,
             remedy="encode them by public words first, as in "
             "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])",

@@ -17,7 +17,8 @@ from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.checks import one_of
+from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -105,11 +106,7 @@ class Status:
 
     def count(self, outcome: str, n: int) -> None:
         """Add documents of one outcome."""
-        if outcome not in OUTCOMES:
-            raise InvalidSettingError(
-                f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
-                "correct the caller"
-            )
+        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
         with self._lock:
             self._documents[outcome] += n
             now = self._clock()

@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import wa16_solvers
-from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.accounting import mu_of
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
-from streamlda.privacy.noise import SeededNoise
-from streamlda.private import power as solvers
+from streamlda.private import power
 from streamlda.private.contributions import TripleNorms
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
 from streamlda.private.topics import PairView
-from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
 from tests import oracle
@@ -43,7 +38,7 @@ PROBES = {"orthonormal": ORTHONORMAL, "equal": EQUAL, "spread out": SPREAD_OUT}
 
 
 def moved(probes, *streams, values_only=False, relation="add-remove", bound=0.3, group=None):
-    """Return how far two streams are apart, over what the mechanism says at most."""
+    """How far two streams are apart, over what the mechanism says at most."""
     bound *= LONGEST**3
     return apart(
         lambda: [PowerStatistic(PROJECTION, probes, bound, values_only=values_only)],
@@ -140,77 +135,48 @@ def test_the_joint_norm_of_answers_is_at_most_that_of_the_tensor_times_the_spect
     rng = np.random.default_rng(3)
     for t, L in ((2, 9), (5, 3), (6, 6)):
         U = unit_columns(*[rng.normal(size=(t, L))] * 2)
-        for power, worst in ((2, "abc,bl,cl->al"), (3, "abc,al,bl,cl->l")):
-            product = np.stack([np.multiply.outer(u, u).ravel() for u in U.T], axis=1)
-            if power == 3:
-                product = np.einsum("pl,al->apl", product, U).reshape(-1, L)
-            norm = answer_norm(U, power)
-            assert norm == pytest.approx(np.linalg.norm(product, 2))
+        for times, product, answer in (
+            (2, "al,bl->abl", "abc,bl,cl->al"),
+            (3, "al,bl,cl->abcl", "abc,al,bl,cl->l"),
+        ):
+            norm = answer_norm(U, times)
+            matrix = np.einsum(product, *[U] * times).reshape(-1, L)
+            assert norm == pytest.approx(np.linalg.norm(matrix, 2))
             T = rng.normal(size=(t, t, t))
-            answers = np.einsum(worst, T, *[U] * power)
+            answers = np.einsum(answer, T, *[U] * times)
             assert np.linalg.norm(answers) <= norm * np.linalg.norm(T)
             assert 1 <= norm <= np.sqrt(L)
     assert answer_norm(np.eye(4), 2) == pytest.approx(1)
     assert answer_norm(EQUAL, 2) == pytest.approx(np.sqrt(5))
 
 
-@pytest.mark.parametrize("bug", ["restarts for the price of one", "no clipping", "own factors"])
+BUGS = {
+    "restarts for the price of one": ("answer_norm", lambda probes, power: 1.0),
+    "no clipping": ("clip_factors", lambda norms, bound: np.ones_like(norms)),
+    "factors twice": (
+        "clip_factors",
+        lambda norms, bound: np.minimum(1, 2 * bound / (norms + 1e-9)),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_caught(bug, monkeypatch):
-    if bug == "restarts for the price of one":
-        monkeypatch.setattr(solvers, "answer_norm", lambda probes, power: 1.0)
-    elif bug == "no clipping":
-        monkeypatch.setattr(solvers, "clip_factors", lambda norms, bound: np.ones_like(norms))
-    else:
-        monkeypatch.setattr(
-            solvers, "clip_factors", lambda norms, bound: np.minimum(1, 2 * bound / (norms + 1e-9))
-        )
-    apart = moved(EQUAL, [POOL["longest row"]], [{}])
-    assert apart > 1.5
-
-
-# Rounds.
-
-
-K = 2
-CORPUS = PlantedLDA(K, 12, topic_concentration=0.2, mean_length=30, seed=4)
+    monkeypatch.setattr(power, *BUGS[bug])
+    assert moved(EQUAL, [POOL["longest row"]], [{}]) > 1.5
 
 
 def test_rounds_that_are_left_refine_the_components_found():
     settings = settings_of(n_features=12, documents_per_snapshot=2000, solver="noisy-power")
-    rng = np.random.default_rng(0)
-    first, d = rng.dirichlet(np.ones(12)), 12
-    direction = unit_columns(*[rng.normal(size=(d, 1))] * 2)
-    view = PairView(
-        first, np.eye(d), None, 1e-3, np.ones(1), direction, np.ones(2), 1e-3, centre=0.5
-    )
+    rng, pairs = np.random.default_rng(0), np.eye(12)
+    direction = unit_columns(*[rng.normal(size=(12, 1))] * 2)
+    one, first = np.ones(1), rng.dirichlet(np.ones(12))
+    view = PairView(first, pairs, None, 1e-3, one, direction, np.ones(2), 1e-3, centre=0.5)
     rounds = PowerRounds(settings, view, view.whitening)
     for _ in range(settings.n_rounds):
-        statistic = rounds.statistic(1.0)
-        shape = rounds.method.probes.shape
-        answer = (
-            {"values": np.ones(shape[1])}
-            if statistic.blocks()[0].name == "values"
-            else {"images": np.ones(shape)}
-        )
-        rounds.answer({**answer, "triple_kept": np.array(1.0)}, {"images": 0.1, "values": 0.1})
+        block = rounds.statistic(1.0).blocks()[0]
+        answer = {block.name: np.ones(block.shape), "triple_kept": np.array(1.0)}
+        rounds.answer(answer, {"images": 0.1, "values": 0.1})
     assert rounds.method.finished
     assert rounds.method.components().eigenvectors.shape == (1, 1)
     assert rounds.topics(100, rng).components.shape == (1, 12)
-
-
-# Replayed queries, for comparison.
-
-
-@pytest.mark.parametrize("epsilon", wa16_solvers.EPSILONS)
-def test_the_budget_of_replay_is_split_exactly(epsilon):
-    parts = [mu_of(part, wa16_solvers.DELTA) for part in wa16_solvers.split_budget(epsilon)]
-    whole = mu_of(epsilon, wa16_solvers.DELTA)
-    assert sum(mu**2 for mu in parts) == pytest.approx(whole**2, rel=1e-6)
-    assert parts[0] ** 2 == pytest.approx(wa16_solvers.PAIRS_SHARE * whole**2, rel=1e-6)
-
-
-def test_replayed_queries_find_the_topics_where_noise_is_small(monkeypatch):
-    monkeypatch.setattr(wa16_solvers, "DELTA", 1e-3)
-    parameters = {"n_components": K, "n_features": 12, "documents": 4000, "epsilon": 25.0}
-    found = wa16_solvers.replayed(CORPUS.documents(4000), parameters, 0, SeededNoise(8))
-    assert matched_l1_error(CORPUS.components, found.components).mean < 0.25

@@ -13,6 +13,7 @@ import threading
 import time
 
 import pytest
+from distributed import Client
 
 from streamlda.errors import (
     InvalidDocumentsError,
@@ -22,7 +23,7 @@ from streamlda.errors import (
 )
 from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout import connect, learn, of_partitions
-from streamlda.scaleout.cluster import ClusterError, Given, Run
+from streamlda.scaleout.cluster import ClusterError, Given, Run, check_cluster
 from streamlda.text.vocabulary import Vocabulary
 
 SECONDS = 60
@@ -94,8 +95,8 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 
 def test_a_cluster_without_workers_is_refused():
     wanted = pytest.raises(ClusterError, match=r"workers=0 seconds=0\.3")
-    with scheduler_alone() as address, wanted, connect(address, timeout_seconds=0.3):
-        raise AssertionError
+    with scheduler_alone() as address, Client(address, set_as_default=False) as client, wanted:
+        check_cluster(client, 0.3)
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path):
@@ -197,7 +198,7 @@ def test_logs_of_a_task_that_fails_hold_no_text(settings):
         worker_of(address),
         connect(address, timeout_seconds=SECONDS) as client,
     ):
-        with pytest.raises(InvalidDocumentsError, match="got type=list") as caught:
+        with pytest.raises(InvalidDocumentsError, match="got type='list'") as caught:
             learn(client, of_partitions([texts, [*texts, 1]]), settings, Vocabulary.hashed(6))
         logs = str(client.get_worker_logs())
     assert "Compute Failed" in logs

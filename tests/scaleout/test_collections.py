@@ -184,7 +184,7 @@ def test_a_private_fit_is_paid_for_once(current, parts, tmp_path):
 
 def test_private_texts_need_public_words(current, texts):
     bag = dask.bag.from_sequence(texts, npartitions=2)
-    with pytest.raises(InvalidSettingError, match="got texts and epsilon=8") as caught:
+    with pytest.raises(InvalidSettingError, match="epsilon=8") as caught:
         private().fit(bag)
     assert texts[0] not in str(caught.value)
     words = Vocabulary.given([f"w{i:05}".translate(LETTERS) for i in range(D)], TextAnalyzer())
@@ -216,7 +216,7 @@ def test_private_texts_need_public_words(current, texts):
         (
             lambda X: [dask.bag.from_sequence(["a"]), dask.bag.from_sequence(["a"])],
             InvalidDocumentsError,
-            "got type=Bag",
+            "got type='Bag'",
         ),
     ],
 )

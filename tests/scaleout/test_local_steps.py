@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,23 +41,20 @@ def cut(documents, parts=5):
     return [documents.rows(a, a + step) for a in range(0, len(documents), step)]
 
 
-@pytest.mark.parametrize("documents", [1, 29, 100, 6000, 50_000, 195_000, 10_000_000, 10**9])
+@pytest.mark.parametrize("documents", [1, 29, 100, 6000, 50_000, 195_000, 400_000, 10**9])
 @pytest.mark.parametrize("passes", [1, 2, 10])
 def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
     plan = LocalSchedule.of(documents, passes)
     own = documents // plan.parts
-    assert 1 <= plan.parts <= 64
     assert plan.rounds * plan.steps <= max(1, own)
     steps = passes * plan.rounds * plan.steps
     assert plan.settings.annealing_steps <= max(1, steps / 2)
     if passes * documents >= 50_000 and documents >= 6000:
         assert steps >= 0.9 * LOCAL_STEPS
         assert plan.rounds == (4 if passes == 1 else 2)
-
-
-def test_parts_grow_with_the_documents():
-    found = [LocalSchedule.of(n, 1).parts for n in (50_000, 195_000, 400_000, 10**7)]
-    assert found == [2, 4, 8, 64]
+    if passes == 1:
+        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 64}
+        assert plan.parts == wanted.get(documents, 2)
 
 
 def test_one_part_is_a_refinement_in_one_process(corpus):
@@ -189,21 +186,16 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus)
     assert found.diagnostics == undisturbed.diagnostics
 
 
-def test_no_passes_leave_the_model_and_fewer_are_refused(client, corpus):
+def test_few_passes_and_few_steps(client, corpus):
     documents, _, model = corpus
-    with store_documents(client, of_partitions(cut(documents)), None, V) as kept:
+    with store_documents(client, of_partitions([documents.rows(0, 200)]), None, V) as kept:
         assert refined_on(kept, model, 0) is model
         with pytest.raises(InvalidSettingError, match="passes=-1"):
             refined_on(kept, model, -1)
-    with pytest.raises(InvalidSettingError, match="refinement_passes=-1"):
-        learn_once(client, of_partitions([documents]), settings_of(), refinement_passes=-1)
-
-
-def test_too_few_steps_are_told(client, corpus):
-    documents, _, model = corpus
-    with store_documents(client, of_partitions([documents.rows(0, 200)]), None, V) as kept:
         found = refined_on(kept, model, 1)
     assert "a refinement must take some 200 steps" in found.diagnostics["warnings"][-1]
+    with pytest.raises(InvalidSettingError, match="refinement_passes=-1"):
+        learn_once(client, of_partitions([documents]), settings_of(), refinement_passes=-1)
 
 
 def settings_of(**changes):
@@ -235,4 +227,3 @@ def test_text_like_documents_are_refined_by_themselves(client):
     found = learn_once(client, of_partitions(parts), settings_of(n_components=3))
     assert found.refined is not None
     assert found.model().diagnostics["refinement"]["documents"] == 3000
-    assert asdict(found.engine.settings)["n_components"] == 3

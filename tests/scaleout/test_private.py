@@ -13,11 +13,9 @@ from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
-    LedgerError,
 )
 from streamlda.learner import feed
-from streamlda.privacy.noise import SecureNoise, SeededNoise
-from streamlda.privacy.statement import check_statement
+from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
@@ -176,22 +174,6 @@ def test_a_lost_worker_changes_no_release(client, rows, tmp_path):
     assert (tmp_path / "killed").exists()
     assert_same_releases(recorder, wanted)
     np.testing.assert_array_equal(found.components, model.components)
-
-
-def test_a_ledger_pays_once_and_refuses_the_same_documents(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
-    corpus = of_partitions(partitions(rows))
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        model = fit_privately(
-            client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine")
-        )
-        spent = ledger.path.read_bytes()
-        with pytest.raises(LedgerError, match="documents must not be in two releases"):
-            fit_privately(client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine"))
-        assert ledger.path.read_bytes() == spent
-        assert model.privacy["ledger"] == ledger.ledger_id
-    check_statement(model.privacy)
-    assert len(list(tmp_path.glob("ledger.releases/*.safetensors"))) == len(settings.stages)
 
 
 def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, tmp_path):

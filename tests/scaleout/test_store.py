@@ -22,7 +22,6 @@ from streamlda.scaleout.store import (
     store_documents,
     together,
 )
-from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of, wait_until_empty
 
 
@@ -45,8 +44,8 @@ def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, usable):
     assert found.nbytes >= 12 * len(usable.counts)
     wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
     np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
-    alone = contents_of(Shard("a"), documents, None, D)
-    assert (alone.usable, alone.counts) == (found.usable, found.counts)
+    with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='x'"):
+        documents_of(Shard("x"), documents, None, 7)
 
 
 def test_contents_add_up(documents, cut):
@@ -56,18 +55,6 @@ def test_contents_add_up(documents, cut):
     assert sum(total.usable.values()) == 4875
     assert total.counts == whole.counts
     np.testing.assert_allclose(total.frequencies, whole.frequencies, rtol=1e-12)
-
-
-def test_texts_become_counts_by_the_words():
-    words = Vocabulary.given(["one", "two"])
-    kept, found = documents_of(Shard("a"), ["one two two", "other", "one one one"], words, 2)
-    np.testing.assert_array_equal(kept.to_csr().toarray(), [[1, 2], [3, 0]])
-    assert (found.counts.unseen_tokens, found.counts.short) == (1, 1)
-
-
-def test_other_columns_are_refused_by_the_name_of_the_shard(documents):
-    with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='x'"):
-        documents_of(Shard("x"), documents, None, 7)
 
 
 def test_pieces_are_joined_and_missing_documents_noticed(cut, usable):

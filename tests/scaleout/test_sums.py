@@ -18,9 +18,7 @@ from streamlda.errors import (
 )
 from streamlda.scaleout.shards import Shard, task_of
 from streamlda.scaleout.sums import Plan, accumulate, added, merged
-from streamlda.simulate import PlantedLDA
 from streamlda.stream.pipeline import RecordCounts
-from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import thread_count
 
@@ -151,14 +149,3 @@ def test_a_task_runs_in_one_thread_and_leaves_the_others_alone(plan, cut, monkey
     accumulate(plan, Shard("a"), cut[0], 0)
     assert seen == [(1, {1})]
     assert thread_count() == before
-
-
-def test_documents_by_texts_equal_those_by_counts(plan):
-    planted = PlantedLDA(3, 60, seed=9, mean_length=10, topic_concentration=0.1)
-    words = Vocabulary.given(planted.words, TextAnalyzer(token_pattern=r"w\d+"))
-    texts = planted.texts(200)
-    planted.seek(0)
-    by_counts = accumulate(plan, Shard("a"), planted.documents(200), 0)
-    by_texts = accumulate(replace(plan, vocabulary=words), Shard("a"), texts, 0)
-    for name, array in by_texts.arrays.items():
-        np.testing.assert_allclose(array, by_counts.arrays[name], rtol=1e-12, err_msg=name)

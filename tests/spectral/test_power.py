@@ -1,5 +1,8 @@
 """The power methods pass the suite, and the suite finds methods that are wrong."""
 
+from functools import partial
+from itertools import repeat
+
 import numpy as np
 import pytest
 
@@ -10,24 +13,19 @@ from tests.spectral import checks, twins
 COUNTS = {"n_restarts": 40, "n_iterations": 25}
 
 
-def deflated(d, k, *, cls=DeflatedPower, eigenvalue_round=True, **settings):
-    settings = COUNTS | settings
-    return cls(d, k, eigenvalue_round=eigenvalue_round, **settings)
+def deflated(d, k, *, cls=DeflatedPower, **settings):
+    return cls(d, k, **(COUNTS | settings))
 
 
-def deflated_without_round(d, k, **settings):
-    return deflated(d, k, eigenvalue_round=False, **settings)
-
-
-def simultaneous(d, k, *, cls=SimultaneousPower, **settings):
-    return cls(d, k, **({"n_iterations": 60} | settings))
+def simultaneous(d, k, **settings):
+    return SimultaneousPower(d, k, **({"n_iterations": 60} | settings))
 
 
 SOLVERS = {
     "deflated": (deflated, lambda array, k, seed: twins.algorithm_1(array, k, 40, 25, seed)),
     "without eigenvalue round": (
-        deflated_without_round,
-        lambda array, k, seed: twins.algorithm_2(array, k, 40, 25, seed),
+        partial(deflated, eigenvalue_round=False),
+        lambda array, k, seed: twins.algorithm_2(repeat(array), k, 40, 25, seed),
     ),
     "simultaneous": (
         simultaneous,
@@ -40,7 +38,7 @@ SOLVERS = {
 def test_power_methods_pass_all_checks(solver):
     make, twin = SOLVERS[solver]
     counts = ("n_iterations",) if make is simultaneous else ("n_restarts", "n_iterations")
-    checks.check_solver(make, twin=twin, counts=counts)
+    checks.check_solver(make, twin, counts)
 
 
 class ForgetsDeflation(DeflatedPower):
@@ -99,10 +97,7 @@ PLANTED = {
     "history": (KeepsHistory, checks.check_memory),
     "takes anything": (TakesAnything, checks.check_bad_answers),
     "lends its state": (LendsItsState, checks.check_resume),
-    "twin": (
-        TakesFirstRestart,
-        lambda make: checks.check_twin(make, SOLVERS["deflated"][1]),
-    ),
+    "twin": (TakesFirstRestart, lambda make: checks.check_twin(make, SOLVERS["deflated"][1])),
 }
 
 
