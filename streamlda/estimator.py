@@ -282,10 +282,10 @@ class StreamLDA(BaseTopicEstimator):
                 return self
         settings = self._settings(self._seed(), users)
         X = self._validated(X, reset=True, min_samples=2)
+        self._warn_of_few_words(X.shape[1])
         if settings.private:
             return self._fit_privately(settings, X, users, reset=True, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
-        self._warn_of_few_words(batch.n_features)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
         self._learner, self._model = fit(asked, batch, passes, settings.topics.gibbs_sweeps)
         return self
@@ -329,11 +329,12 @@ class StreamLDA(BaseTopicEstimator):
             remedy="call fit",
         )
         X = self._validated(X, reset=reset)
+        if reset:
+            self._warn_of_few_words(X.shape[1])
         if settings.private:
             return self._fit_privately(settings, X, users, reset=reset, finish=False)
         batch = counts_of(X)
         if reset:
-            self._warn_of_few_words(batch.n_features)
             learner = Engine(engine_settings(settings, batch.n_features))
         else:
             assert isinstance(self._learner, Engine)
@@ -412,7 +413,6 @@ class StreamLDA(BaseTopicEstimator):
         ends = finish and settings.snapshots.every is None
         asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
         if reset:
-            self._warn_of_few_words(batch.n_features)
             stream = settings.source.stream or "matrix"
             learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
         else:

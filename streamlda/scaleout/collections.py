@@ -7,7 +7,7 @@
 
 Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
 most frequent without English stop words. They become `feature_names_in_`, so that `to_model` gives
-a model that reads texts. Counts must be whole numbers, with equal columns in all partitions.
+a model that reads texts. Counts must be integers, with equal columns in all partitions.
 
 Nothing is computed here but the beginning, the merges and the topics, and no part of a collection
 comes here but its first documents (`streamlda.scaleout.beginning`). A private fit draws its noise
@@ -19,21 +19,17 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
-from streamlda.errors import (
-    InvalidDocumentsError,
-    InvalidSettingError,
-    MissingExtraError,
-)
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.matrix import few_topics
 from streamlda.scaleout.beginning import first_columns
-from streamlda.scaleout.cluster import ClusterError, Run
+from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
@@ -52,67 +48,41 @@ def is_collection(X: Any) -> bool:
     from dask.base import is_dask_collection
 
     if isinstance(X, list | tuple):
-        return bool(X) and all(map(_is_one, X))
+        return bool(X) and all(is_dask_collection(part) or _is_future(part) for part in X)
     return bool(is_dask_collection(X))
 
 
-def _is_one(part: Any) -> bool:
-    from dask.base import is_dask_collection
-
+def _is_future(part: Any) -> bool:
     distributed = sys.modules.get("distributed")
-    return bool(
-        is_dask_collection(part)
-        or (distributed is not None and isinstance(part, distributed.Future))
-    )
+    return distributed is not None and isinstance(part, distributed.Future)
 
 
 def of_collection(X: Any) -> Corpus:
     """Return the shards of a collection: its partitions, in order.
 
-    Parameters
-    ----------
-    X : dask.bag.Bag, dask.array.Array, Delayed, or list of Delayed or Future
-        Bags of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
-        sparse or dense; delayed lists of texts or matrices of counts.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If it is none of these, or blocks are no whole rows.
+    Bags may be of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
+    sparse or dense; what is delayed, lists of texts or matrices of counts.
     """
     from dask.delayed import Delayed
 
     if isinstance(X, Delayed):
         return of_partitions([X])
-    if isinstance(X, list | tuple):
-        wrong = [type(part).__name__ for part in X if not isinstance(part, Delayed | _futures())]
-        if wrong:
-            raise InvalidDocumentsError(
-                "a list must hold what Dask makes one partition of each, got "
-                f"type={wrong[0]}; pass the bag or array itself, or its to_delayed()"
-            )
-        return of_partitions(list(X))
-    return of_partitions(X)
-
-
-def _futures() -> Any:
-    from distributed import Future
-
-    return Future
+    if not isinstance(X, list | tuple):
+        return of_partitions(X)
+    for part in X:
+        require(
+            isinstance(part, Delayed) or _is_future(part),
+            "a list must hold what Dask makes one partition of each",
+            type=type(part).__name__,
+            remedy="pass the bag or array itself, or its to_delayed()",
+            error=InvalidDocumentsError,
+        )
+    return of_partitions(list(X))
 
 
 def current_client() -> Client:
-    """Return the client that Dask was last given.
-
-    Raises
-    ------
-    MissingExtraError
-        If distributed is not installed.
-    ClusterError
-        If there is no client, or its scheduler is gone.
-    """
-    if find_spec("distributed") is None:
-        raise MissingExtraError("distributed", "dask", "learning from Dask collections")
+    """Return the client that Dask was last given, or raise `ClusterError`."""
+    require_dask()
     from distributed import default_client
 
     try:
@@ -123,11 +93,13 @@ def current_client() -> Client:
             'first: distributed.Client("tcp://host:8786"), or distributed.Client() for the cores '
             "of this machine"
         ) from error
-    if client.status != "running":
-        raise ClusterError(
-            "a Dask scheduler must answer, got "
-            f"client status={client.status!r}; start the scheduler, and make a new client"
-        )
+    require(
+        client.status == "running",
+        "a Dask scheduler must answer",
+        client_status=client.status,
+        remedy="start the scheduler, and make a new client",
+        error=ClusterError,
+    )
     return client  # type: ignore[no-any-return]
 
 
@@ -136,42 +108,26 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
     one they are as good (`streamlda.scaleout.local_steps`). With `epsilon`, releases are number for
-    number those of one process (`streamlda.scaleout.private`).
-
-    Parameters
-    ----------
-    estimator : StreamLDA
-    X : collection
-        As `of_collection` takes it.
-    users : optional
-        Must be None: users are counted in one place.
-
-    Raises
-    ------
-    ClusterError
-        If there is no client, or its cluster cannot be used.
-    InvalidSettingError
-        If sweeps, users or another solver are asked for, or texts come with `epsilon`.
-    InsufficientDataError, InvalidDocumentsError, SourceError, VocabularyError
-        As `streamlda.scaleout.learn_once`.
-    BudgetExceededError, LedgerError
-        As `streamlda.scaleout.fit_privately`.
+    number those of one process (`streamlda.scaleout.private`). Errors are those of `learn_once` and
+    `fit_privately`.
     """
     settings = estimator._settings(estimator._seed(), users)
-    if users is not None:
-        raise InvalidSettingError(
-            "users must be counted in one place, got users with a Dask collection; fit a matrix"
-        )
+    require(
+        users is None,
+        "users must be counted in one place, got users with a Dask collection",
+        remedy="fit a matrix",
+    )
     client, corpus = current_client(), of_collection(X)
     n_features = first_columns(Run(client), corpus)
     if settings.private:
         _fit_privately(estimator, settings, client, corpus, n_features)
         return
-    if settings.topics.gibbs_sweeps:
-        raise InvalidSettingError(
-            "sweeps must have the topics of all tokens in one process, got "
-            f"gibbs_sweeps={settings.topics.gibbs_sweeps} with a Dask collection; set it to 0"
-        )
+    require(
+        not settings.topics.gibbs_sweeps,
+        "Gibbs sweeps must have the topics of all tokens in one process",
+        gibbs_sweeps=settings.topics.gibbs_sweeps,
+        remedy="set it to 0 for a Dask collection",
+    )
     words = VocabularyLearner() if n_features is None else None
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = passes_of(settings.topics)
@@ -190,10 +146,11 @@ def _fit_privately(
     from streamlda.private.release_manager import ReleaseManager, open_ledger
 
     if n_features is None:
-        raise InvalidSettingError(
-            "words learned from documents reveal them, got texts and "
-            f"epsilon={estimator.epsilon}; encode them by public words first, as in "
-            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])"
+        raise failure(
+            "a private fit must be of counts, for words learned from texts reveal them",
+            epsilon=estimator.epsilon,
+            remedy="encode them by public words first, as in "
+            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])",
         )
     slots = None
     if settings.snapshots.every is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -280,7 +281,9 @@ def _round(
         assert on_progress is not None
         on_progress(total)
 
-    reports = [run.task("report", _counts_of, leaf) for leaf in leaves] if on_progress else []
+    reports = (
+        [run.task("report", attrgetter("counts"), leaf) for leaf in leaves] if on_progress else []
+    )
     found: Sums = run.compute(
         run.tree("merge", merged, leaves), reports, report if on_progress else None
     )
@@ -298,7 +301,3 @@ def _labelled(
     on_progress: Callable[[str, RecordCounts], None] | None, label: str
 ) -> Callable[[RecordCounts], None] | None:
     return None if on_progress is None else lambda counts: on_progress(label, counts)
-
-
-def _counts_of(sums: Sums) -> RecordCounts:
-    return sums.counts

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,9 +132,9 @@ def store_documents(
     kept = run.start(tasks("keep", documents_of))
     try:
         try:
-            parts = [run.task("contents", _second, one) for one in kept]
+            parts = [run.task("contents", itemgetter(1), one) for one in kept]
             contents = _contents(run, parts, limit, on_progress)
-            batches = tuple(run.task("batch", _first, one) for one in kept)
+            batches = tuple(run.task("batch", itemgetter(0), one) for one in kept)
             # Shards that were read have no files any more.
             shards = tuple(Shard(shard.name) for shard in corpus.shards)
             made = DocumentStore(run, Corpus(shards, batches), None, contents, True, kept)
@@ -168,7 +169,7 @@ def _contents(
         if nbytes > limit:
             raise _TooLargeError
 
-    reports = [run.task("report", _small, part) for part in parts]
+    reports = [run.task("report", attrgetter("counts", "nbytes"), part) for part in parts]
     found: Contents = run.compute(run.tree("merge", together, parts), reports, report)
     return found
 
@@ -245,15 +246,3 @@ def joined(pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any) -> 
     # What is kept must not keep the whole shard alive that it is a part of.
     whole = DocumentBatch.joined(batches)
     return whole.copy() if len(batches) == 1 else whole
-
-
-def _first(pair: tuple[DocumentBatch, Contents]) -> DocumentBatch:
-    return pair[0]
-
-
-def _second(pair: tuple[DocumentBatch, Contents]) -> Contents:
-    return pair[1]
-
-
-def _small(contents: Contents) -> tuple[RecordCounts, int]:
-    return contents.counts, contents.nbytes
