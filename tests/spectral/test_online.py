@@ -139,22 +139,6 @@ def online(number, d=5, k=2):
     return OnlinePower(methods(d, k)[number], VectorAssociation(d), 300), X
 
 
-@quiet
-@pytest.mark.parametrize(("number", "size"), [(0, 1), (1, 7), (2, 299), (0, 1000)])
-def test_stream_equals_batch(number, size):
-    whole, X = online(number)
-    other = OnlinePower.from_state(
-        whole.state(), type(whole.method).from_state, VectorAssociation(5)
-    )
-    whole.add(X[:3100])
-    for start in range(0, 3100, size):
-        other.add(X[start : min(3100, start + size)])
-    assert whole.rounds == other.rounds > 5
-    assert whole.remaining == other.remaining < 300
-    for name, array in whole.state().items():
-        np.testing.assert_allclose(other.state()[name], array, rtol=1e-8, atol=1e-9, err_msg=name)
-
-
 def test_short_documents_do_not_count():
     documents = [[0, 1, 2], [0], [1, 1, 2, 3], [], [2, 2], [3, 0, 0]]
     sums = words()
