@@ -184,13 +184,13 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
 
 
 def test_diagnostics_warn_of_too_few_steps_and_mark_what_is_about_the_start(X):
-    few = X[:100]
-    before = fit(few).diagnostics_["warnings"]
-    warned = fit(few, 2, 1).diagnostics_["warnings"]
+    before, after, many = (
+        fit(X[:100], *much).diagnostics_["warnings"] for much in ((), (2, 1), (30,))
+    )
     assert before
-    assert warned[:-1] == [f"before refinement: {text}" for text in before]
-    assert "steps=7 refinement_passes=2; make more passes" in warned[-1]
-    assert not any("steps=" in text for text in fit(few, 30).diagnostics_["warnings"])
+    assert after[:-1] == [f"before refinement: {text}" for text in before]
+    assert "steps=7 refinement_passes=2; make more passes" in after[-1]
+    assert not any("steps=" in text for text in many)
 
 
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
