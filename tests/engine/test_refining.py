@@ -96,8 +96,9 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
 
 
 def test_each_sign_of_another_model_is_seen():
+    documents = planted_corpus().documents(4000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 4000, "oversampling": 50})
-    model = fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
     assert follows_model(model)
     for changes in (
         {"alpha_fit": 1.04},
@@ -107,12 +108,9 @@ def test_each_sign_of_another_model_is_seen():
     ):
         assert not follows_model(replace(model, diagnostics={**model.diagnostics, **changes}))
     assert not follows_model(replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1]))
-
-
-def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
-    """The sum of parameters that alpha_0 was solved from fits whatever documents are."""
+    # The sum of parameters that alpha_0 was solved from fits whatever documents are.
     settings = EngineSettings(n_components=4, n_features=150, alpha_0=None)
-    model = fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
     assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
     assert follows_model(model)
     off = model.background.copy()
