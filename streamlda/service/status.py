@@ -17,7 +17,8 @@ from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.checks import one_of
+from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -62,6 +63,7 @@ class Status:
         self._phase = "starting"
         self._documents = dict.fromkeys(OUTCOMES, 0)
         self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._counted_at = -math.inf
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
         self._bytes = 0
@@ -105,14 +107,10 @@ class Status:
 
     def count(self, outcome: str, n: int) -> None:
         """Add documents of one outcome."""
-        if outcome not in OUTCOMES:
-            raise InvalidSettingError(
-                f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
-                "correct the caller"
-            )
+        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
         with self._lock:
             self._documents[outcome] += n
-            now = self._clock()
+            now = self._counted_at = self._clock()
             if now - self._samples[-1][0] >= SAMPLE_SECONDS:
                 self._samples.append((now, sum(self._documents.values())))
                 self._forget_samples(now)
@@ -298,6 +296,8 @@ class Status:
         return self._clock() - self._beat < LIVE_SECONDS
 
     def _rate(self, now: float) -> float:
+        if now - self._counted_at >= RATE_SECONDS:
+            return 0.0  # What came last may be behind the last sample.
         self._forget_samples(now)
         since, total = self._samples[0]
         # Nothing came between a sample that is older and the time looked at; and over a very short
