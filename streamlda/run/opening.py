@@ -27,10 +27,6 @@ from streamlda.private.budget import (
     WordsAndDelta,
     check_first_price,
     for_fewer_words,
-<<<<<<< HEAD
-    ledger_terms,
-=======
->>>>>>> c3
     words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
@@ -85,10 +81,6 @@ def open_ledger(
     if not settings.private:
         return None
     asked = _PrivateTerms.of(settings)
-<<<<<<< HEAD
-    terms = ledger_terms(asked.settings, words=asked.choice is not None)
-=======
->>>>>>> c3
     assert settings.privacy.ledger is not None
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
