@@ -20,7 +20,7 @@ from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.budget import run_terms
+from streamlda.private.budget import ledger_terms
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
@@ -44,7 +44,7 @@ def open_ledger(
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
     """
-    ledger = Ledger.open(Path(path), run_terms(settings, words=words), create=True)
+    ledger = Ledger.open(Path(path), ledger_terms(settings, words=words), create=True)
     try:
         ended = ledger.recover()
         if ended is not None:

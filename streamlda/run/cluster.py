@@ -15,21 +15,27 @@ from typing import Any
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
-from streamlda.scaleout import Corpus, Reading, connect, learn_once, of_files, summed_stages
+from streamlda.scaleout import (
+    Corpus,
+    Progress,
+    Reading,
+    connect,
+    learn_once,
+    no_progress,
+    of_files,
+    summed_stages,
+)
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
-from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
-
-#: Gets what is being done, and what was met so far.
-Progress = Callable[[str, RecordCounts], None]
 
 
 def fit_on_cluster(
     settings: RunSettings,
     *,
-    on_progress: Progress = lambda label, counts: None,
+    on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
