@@ -69,7 +69,7 @@ def settings_of(folder, source, flags=None, **more):
 def private_settings(folder, source, **flags):
     """Return settings as `settings_of`, of a daemon whose releases are private."""
     more = {
-        "vocabulary.hash_bits": 5,
+        **({} if "vocabulary.kind" in flags else {"vocabulary.hash_bits": 5}),
         "privacy.epsilon": 12.0,
         "privacy.delta": 1e-3,
         "privacy.ledger": str(folder / "ledger"),
