@@ -26,7 +26,7 @@ from streamlda.private.budget import (
     WordsAndDelta,
     check_first_price,
     for_fewer_words,
-    run_terms,
+    ledger_terms,
     words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
@@ -79,7 +79,7 @@ def open_ledger(settings: RunSettings, opened: ExitStack) -> tuple[Ledger | None
     if not settings.private:
         return None, ""
     asked = _PrivateTerms.of(settings)
-    terms = run_terms(asked.settings, words=asked.choice is not None)
+    terms = ledger_terms(asked.settings, words=asked.choice is not None)
     assert settings.privacy.ledger is not None
     ledger = opened.enter_context(Ledger.open(settings.privacy.ledger, terms, create=True))
     ended = ledger.recover()

@@ -42,6 +42,12 @@ class ClusterError(SourceError):
     """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
+def require_dask() -> None:
+    """Raise `MissingExtraError` if distributed is not installed."""
+    if find_spec("distributed") is None:
+        raise MissingExtraError("distributed", "dask", "learning on a Dask cluster")
+
+
 @contextmanager
 def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
     """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end.
@@ -60,8 +66,7 @@ def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
     ClusterError
         If nothing answers, or the cluster does not fit.
     """
-    if find_spec("distributed") is None:
-        raise MissingExtraError("distributed", "dask", "learning on a Dask cluster")
+    require_dask()
     import warnings
 
     from distributed import Client

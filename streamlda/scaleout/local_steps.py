@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import State
-from streamlda.checks import at_least, require
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
@@ -67,7 +67,6 @@ def refined_on(
     Time O(nnz K) a document and pass, and 8 V K bytes from and to each part in each round. Memory
     of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.
     """
-    at_least(0, passes=passes)
     if not passes:
         return model
     run, plan = store.run, LocalSchedule.of(store.documents, passes)

@@ -17,7 +17,8 @@ from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.checks import one_of
+from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -105,17 +106,14 @@ class Status:
 
     def count(self, outcome: str, n: int) -> None:
         """Add documents of one outcome."""
-        if outcome not in OUTCOMES:
-            raise InvalidSettingError(
-                f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
-                "correct the caller"
-            )
+        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
         with self._lock:
             self._documents[outcome] += n
             now = self._clock()
-            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
-                self._samples.append((now, sum(self._documents.values())))
-                self._forget_samples(now)
+            if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
+                self._samples.pop()
+            self._samples.append((now, sum(self._documents.values())))
+            self._forget_samples(now)
 
     def count_reject(self, reason: str, n: int = 1) -> None:
         """Add documents that could not be used, by reason; a reason never holds document text."""

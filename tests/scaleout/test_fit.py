@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from dataclasses import replace
 
 import dask
@@ -27,7 +26,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import D, cluster_of, wait_until_empty
+from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 from tests.scaleout.test_sums import relative_difference
 
 WORDS = VocabularyLearner(
@@ -45,7 +44,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(mine[0][name], theirs[0][name], err_msg=name)
 
 
-def test_partitions_give_what_one_engine_gives_through_the_same_map(
+def test_partitions_give_what_one_engine_gives_through_the_same_projection(
     client, settings, documents, cut
 ):
     met = []
@@ -62,13 +61,17 @@ def test_partitions_give_what_one_engine_gives_through_the_same_map(
     for name in ("components", "alpha", "background"):
         np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-10, 1e-14)
     assert mine.documents_seen == theirs.documents_seen == 4875
-    assert found.counts.documents == 5000
-    assert found.counts.short == 125
+    assert (found.counts.documents, found.counts.short) == (5000, 125)
     assert (mine.tokens_seen, found.counts.tokens) == (documents.lengths.sum(),) * 2
     # Every shard was reported in every round, the last with all documents.
     labels = [label for label, _ in met]
     assert labels == [f"round {1 + i // len(cut)} of 3" for i in range(3 * len(cut))]
     assert [documents for _, documents in met[len(cut) - 1 :: len(cut)]] == [5000] * 3
+    # Tasks are named by what they do, and nothing stays.
+    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    wanted = {"first", "given", "sketch", "sums", "merge"}
+    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
+    wait_until_empty(client)
 
 
 @pytest.mark.parametrize("most_entries", [4_000_000, 1000])
@@ -126,12 +129,6 @@ def test_a_shared_projection_is_kept_so_that_engines_can_be_merged(
     assert relative_difference(whole, one) < 1e-10
 
 
-def logged(part, folder):
-    """Return a partition, and note that it was made; the task of a worker."""
-    (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()
-    return part
-
-
 def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(settings, cut, tmp_path):
     quiet, killed = tmp_path / "quiet", tmp_path / "killed"
     quiet.mkdir()
@@ -143,8 +140,7 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
             return learn(client, of_partitions(parts), settings, on_progress=on_progress)
 
         undisturbed = run(quiet)
-        workers = client.run(os.getpid)
-        victims = []
+        workers, victims = client.run(os.getpid), []
 
         def kill(label, counts):
             # The worker that made the last partition so far holds sums that are still needed.
@@ -157,51 +153,13 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
         assert victims[0] in workers.values()
         assert victims[0] not in client.run(os.getpid).values()
         own.scale(1)
-        while len(client.nthreads()) != 1:
-            time.sleep(0.05)
+        wait_until(lambda: len(client.nthreads()) == 1)
         alone = run(tmp_path)
     assert_same_state(found.engine, undisturbed.engine)
     assert_same_state(alone.engine, undisturbed.engine)
     assert found.counts == undisturbed.counts
     # It did matter: what the worker had done was done again.
     assert len(list(killed.iterdir())) > len(list(quiet.iterdir()))
-
-
-def test_tasks_are_named_by_what_they_do_and_leave_nothing(client, settings, cut):
-    learn(client, of_partitions(cut), settings)
-    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    wanted = {"first", "given", "sketch", "sums", "merge"}
-    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
-    with pytest.raises(InsufficientDataError):
-        learn(client, of_partitions([cut[0].rows(0, 9)]), replace(settings, n_components=10))
-    wait_until_empty(client)
-
-
-def test_fewer_documents_than_topics_are_refused(client, settings):
-    few = DocumentBatch.from_matrix(np.ones((4, D)))
-    asked = replace(settings, n_components=5)
-    with pytest.raises(InsufficientDataError, match="usable=4 topics=5"):
-        learn(client, of_partitions([few]), asked)
-    enough = DocumentBatch.from_matrix(np.ones((5, D)))
-    assert learn(client, of_partitions([enough]), asked).engine.documents_seen == 5
-    blank = DocumentBatch.from_matrix(np.zeros((9, D)))
-    for rounds in (1, 2):
-        with pytest.raises(InsufficientDataError, match="usable=0"):
-            learn(client, of_partitions([blank, blank]), asked, rounds=rounds)
-
-
-def test_documents_that_cannot_be_learned_from_are_refused_by_their_shard(client, settings, cut):
-    other = DocumentBatch.from_matrix(np.ones((3, D + 1)))
-    many = replace(settings, n_components=D + 1)
-    for parts, words, asked, error, wanted in (
-        ([cut[0], other], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
-        ([other, cut[0]], None, settings, InvalidDocumentsError, f"{D + 1} expected={D}"),
-        ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
-        (cut, WORDS, settings, InsufficientDataError, "texts=0"),
-        (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
-    ):
-        with pytest.raises(error, match=wanted):
-            learn(client, of_partitions(parts), asked, words)
 
 
 def test_words_are_learned_from_the_first_texts_of_several_shards(client, settings):
@@ -217,24 +175,37 @@ def test_words_are_learned_from_the_first_texts_of_several_shards(client, settin
     assert (model.settings["vocabulary_documents"], model.settings["corpus"]) == (400, "planted")
 
 
-def test_a_file_that_is_gone_fails_by_its_name(client, settings, tmp_path):
+def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, cut, tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
-    corpus = of_files(tmp_path, shards=2)
+    gone = of_files(tmp_path, shards=2)
     (tmp_path / "b.jsonl").unlink()
-    words = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
-    with pytest.raises(SourceError, match=r"b\.jsonl"):
-        learn(client, corpus, settings, words)
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "wanted"),
-    [
-        ({"solver": "online-power"}, {}, "solver='online-power'"),
-        ({}, {"rounds": 0}, "rounds=0"),
-        ({}, {"rounds": 2, "shared_projection": np.ones((D, 11))}, "rounds=2"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(client, settings, cut, changes, options, wanted):
-    with pytest.raises(InvalidSettingError, match=wanted):
-        learn(client, of_partitions(cut), replace(settings, **changes), **options)
+    three = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
+    wide, ones, blank = (
+        DocumentBatch.from_matrix(matrix)
+        for matrix in (np.ones((3, D + 1)), np.ones((5, D)), np.zeros((9, D)))
+    )
+    five, many = (replace(settings, n_components=n) for n in (5, D + 1))
+    for parts, words, asked, error, wanted in (
+        ([cut[0], wide], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
+        ([wide, cut[0]], None, settings, InvalidDocumentsError, f"{D + 1} expected={D}"),
+        ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
+        (cut, WORDS, settings, InsufficientDataError, "texts=0"),
+        (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
+        ([ones.rows(0, 4)], None, five, InsufficientDataError, "usable=4 topics=5"),
+        ([blank, blank], None, five, InsufficientDataError, "usable=0"),
+        (gone, three, settings, SourceError, r"b\.jsonl"),
+    ):
+        corpus = parts if parts is gone else of_partitions(parts)
+        with pytest.raises(error, match=wanted):
+            learn(client, corpus, asked, words)
+    assert learn(client, of_partitions([ones]), five).engine.documents_seen == 5
+    wait_until_empty(client)
+    whitening = np.ones((D, 11))
+    for changed, options, wanted in (
+        (replace(settings, solver="online-power"), {}, "solver='online-power'"),
+        (settings, {"rounds": 0}, "rounds=0"),
+        (settings, {"rounds": 2, "shared_projection": whitening}, "rounds=2"),
+    ):
+        with pytest.raises(InvalidSettingError, match=wanted):
+            learn(client, of_partitions(cut), changed, **options)

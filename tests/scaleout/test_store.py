@@ -1,11 +1,7 @@
 """Documents that are read once and kept: those of the shards, in order, or read again."""
 
 import itertools
-import os
-import signal
-import time
 
-import dask
 import numpy as np
 import pytest
 
@@ -22,7 +18,6 @@ from streamlda.scaleout.store import (
     store_documents,
     together,
 )
-from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of, wait_until_empty
 
 
@@ -36,7 +31,7 @@ def assert_same_documents(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
 
 
-def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, usable):
+def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, cut, usable):
     kept, found = documents_of(Shard("a"), documents, None, D)
     assert_same_documents(kept, usable)
     assert found.usable == {"a": 4875}
@@ -45,27 +40,12 @@ def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, usable):
     assert found.nbytes >= 12 * len(usable.counts)
     wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
     np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
-    alone = contents_of(Shard("a"), documents, None, D)
-    assert (alone.usable, alone.counts) == (found.usable, found.counts)
-
-
-def test_contents_add_up(documents, cut):
     parts = [contents_of(Shard(f"{i}"), part, None, D) for i, part in enumerate(cut)]
-    total, whole = together(*parts), contents_of(Shard("a"), documents, None, D)
+    total = together(*parts)
     assert [*total.usable] == [f"{i}" for i in range(len(cut))]
     assert sum(total.usable.values()) == 4875
-    assert total.counts == whole.counts
-    np.testing.assert_allclose(total.frequencies, whole.frequencies, rtol=1e-12)
-
-
-def test_texts_become_counts_by_the_words():
-    words = Vocabulary.given(["one", "two"])
-    kept, found = documents_of(Shard("a"), ["one two two", "other", "one one one"], words, 2)
-    np.testing.assert_array_equal(kept.to_csr().toarray(), [[1, 2], [3, 0]])
-    assert (found.counts.unseen_tokens, found.counts.short) == (1, 1)
-
-
-def test_other_columns_are_refused_by_the_name_of_the_shard(documents):
+    assert total.counts == found.counts
+    np.testing.assert_allclose(total.frequencies, found.frequencies, rtol=1e-12)
     with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='x'"):
         documents_of(Shard("x"), documents, None, 7)
 
@@ -90,18 +70,13 @@ def test_any_run_of_documents_can_be_asked_for(client, cut, usable, most_bytes):
             assert_same_documents(found, usable.rows(first, last))
 
 
-def test_parts_are_equal_runs_and_survive_the_shards(client, cut, usable):
-    with store_documents(client, of_partitions(cut), None, D) as kept:
-        parts = client.gather(kept.parts(4))
-        ends = [4875 * part // 4 for part in range(5)]
-        for part, (first, last) in zip(parts, itertools.pairwise(ends), strict=True):
-            assert_same_documents(part, usable.rows(first, last))
-
-
-def test_nothing_stays_on_the_cluster_when_the_block_ends(client, cut):
+def test_parts_are_equal_runs_and_survive_the_shards_until_the_block_ends(client, cut, usable):
     def failing():
         with store_documents(client, of_partitions(cut), None, D) as kept:
-            kept.parts(2)
+            parts = client.gather(kept.parts(4))
+            ends = [4875 * part // 4 for part in range(5)]
+            for part, (first, last) in zip(parts, itertools.pairwise(ends), strict=True):
+                assert_same_documents(part, usable.rows(first, last))
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -110,25 +85,5 @@ def test_nothing_stays_on_the_cluster_when_the_block_ends(client, cut):
 
 
 def test_documents_may_take_a_share_of_the_memory_of_all_workers():
-    with (
-        cluster_of(2, memory_limit="700MB") as own,
-        connect(own.scheduler_address) as client,
-    ):
+    with cluster_of(2, memory_limit="700MB") as own, connect(own.scheduler_address) as client:
         assert memory_for_documents(client) == pytest.approx(MOST_KEPT * 2 * 700e6)
-
-
-def made(part, folder):
-    """Return a partition, and note that it was made."""
-    (folder / str(time.monotonic_ns())).touch()
-    return part
-
-
-def test_what_a_lost_worker_kept_is_read_again(cut, usable, tmp_path):
-    with cluster_of(2) as own, connect(own.scheduler_address) as client:
-        parts = [dask.delayed(made)(part, tmp_path) for part in cut]
-        with store_documents(client, of_partitions(parts), None, D) as kept:
-            assert len(list(tmp_path.iterdir())) == len(cut)
-            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-            found = kept.run.compute(kept.task("rows", 0, 4875))
-            assert_same_documents(found, usable)
-    assert len(list(tmp_path.iterdir())) > len(cut)

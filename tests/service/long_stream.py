@@ -21,10 +21,12 @@ from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Position, Progress, RecordBatch
-from tests.service.daemon_process import SMALL, Daemon, texts
+from tests.service.daemon_process import Daemon, settings_of, texts
 
 #: How many marks a long run makes, and how many snapshots.
 MARKS, SNAPSHOTS = 400, 20
+
+FILES = "source.files"
 
 # On a topic
 
@@ -32,15 +34,8 @@ MARKS, SNAPSHOTS = 400, 20
 def topic_settings(folder: Path, bootstrap: str, topic: str, **more: Any) -> dict[str, Any]:
     """Return settings by name: JSON records of a topic, a small engine, outputs in a folder."""
     folder.mkdir(exist_ok=True)
-    return {
-        "source.kind": "kafka",
-        "kafka.bootstrap": bootstrap,
-        "kafka.topic": topic,
-        "checkpoint.folder": str(folder / "checkpoints"),
-        "output.folder": str(folder / "snapshots"),
-        **SMALL,
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
+    flags = {"source.kind": "kafka", "kafka.bootstrap": bootstrap, "kafka.topic": topic}
+    return {n: v for n, v in settings_of(folder, folder, flags, **more).items() if n != FILES}
 
 
 def ending(n_records: int, snapshots: int = 1) -> dict[str, Any]:
@@ -117,16 +112,7 @@ def kill_at_random(daemon: Daemon, moments: random.Random) -> None:
 
 
 class Repeated:
-    """The same documents over and over, as a source; it notes how its process fares.
-
-    Parameters
-    ----------
-    documents : list of str
-    n_documents : int
-        Where the stream ends.
-    marks : Path
-        File of the notes: JSON lines.
-    """
+    """The same documents over and over, as a source; it notes in `marks` how its process fares."""
 
     def __init__(self, documents: list[str], n_documents: int, marks: Path) -> None:
         self._documents, self._total, self._marks = documents, n_documents, marks
@@ -176,19 +162,15 @@ def long_run(folder: Path, n_documents: int) -> int:
     documents = texts(20_000)
     source = Repeated(documents, n_documents, folder / "marks")
     running.open_stream = lambda *_: source  # type: ignore[attr-defined]
-    small = {name: value for name, value in SMALL.items() if name != "log.level"}
     flags = {
-        **small,
-        "source.kind": "files",
-        "source.files": "in memory",
-        "checkpoint.folder": str(folder / "checkpoints"),
         "checkpoint.interval": "2 s",
         # Documents are then read as they are learned, and not in bursts.
         "memory.queue": "4 MiB",
-        "output.folder": str(folder / "snapshots"),
         "snapshots.every": max(n_documents // SNAPSHOTS, 100),
         "http.port": int(os.environ["STREAMLDA_TEST_PORT"]),
+        "log.level": "info",
     }
+    flags = settings_of(folder, folder / "in memory", flags)
     settings = load_settings(environment={}, flags=flags)
     start_logging("json", "info")
     return running.run(settings)

@@ -28,7 +28,6 @@ from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.records import REASONS, BatchBuilder
-from tests.service.daemon_process import Daemon, settings_of
 from tests.service.planted import model, private, topics
 from tests.service.web import JSON_VALUES, PLENTY, TOKEN, Snapshots, busy_status
 
@@ -304,20 +303,3 @@ def test_a_private_daemon_answers_as_described_whatever_is_asked(tmp_path, caplo
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("streamlda").debug("a line that says %s", SECRET)
     assert SECRET in caplog.text
-
-
-# Logs
-
-
-def test_no_document_is_ever_logged(tmp_path):
-    values = mutated([json.dumps({"text": f"{SECRET} ab cd"}).encode()] * 8, seed=1)
-    lines = [value.replace(b"\n", b" ") for value in values if value] * 10
-    source = tmp_path / "documents.jsonl"
-    source.write_bytes(b"\n".join(lines))
-    flags = {"breaker.share": 1.0, "topics.warmup_documents": 500, "snapshots.every": 1000}
-    with Daemon(settings_of(tmp_path, source, flags)) as daemon:
-        code = daemon.end()
-    assert code == 0, b"".join(daemon.raw).decode()
-    assert daemon.events("released")
-    assert SECRET.encode() in source.read_bytes()
-    assert SECRET.encode() not in b"".join(daemon.raw)

@@ -4,30 +4,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamlda.service import messages as m
 from streamlda.service.machine import Machine, Phase
-from streamlda.service.messages import (
-    BudgetExhausted,
-    Checkpoint,
-    CheckpointDone,
-    CheckpointTaken,
-    Exit,
-    Failed,
-    FlushDeadLetters,
-    Learn,
-    Learned,
-    MemoryPressure,
-    Pause,
-    Poll,
-    Polled,
-    Rebuild,
-    Release,
-    ReleaseDone,
-    Resume,
-    SignalReceived,
-    SourceFailed,
-    Started,
-    Tick,
-)
+from streamlda.service.messages import Checkpoint, Exit, Learn, Poll, Release, SignalReceived, Tick
 from streamlda.service.rules import Rules
 
 LIMIT, MOST_BYTES = 1000, 400
@@ -69,7 +48,7 @@ class Life(RuleBasedStateMachine):
         self.code = None
         self.signalled_at = None
         self.ended = False
-        self.tell(Started(0.0, slots))
+        self.tell(m.Started(0.0, slots))
 
     def tell(self, event):
         before, signalled = self.code, self.signalled_at
@@ -101,20 +80,20 @@ class Life(RuleBasedStateMachine):
                 assert self.left == 0 or (self.ended and self.at_end)
                 assert not self.owed, "never two releases without a checkpoint between"
                 assert self.writing is None, "a release is not made beside a checkpoint"
-            case FlushDeadLetters():
+            case m.FlushDeadLetters():
                 self.flushed = True
             case Checkpoint(n):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
                 assert self.flushed
                 assert self.writing is None
-            case Pause():
+            case m.Pause():
                 assert not self.paused
                 self.paused = True
-            case Resume():
+            case m.Resume():
                 assert self.paused
                 self.paused = False
-            case Rebuild():
+            case m.Rebuild():
                 assert self.poll is None
                 self.paused = False
             case Exit(code):
@@ -150,7 +129,7 @@ class Life(RuleBasedStateMachine):
             # Flushed with the next checkpoint, whichever batch that one reaches.
             self.flushed = self.flushed and not rejects
         self.ended = self.ended or (last and waiting)
-        self.tell(Polled(self.time, n, size, rejects, exhausted=last))
+        self.tell(m.Polled(self.time, n, size, rejects, exhausted=last))
 
     @precondition(lambda self: self.work is not None)
     @rule(
@@ -165,21 +144,21 @@ class Life(RuleBasedStateMachine):
         work, self.work = self.work, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
         if fails:
-            self.tell(Failed(self.time, names[type(work)]))
+            self.tell(m.Failed(self.time, names[type(work)]))
         elif isinstance(work, Learn):
             self.left -= sum(self.records[n] for n in range(self.learned + 1, work.batch + 1))
             self.learned = work.batch
-            self.tell(Learned(self.time, rounds=self.learned // 4))
+            self.tell(m.Learned(self.time, rounds=self.learned // 4))
         elif isinstance(work, Checkpoint):
             self.writing = work.batch
-            self.tell(CheckpointTaken(self.time))
+            self.tell(m.CheckpointTaken(self.time))
         elif refused:
             self.left = self.left_to_poll = 0
-            self.tell(BudgetExhausted(self.time))
+            self.tell(m.BudgetExhausted(self.time))
         else:
             self.left = self.left_to_poll = slots or 0
             self.owed = True
-            self.tell(ReleaseDone(self.time, True, slots))
+            self.tell(m.ReleaseDone(self.time, True, slots))
 
     @precondition(lambda self: self.writing is not None)
     @rule(fails=rarely(10))
@@ -189,10 +168,10 @@ class Life(RuleBasedStateMachine):
     def end_writing(self, fails=False):
         written, self.writing = self.writing, None
         if fails:
-            self.tell(Failed(self.time, "checkpoint"))
+            self.tell(m.Failed(self.time, "checkpoint"))
         else:
             self.saved, self.owed = written, False
-            self.tell(CheckpointDone(self.time))
+            self.tell(m.CheckpointDone(self.time))
 
     @precondition(lambda self: self.poll is not None)
     @rule(fatal=rarely(20), happens=rarely(3))
@@ -200,7 +179,7 @@ class Life(RuleBasedStateMachine):
         if not happens:
             return
         self.poll = None
-        self.tell(SourceFailed(self.time, fatal))
+        self.tell(m.SourceFailed(self.time, fatal))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 20.0]))
     def tick(self, seconds):
@@ -209,11 +188,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(short=rarely(3))
     def memory(self, short):
-        self.tell(MemoryPressure(self.time, short))
+        self.tell(m.MemoryPressure(self.time, short))
 
     @rule()
     def fail_to_publish(self):
-        self.tell(Failed(self.time, "publish"))
+        self.tell(m.Failed(self.time, "publish"))
 
     @precondition(lambda self: self.learned > 2 or self.time > 20)
     @rule(happens=rarely(12))

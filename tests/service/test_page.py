@@ -12,8 +12,7 @@ from streamlda.storage.snapshots import Snapshots
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.service.planted import model, private, shifted, topics, words
-
-TOKEN = "correct horse"
+from tests.service.web import TOKEN
 
 
 @pytest.fixture

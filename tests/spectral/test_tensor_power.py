@@ -1,5 +1,7 @@
 """Tensor power method: exact on orthogonal tensors, steady under noise, strict about input."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,23 +16,15 @@ def composed(values, vectors):
     return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
 
 
-def symmetrised(tensor):
-    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-    return sum(tensor.transpose(p) for p in orders) / 6
-
-
 def check_found(found, values, vectors):
     assert (np.diff(found.eigenvalues) <= 0).all()
     check_recovers(found, values, vectors)
 
 
-@pytest.mark.parametrize("equal", [True, False])
-@pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 1), (2, 2), (5, 3), (8, 8), (20, 12), (30, 30)])
-def test_orthogonal_tensor_is_decomposed_exactly(d, k, equal):
-    rng = np.random.default_rng(0)
-    values = np.full(k, 1.7) if equal else np.sort(rng.uniform(1, 6, k))
-    vectors = orthonormal(d, k, seed=d)
-    found = tensor_power(composed(values, vectors), k, rng=rng)
+@pytest.mark.parametrize(("d", "k"), [(8, 8), (20, 12), (30, 30)])
+def test_equal_eigenvalues_are_decomposed_exactly(d, k):
+    values, vectors = np.full(k, 1.7), orthonormal(d, k, seed=d)
+    found = tensor_power(composed(values, vectors), k, rng=np.random.default_rng(0))
     check_found(found, values, vectors)
 
 
@@ -49,49 +43,40 @@ def test_any_small_orthogonal_tensor_is_decomposed_exactly(d, data, seed, scale)
     check_found(tensor_power(composed(values, vectors), k, rng=rng), values, vectors)
 
 
-def test_fewer_components_than_the_tensor_holds_are_its_largest():
+def test_fewer_components_than_the_tensor_holds_are_its_largest_and_more_are_near_zero():
     values, vectors = np.array([1.0, 5.0, 3.0, 0.5]), orthonormal(6, 4, 1)
     found = tensor_power(composed(values, vectors), 2, rng=np.random.default_rng(2))
     check_found(found, values[1:3], vectors[:, 1:3])
+    found = tensor_power(composed(values, vectors), 6, rng=np.random.default_rng(4))
+    np.testing.assert_allclose(found.eigenvalues, [5, 3, 1, 0.5, 0, 0], rtol=0, atol=1e-12)
+    nothing = tensor_power(np.zeros((3, 3, 3)), 2, rng=np.random.default_rng(5))
+    assert not nothing.eigenvalues.any()
+    assert not nothing.eigenvectors.any()
 
 
-def test_more_components_than_the_tensor_holds_have_eigenvalues_near_zero():
-    values, vectors = np.array([2.0, 1.0]), orthonormal(5, 2, 3)
-    found = tensor_power(composed(values, vectors), 4, rng=np.random.default_rng(4))
-    np.testing.assert_allclose(found.eigenvalues, [2, 1, 0, 0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.eigenvectors[:, :2], vectors, rtol=0, atol=1e-8)
-
-
-def test_nothing_is_found_in_a_zero_tensor():
-    found = tensor_power(np.zeros((3, 3, 3)), 2, rng=np.random.default_rng(5))
-    assert not found.eigenvalues.any()
-    assert not found.eigenvectors.any()
-
-
-@pytest.mark.parametrize("d", [1, 4])
-def test_sign_is_carried_by_the_vector(d):
+def test_sign_is_carried_by_the_vector():
     """lambda v x v x v is the same as -lambda (-v) x (-v) x (-v): eigenvalues come positive."""
-    values, vectors = np.linspace(-3, -1, d), orthonormal(d, d, 6)
-    found = tensor_power(composed(values, vectors), d, rng=np.random.default_rng(7))
+    values, vectors = np.linspace(-3, -1, 4), orthonormal(4, 4, 6)
+    found = tensor_power(composed(values, vectors), 4, rng=np.random.default_rng(7))
     check_found(found, -values, -vectors)
 
 
 def noisy(seed, level):
     rng = np.random.default_rng(seed)
     values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, seed)
-    noise = symmetrised(rng.standard_normal((10, 10, 10)))
+    noise = sum(map(rng.standard_normal((10, 10, 10)).transpose, permutations(range(3))))
     noise *= level / np.linalg.norm(noise)
     return values, vectors, noise, rng
 
 
-def first_order_errors(level, seed, **settings):
+def first_order_errors(level, seed):
     """Return the errors of a noisy decomposition over what perturbation theory says, worst case.
 
     To first order a component with noise e = E(I, v, v) turns by the part of e across v over
     lambda, and its eigenvalue grows by e.v.
     """
     values, vectors, noise, rng = noisy(seed, level)
-    found = tensor_power(composed(values, vectors) + noise, 6, rng=rng, **settings)
+    found = tensor_power(composed(values, vectors) + noise, 6, rng=rng)
     matched = np.argmax(vectors.T @ found.eigenvectors, axis=0)
     assert sorted(matched.tolist()) == list(range(6))
     e = apply_pairs(noise, vectors)
@@ -105,9 +90,8 @@ def first_order_errors(level, seed, **settings):
 @pytest.mark.parametrize("seed", range(5))
 def test_error_under_noise_is_what_first_order_theory_says(seed):
     # What is left is of second order: ten times less noise, a hundred times less of it.
-    assert first_order_errors(0.1, seed) < 2 * 0.1**2
-    assert first_order_errors(0.01, seed) < 2 * 0.01**2
-    assert first_order_errors(0.001, seed) < 2 * 0.001**2
+    for level in (0.1, 0.01, 0.001):
+        assert first_order_errors(level, seed) < 2 * level**2
 
 
 def test_refinement_removes_what_deflation_hands_down():
@@ -146,19 +130,15 @@ def test_start_is_used():
     assert np.linalg.norm(tensor - composed(*blind)) > 1
 
 
-def test_whole_numbers_and_other_layouts_are_taken():
+def test_int_other_layouts_and_asymmetry_of_rounding_are_taken():
     tensor = np.zeros((2, 2, 2), dtype=int)
     tensor[0, 0, 0], tensor[1, 1, 1] = 3, 2
-    found = tensor_power(np.asfortranarray(tensor), 2, rng=np.random.default_rng(14))
-    np.testing.assert_allclose(found.eigenvalues, [3, 2], rtol=1e-12)
-    np.testing.assert_allclose(found.eigenvectors, np.eye(2), rtol=0, atol=1e-12)
-
-
-def test_apply_pairs_equals_its_definition():
-    rng = np.random.default_rng(15)
-    tensor, vectors = symmetrised(rng.standard_normal((4, 4, 4))), rng.standard_normal((4, 3))
-    expected = np.einsum("abc,bn,cn->an", tensor, vectors, vectors)
-    np.testing.assert_allclose(apply_pairs(tensor, vectors), expected, rtol=1e-12, atol=1e-13)
+    uneven = tensor.astype(float)
+    uneven[0, 1, 1] += 1e-9
+    for each in (np.asfortranarray(tensor), uneven):
+        found = tensor_power(each, 2, rng=np.random.default_rng(14))
+        np.testing.assert_allclose(found.eigenvalues, [3, 2], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(found.eigenvectors, np.eye(2), rtol=0, atol=1e-8)
 
 
 def spoilt(value, index=(0, 1, 1)):
@@ -174,14 +154,11 @@ CUBE = composed(np.ones(3), np.eye(3))
     ("arguments", "settings", "message"),
     [
         ((spoilt(np.nan), 2), {}, "must be finite"),
-        ((spoilt(np.inf, (1, 1, 1)), 2), {}, "must be finite"),
         ((spoilt(1e-6), 2), {}, r"=1e-06 .*first_entry=\(0, 1, 1\) unlike=\(1, 0, 1\)"),
         ((spoilt(1e-6, (1, 1, 0)), 2), {}, "symmetric, got largest_difference=1e-06"),
-        ((np.eye(3), 1), {}, r"three equal sides, got shape=\(3, 3\)"),
         ((np.ones((2, 2, 3)), 1), {}, r"three equal sides, got shape=\(2, 2, 3\)"),
         ((np.ones((0, 0, 0)), 1), {}, "n_components=1 side=0"),
         ((CUBE, 4), {}, "n_components=4 side=3"),
-        ((CUBE, 0), {}, "n_components=0"),
         ((CUBE, 2), {"n_restarts": 0}, "n_restarts=0"),
         ((CUBE, 2), {"n_iterations": 0}, "n_iterations=0"),
         ((CUBE, 2), {"n_refinements": -1}, "n_refinements=-1"),
@@ -192,11 +169,3 @@ CUBE = composed(np.ones(3), np.eye(3))
 def test_tensor_power_refuses(arguments, settings, message):
     with pytest.raises(InvalidSettingError, match=message):
         tensor_power(*arguments, rng=np.random.default_rng(0), **settings)
-
-
-def test_asymmetry_of_rounding_is_taken():
-    values = np.array([2.0, 1.0, 0.5])
-    tensor = composed(values, np.eye(3))
-    tensor[0, 1, 1] += 1e-9
-    found = tensor_power(tensor, 3, rng=np.random.default_rng(16))
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=0, atol=1e-8)

@@ -1,7 +1,5 @@
 """From exact and sampled moments to topics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ from streamlda.spectral.topics import (
 from streamlda.spectral.whitening import random_projection
 
 
-def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> RoundMoments:
+def exact(mu, alpha, W):
     """Return the moments of the model itself, through W, without sampling noise.
 
     By the definition of the Dirichlet moments, not by the formulas that are inverted.
@@ -50,55 +48,47 @@ def rng():
     return np.random.default_rng(3)
 
 
+def planted_moments(rng, alpha, extra=5):
+    """Return random topics over 40 words, and exact moments with that alpha."""
+    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
+    return mu, exact(mu, np.array(alpha), random_projection(40, len(alpha) + extra, seed=5))
+
+
 @pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
 @pytest.mark.parametrize("extra", [0, 7])
 def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
-    alpha = np.array(alpha)
-    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
-    seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))
-    found = recover_topics(seen, len(alpha), alpha.sum(), rng)
+    mu, seen = planted_moments(rng, alpha, extra)
+    found = recover_topics(seen, len(alpha), sum(alpha), rng)
     assert matched_l1_error(mu, found.normalized()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
     assert found.alpha_fit == pytest.approx(1.0)
     assert found.supported.all()
 
 
-@pytest.mark.parametrize("alpha_0", [0.05, 1.0, 20.0])
-def test_auto_alpha_0_solves_for_the_truth(rng, alpha_0):
-    alpha = alpha_0 * np.array([0.5, 0.3, 0.2])
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    found = recover_topics(exact(mu, alpha, random_projection(40, 8, seed=5)), 3, None, rng)
-    assert found.alpha_0 == pytest.approx(alpha_0, rel=0.02)
-
-
-def test_auto_alpha_0_outside_its_range_stops_at_the_nearer_end(rng):
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    for factor, end in ((500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])):
-        alpha = factor * np.array([0.2, 0.3, 0.5])
-        found = recover_topics(exact(mu, alpha, random_projection(40, 6, seed=5)), 3, None, rng)
-        assert found.alpha_0 == end
+@pytest.mark.parametrize(
+    ("alpha_0", "found"),
+    [(0.05, 0.05), (1.0, 1.0), (20.0, 20.0), (500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])],
+)
+def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
+    _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
+    assert recover_topics(seen, 3, None, rng).alpha_0 == pytest.approx(found, rel=0.02)
 
 
 def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
-    mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, np.array([2.0, 3.0]), random_projection(40, 6, seed=5))
+    _, seen = planted_moments(rng, [2.0, 3.0], 4)
     for alpha_0 in (0.1, 1.0, 10.0):
         assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
     assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
 
 
 def test_wrong_alpha_0_shows_in_alpha_fit(rng):
-    alpha = np.array([1.0, 1.0, 1.0])
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
+    _, seen = planted_moments(rng, [1.0, 1.0, 1.0])
     assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
     assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
 
 
 def test_topics_beyond_the_rank_repeat_the_background(rng):
-    alpha = np.array([0.4, 0.6])
-    mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
+    mu, seen = planted_moments(rng, [0.4, 0.6], 6)
     found = recover_topics(seen, 4, 1.0, rng)
     assert matched_l1_error(mu, found.normalized()[:2]).mean < 1e-6
     np.testing.assert_allclose(found.normalized()[2:], np.tile(seen.first, (2, 1)))
@@ -119,7 +109,7 @@ def test_a_topic_without_direction_repeats_the_background_and_is_not_supported()
     np.testing.assert_array_equal(found.topics[1], first)
 
 
-def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
+def sampled(planted, n, W):
     moments = Moments(W)
     moments.add(planted.documents(n))
     return RoundMoments.of(moments)
@@ -158,28 +148,7 @@ def test_averaging_two_rounds_lowers_the_error():
     assert np.mean(averaged) < 0.85 * np.mean(single)
 
 
-def test_averaging_leaves_topics_without_a_match_alone(rng):
-    mu = np.eye(4)[:, [0, 1, 2, 3]]
-    main = _fixed(mu[:2])
-    other = _fixed(mu[[1, 3]])
-    both = average_rounds(main, other)
-    np.testing.assert_array_equal(both.topics, main.topics)
-
-
-def test_diagnostics_warn_in_words_and_are_plain():
-    mu = np.eye(3)
-    weak = _fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
-    found = diagnostics(weak)
-    text = " ".join(found["warnings"])
-    assert "0 of 3 topics apart" in text
-    assert "topics 1, 2" in text
-    assert found["eigenvalue_noise"] == [0.1, 9.0, None]
-    assert diagnostics(_fixed(mu))["warnings"] == []
-    ill = _fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
-    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]
-
-
-def _fixed(topics: np.ndarray, **changes) -> SpectralTopics:
+def fixed(topics, **changes):
     k = len(topics)
     values = {
         "topics": topics,
@@ -193,3 +162,22 @@ def _fixed(topics: np.ndarray, **changes) -> SpectralTopics:
         "documents": 100,
     }
     return SpectralTopics(**{**values, **changes})
+
+
+def test_averaging_leaves_topics_without_a_match_alone():
+    mu = np.eye(4)
+    main = fixed(mu[:2])
+    np.testing.assert_array_equal(average_rounds(main, fixed(mu[[1, 3]])).topics, main.topics)
+
+
+def test_diagnostics_warn_in_words_and_are_plain():
+    mu = np.eye(3)
+    weak = fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
+    found = diagnostics(weak)
+    text = " ".join(found["warnings"])
+    assert "0 of 3 topics apart" in text
+    assert "topics 1, 2" in text
+    assert found["eigenvalue_noise"] == [0.1, 9.0, None]
+    assert diagnostics(fixed(mu))["warnings"] == []
+    ill = fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
+    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]

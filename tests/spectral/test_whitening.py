@@ -22,34 +22,25 @@ def test_random_projection_has_unit_rows():
     assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
 
 
-def projected(n_columns):
-    return next_projection(np.ones((10, 5)), np.ones((10, 5)), np.ones(10), n_columns)
-
-
 @pytest.mark.parametrize(
-    ("make", "numbers", "message"),
+    ("n_features", "n_columns", "seed", "message"),
     [
-        (random_projection, (0, 3, 1), "n_features=0"),
-        (random_projection, (3, 0, 1), "n_columns=0"),
-        (random_projection, (3, 65536, 1), "n_columns=65536"),
-        (random_projection, (3, 3, -1), "seed=-1"),
-        (random_projection, (3, 3, 2**64), "seed=18446744073709551616"),
-        (projected, (0,), r"n_columns=0 sketch=\(10, 5\)"),
-        (projected, (6,), r"n_columns=6 sketch=\(10, 5\)"),
+        (0, 3, 1, "n_features=0"),
+        (3, 65536, 1, "n_columns=65536"),
+        (3, 3, -1, "seed=-1"),
+        (3, 3, 2**64, "seed=18446744073709551616"),
     ],
 )
-def test_wrong_sizes_are_refused(make, numbers, message):
+def test_wrong_sizes_are_refused(n_features, n_columns, seed, message):
     with pytest.raises(InvalidSettingError, match=message):
-        make(*numbers)
+        random_projection(n_features, n_columns, seed)
+    with pytest.raises(InvalidSettingError, match=r"n_columns=6 sketch=\(10, 5\)"):
+        next_projection(np.ones((10, 5)), np.ones((10, 5)), np.ones(10), 6)
 
 
-def test_word_scale_falls_with_frequency_between_0_and_1():
-    first = np.array([0.0, 0.001, 0.1, 0.899])
-    scale = word_scale(first)
-    np.testing.assert_allclose(scale, ((first + 1 / 4) * 4) ** -0.5, rtol=1e-14)
-    assert scale[0] == 1.0
-    assert (np.diff(scale) < 0).all()
-    assert (scale > 0).all()
+def test_word_scale_falls_with_frequency_from_1():
+    scale = word_scale(np.array([0.0, 0.001, 0.1, 0.899]))
+    np.testing.assert_allclose(scale, [1, 1.004**-0.5, 1.4**-0.5, 4.596**-0.5], rtol=1e-14)
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.0, 100.0])
@@ -80,23 +71,6 @@ def distance(one, other):
     return np.linalg.norm(one @ one.T - other @ other.T, 2)
 
 
-@pytest.mark.parametrize(
-    ("d", "k", "m", "n_columns"),
-    [(40, 4, 9, 4), (40, 4, 9, 9), (40, 4, 4, 4), (40, 4, 40, 4), (300, 10, 25, 10), (6, 1, 1, 1)],
-)
-def test_next_projection_recovers_the_eigenspace_of_a_low_rank_moment(d, k, m, n_columns):
-    second, scale, values, vectors = low_rank(d, k, seed=1)
-    W = np.random.default_rng(2).standard_normal((d, m))
-    unscaled = next_projection(second @ W, W, scale, n_columns) / scale[:, None]
-    assert unscaled.shape == (d, n_columns)
-    np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(n_columns), rtol=0, atol=1e-12)
-    assert distance(unscaled[:, :k], vectors[:, :k]) < 1e-8
-    # Leading directions first: each is the eigenvector, not only a basis of the space.
-    cosines = np.abs(np.sum(unscaled[:, :k] * vectors[:, :k], axis=0))
-    np.testing.assert_allclose(cosines, 1.0, rtol=0, atol=1e-8)
-    assert (np.diff(values[:k]) < 0).all()
-
-
 @pytest.mark.fuzz
 @given(
     d=st.integers(12, 30), k=st.integers(1, 4), more=st.integers(0, 8), seed=st.integers(0, 2**32)
@@ -117,23 +91,7 @@ def test_next_projection_takes_the_eigenvalue_of_largest_size_first():
     vectors = np.linalg.qr(np.random.default_rng(3).standard_normal((15, 3)))[0]
     second = vectors * [0.5, -2.0, 1.0] @ vectors.T
     W = np.random.default_rng(4).standard_normal((15, 6))
-    found = next_projection(second @ W, W, np.ones(15), 3)
-    cosines = np.abs(found.T @ vectors)
+    found = next_projection(second @ W, W, np.ones(15), 5)
+    np.testing.assert_allclose(found.T @ found, np.eye(5), rtol=0, atol=1e-12)
+    cosines = np.abs(found[:, :3].T @ vectors)
     np.testing.assert_allclose(cosines, np.eye(3)[[1, 2, 0]], rtol=0, atol=1e-8)
-
-
-def test_rounds_of_next_projection_come_near_the_eigenspace_when_the_moment_has_full_rank():
-    """Subspace iteration: the tail falls by the ratio of eigenvalues a round, here 1/20."""
-    rng = np.random.default_rng(5)
-    basis = np.linalg.qr(rng.standard_normal((60, 60)))[0]
-    second = basis * np.r_[1.0, 0.8, 0.6, np.full(57, 0.03)] @ basis.T
-    scale = rng.uniform(0.5, 1, 60)
-    scaled = scale[:, None] * second * scale
-    leading = np.linalg.eigh(scaled)[1][:, :-4:-1]
-    W, distances = random_projection(60, 6, 7), []
-    for _ in range(6):
-        W = next_projection(second @ W, W, scale, 6)
-        distances.append(distance((W / scale[:, None])[:, :3], leading))
-    assert distances[0] < 0.9
-    assert distances[-1] < 1e-5
-    assert (np.diff(distances) < 0).all()

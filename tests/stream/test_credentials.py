@@ -1,16 +1,12 @@
 """Secrets are read from the first line of a file or a variable, and stand in no error."""
 
-from pathlib import Path
-
 import pytest
 
 from streamlda.errors import InvalidSettingError
 from streamlda.stream.credentials import read_secret
 
 
-def test_a_secret_is_the_first_line_of_its_file_or_a_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_is_the_first_line_of_its_file_or_a_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_SECRET", "other")
     for data in (b"secr\xc3\xa9t", b"secr\xc3\xa9t\n", b"secr\xc3\xa9t\r\na comment\n"):
         (tmp_path / "file").write_bytes(data)
@@ -27,9 +23,7 @@ def test_a_secret_is_the_first_line_of_its_file_or_a_variable(
         ("", "must not be empty, got file=None variable='TEST_SECRET'"),
     ],
 )
-def test_no_error_holds_any_of_a_secret(
-    data: bytes | str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_error_holds_any_of_a_secret(data, message, tmp_path, monkeypatch):
     file = None if data == "" else str(tmp_path / "file")
     monkeypatch.setenv("TEST_SECRET", "" if file is None else "secret")
     if isinstance(data, bytes):

@@ -68,21 +68,15 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
     assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]
 
 
-def test_the_size_cuts_the_words_and_only_text_is_a_word():
+def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():
     words, _, _ = to_select(slots=6, size=1)
-    texts = ["apple"] * 2 + ["bread"] * 3 + ["bread \ud800\ud801"]
-    found = turned(words, [*texts, None])
+    # Only text is a word.
+    found = turned(words, [*["apple"] * 2, *["bread"] * 3, "bread \ud800\ud801", None])
     assert found.vocabulary.words == ("bread",)
-
-
-def test_words_that_too_few_documents_use_are_paid_for_and_not_found():
     words, paid, _ = to_select(slots=2)
     with pytest.raises(InsufficientDataError, match="words=0 slots=2"):
         turned(words, ["apple", None, None])
     assert len(paid) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"slots": 0}, {"slots": 1, "size": 0}])
-def test_a_selection_must_have_slots_and_words(wrong):
-    with pytest.raises(InvalidSettingError, match="at least 1"):
-        to_select(**wrong)
+    for wrong in ({"slots": 0}, {"slots": 1, "size": 0}):
+        with pytest.raises(InvalidSettingError, match="at least 1"):
+            to_select(**wrong)

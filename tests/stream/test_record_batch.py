@@ -13,24 +13,15 @@ USERS = ["ann", None, None, None]
 BATCH = RecordBatch(["apple", None, "", None], REJECTS, False, LOCATIONS, USERS)
 
 
-def test_an_empty_text_is_a_document_and_a_blank_is_none():
+def test_a_batch_counts_its_records_and_what_they_take():
+    # An empty text is a document, a blank is none.
     assert BATCH.documents == ["apple", ""]
     assert (BATCH.n_records, BATCH.n_documents, BATCH.n_blanks) == (4, 2, 1)
-    assert RecordBatch().n_records == RecordBatch().n_documents == RecordBatch().n_blanks == 0
-
-
-def test_records_are_numbered_where_the_source_does_not_say_where_they_stand():
     assert BATCH.located(7) == LOCATIONS
     assert RecordBatch([None, "a"]).located(7) == [("stream", 7), ("stream", 8)]
-
-
-def test_the_size_grows_with_the_text_and_with_each_record():
     short, long = (RecordBatch(["x" * n]).size_bytes for n in (10, 10_010))
     assert long - short == getsizeof("x" * 10_010) - getsizeof("x" * 10)
     assert RecordBatch([None] * 50).size_bytes == 50 * RecordBatch([None]).size_bytes > 0
-
-
-def test_a_batch_that_keeps_the_rules_is_accepted():
     BATCH.check(4)
     RecordBatch(["one", None]).check(2)
     RecordBatch().check(0)
