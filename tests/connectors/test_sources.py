@@ -30,33 +30,57 @@ def lines_case(folder, opened):
     return Case(lambda: FileSource(folder, format="text"), texts, rejects, blank_lines=1)
 
 
-def jsonl_case(folder, opened):
-    records = [
-        b'{"text": "one", "by": {"id": "ann"}}',
-        b"",
-        b'{"text": "two", "n": 1, "by": {"id": 7}}',
-        b"{",
-        b"[]",
-        b"{}",
-        b'{"text": 3}',
-        b'{"text": "\xff"}',
-        b'{"text": "' + b"x" * 100 + b'"}',
-        b'{"text": "", "by": {"id": true}}',
-        b'{"text": "three", "by": "ann"}',
-        b'{"text": "four", "by.id": "7"}',
-        b'{"text": "five", "by": {"id": ""}}',
-    ]
-    path = folder / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(b"\n".join(records)))
+#: Texts, users and reasons of these lines, one of which is blank.
+JSON_LINES = (
+    b'{"text": "one", "by": {"id": "ann"}}',
+    b"",
+    b'{"text": "two", "n": 1, "by": {"id": 7}}',
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"text": 3}',
+    b'{"text": "\xff"}',
+    b'{"text": "' + b"x" * 100 + b'"}',
+    b'{"text": "", "by": {"id": true}}',
+    b'{"text": "three", "by": "ann"}',
+    b'{"text": "four", "by.id": "7"}',
+    b'{"text": "five", "by": {"id": ""}}',
+)
+JSON_OPTIONS = {"format": "jsonl", "user_field": "by.id", "max_document_bytes": 64}
+
+
+def json_lines(make, location, **options):
     reasons = ["not-json", "not-an-object", "missing-field", "not-text", "not-utf8", "too-long"]
-    rejects = [Reject(str(path), 4 + i, reason) for i, reason in enumerate(reasons)]
     return Case(
-        lambda: FileSource(path, max_document_bytes=64, user_field="by.id"),
+        make,
         ["one", "two", "", "three", "four", "five"],
-        rejects,
+        [Reject(str(location), 4 + i, reason) for i, reason in enumerate(reasons)],
         blank_lines=1,
         users=["ann", "7", None, None, "7", None],
+        **options,
     )
+
+
+def jsonl_case(folder, opened):
+    path = folder / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(JSON_LINES)))
+    return json_lines(lambda: FileSource(path, **JSON_OPTIONS), path)
+
+
+def stdin_case(folder, opened):
+    path = folder / "input"
+    path.write_bytes(b"\n".join(JSON_LINES))
+
+    def make():
+        return StdinSource(opened.enter_context(path.open("rb")), **JSON_OPTIONS)
+
+    return json_lines(make, "stdin")
+
+
+def follow_jsonl_case(folder, opened):
+    path = folder / "a.jsonl"
+    path.write_bytes(b"\n".join(JSON_LINES) + b"\n")
+    return json_lines(lambda: FollowSource([path], **JSON_OPTIONS), path, ends=False)
 
 
 def csv_case(folder, opened):
@@ -112,21 +136,6 @@ def broken_case(folder, opened):
     return Case(lambda: FileSource(folder), documents + cut + documents * 3, rejects)
 
 
-def stdin_case(folder, opened):
-    path = folder / "input"
-    path.write_bytes(
-        b'{"text": "one", "user": 1}\nx\n\n{"text": "two"}\n{"text": "three", "user": "ann"}'
-    )
-
-    def make():
-        stream = opened.enter_context(path.open("rb"))
-        return StdinSource(stream, format="jsonl", user_field="user")
-
-    rejects = [Reject("stdin", 2, "not-json")]
-    users = ["1", None, "ann"]
-    return Case(make, ["one", "two", "three"], rejects, blank_lines=1, users=users)
-
-
 def follow_case(folder, opened):
     (folder / "b.txt").write_bytes(b"five\nunfinished")
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00\n")
@@ -144,23 +153,6 @@ def follow_case(folder, opened):
         [Reject(str(folder / "a.txt"), 4, "not-utf8")],
         ends=False,
         blank_lines=1,
-    )
-
-
-def follow_jsonl_case(folder, opened):
-    records = [
-        *(b'{"text": "one", "by": {"id": "ann"}}', b"", b'{"text": "two", "by": {"id": 7}}', b"{"),
-        *(b'{"text": ""}', b'{"text": "' + b"x" * 100 + b'"}', b'{"text": "three", "by": "ann"}'),
-    ]
-    path = folder / "a.jsonl"
-    path.write_bytes(b"".join(line + b"\n" for line in records))
-    return Case(
-        lambda: FollowSource([path], max_document_bytes=64, user_field="by.id"),
-        ["one", "two", "", "three"],
-        [Reject(str(path), 4, "not-json"), Reject(str(path), 6, "too-long")],
-        ends=False,
-        blank_lines=1,
-        users=["ann", "7", None, None],
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
-from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
+from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
