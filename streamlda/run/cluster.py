@@ -14,42 +14,42 @@ from typing import Any
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import open_ledger, open_pipeline
-from streamlda.scaleout import Corpus, Reading, connect, learn_once, of_files, summed_stages
+from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
+from streamlda.scaleout import (
+    Corpus,
+    Progress,
+    Reading,
+    connect,
+    learn_once,
+    no_progress,
+    of_files,
+    summed_stages,
+)
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
-from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
-
-#: Gets what is being done, and what was met so far.
-Progress = Callable[[str, RecordCounts], None]
 
 
 def fit_on_cluster(
     settings: RunSettings,
     *,
-    on_progress: Progress = lambda label, counts: None,
+    on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
 
     Without privacy nothing is written if anything fails.
 
-    Raises
-    ------
-    BudgetExceededError, LedgerError
-        Before any document is read, if the ledger does not allow the first window.
-    MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidDocumentsError
-        As `streamlda.scaleout.connect`, `of_files`, `learn_once` and `fit_privately`. What was
-        released before is paid for.
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
+    `fit_privately`. What was released before is paid for.
     """
     start, address = time.monotonic(), settings.cluster.dask
     assert address is not None
     with ExitStack() as opened:
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            warn(f"a release was cut short before, and is paid: {ended}")
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         publisher = Publisher.to(settings.output.folder, settings.output.file)
         corpus = of_files(settings.source.files, _reading(settings))

@@ -33,13 +33,7 @@ def stream_name(settings: RunSettings) -> str:
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-    """Open the source that the settings name, at its beginning.
-
-    Raises
-    ------
-    SourceError, MissingExtraError, InvalidSettingError
-        As the connectors.
-    """
+    """Open the source that the settings name, at its beginning; errors as the connectors."""
     source, kind = settings.source, source_of(settings)
     shared: dict[str, Any] = {
         "text_field": source.text_field,

@@ -90,31 +90,12 @@ class Piece:
     last: int
 
 
-def of_files(
-    paths: Paths,
-    reading: Reading | None = None,
-    *,
-    shards: int = SHARDS,
-) -> Corpus:
-    """Cut files into shards of about equal size, in reading order.
+def of_files(paths: Paths, reading: Reading | None = None, *, shards: int = SHARDS) -> Corpus:
+    """Cut files into at most N shards of about equal size, in reading order.
 
-    Every worker must find the files under the same names. A file is never cut: a corpus in one
-    file is one task.
-
-    Parameters
-    ----------
-    paths : str, path or iterable of them
-        Files, directories, globs or fsspec URLs, as the connector ``files`` takes them.
-    reading : Reading, optional
-    shards : int, default 64
-        Most tasks; at least 1. Give a large cluster a few for each worker.
-
-    Raises
-    ------
-    SourceError
-        For a path that is missing or has no files behind it, or a file that is named twice.
-    InvalidSettingError
-        If `shards` is below 1, or `reading` names an unknown format or compression.
+    Paths are those of the connector ``files``. Every worker must find the files under the same
+    names. A file is never cut: a corpus in one file is one task. Give a large cluster a few shards
+    for each worker. `SourceError` if a path has no files, or a file is named twice.
     """
     at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
     how = reading or Reading()
@@ -135,19 +116,11 @@ def of_files(
 def of_partitions(partitions: Any) -> Corpus:
     """Take each partition of a Dask collection, or each element of a list, as a shard.
 
-    Parameters
-    ----------
-    partitions : dask.bag.Bag, dask.array.Array or sequence
-        A bag of texts; an array of counts in blocks of whole rows; or a list of what is, or what
-        Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of counts
-        with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed is
-        made again, where it is used, in each round, and must come out the same; what lies here is
-        sent with the tasks of each.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If there is no partition, or blocks of an array are no whole rows.
+    A collection is a bag of texts, or an array of counts in blocks of whole rows. A list holds what
+    is, or what Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of
+    counts with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed
+    is made again, where it is used, in each round, and must come out the same; what lies here is
+    sent with the tasks of each.
     """
     if hasattr(partitions, "to_delayed"):
         blocks = np.asarray(partitions.to_delayed(), dtype=object)

@@ -63,7 +63,6 @@ class Status:
         self._phase = "starting"
         self._documents = dict.fromkeys(OUTCOMES, 0)
         self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
-        self._counted_at = -math.inf
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
         self._bytes = 0
@@ -110,10 +109,11 @@ class Status:
         one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
         with self._lock:
             self._documents[outcome] += n
-            now = self._counted_at = self._clock()
-            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
-                self._samples.append((now, sum(self._documents.values())))
-                self._forget_samples(now)
+            now = self._clock()
+            if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
+                self._samples.pop()
+            self._samples.append((now, sum(self._documents.values())))
+            self._forget_samples(now)
 
     def count_reject(self, reason: str, n: int = 1) -> None:
         """Add documents that could not be used, by reason; a reason never holds document text."""
@@ -296,8 +296,6 @@ class Status:
         return self._clock() - self._beat < LIVE_SECONDS
 
     def _rate(self, now: float) -> float:
-        if now - self._counted_at >= RATE_SECONDS:
-            return 0.0  # What came last may be behind the last sample.
         self._forget_samples(now)
         since, total = self._samples[0]
         # Nothing came between a sample that is older and the time looked at; and over a very short

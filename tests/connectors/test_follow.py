@@ -16,7 +16,7 @@ from tests.connectors.logs import Log, texts, without_rights
 
 def test_a_line_counts_once_its_end_is_written(log, follow):
     log.write("one", "tw", end="")
-    source = follow(log.path)
+    source = follow(log.path, max_document_bytes=1000)
     begun = monotonic()
     assert source.poll(9, 60.0).documents == ["one"]
     assert monotonic() - begun < 30.0
@@ -28,6 +28,12 @@ def test_a_line_counts_once_its_end_is_written(log, follow):
     texts(source, [])
     log.write("", "three")
     texts(source, ["two", "three"])
+    log.write("x" * 2_000_000, end="")
+    texts(source, [])
+    log.write("y" * 10, "four")
+    poll = source.poll(9, 5.0)
+    assert (poll.texts, poll.locations[1].record) == ([None, "four"], 5)
+    assert poll.rejects == [Reject(str(log.path), 4, "too-long")]
     assert source.lag() == {0: 0}
     assert source.progress().done == log.path.stat().st_size
 
@@ -48,16 +54,20 @@ def test_read_and_removed_files_are_forgotten(tmp_path, follow):
     assert [row[1] for row in resumed.position()["files"]] == ["4.txt"]
 
 
-def test_directory_that_appears_later(tmp_path, follow):
-    source = follow([tmp_path / "later", tmp_path / "more" / "*.log"])
-    texts(source, [])
-    assert source.position()["files"] == []
+def test_what_appears_later_under_the_paths(tmp_path, follow):
+    becomes = tmp_path / "file"
+    becomes.write_text("zero\nunread\n")
+    source = follow([becomes, tmp_path / "later", tmp_path / "more" / "*.log"])
+    assert source.poll(1).documents == ["zero"]
+    becomes.unlink()
+    becomes.mkdir()
+    (becomes / "b").write_text("one\n")
     (tmp_path / "later" / "deep").mkdir(parents=True)
     (tmp_path / "more").mkdir()
-    (tmp_path / "later" / "deep" / "a").write_text("one\n")
-    (tmp_path / "more" / "a.log").write_text("two\n")
+    (tmp_path / "later" / "deep" / "a").write_text("two\n")
+    (tmp_path / "more" / "a.log").write_text("three\n")
     (tmp_path / "more" / "a.txt").write_text("not wanted\n")
-    texts(source, ["one", "two"])
+    texts(source, ["unread", "one", "two", "three"])
 
 
 def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
@@ -81,17 +91,6 @@ def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
     folder.rename(tmp_path / "elsewhere")
     with pytest.raises(SourceError, match="directory of a file"):
         follow(folder, unread)
-
-
-def test_file_replaced_by_a_directory(tmp_path, follow):
-    path = tmp_path / "a"
-    path.write_text("one\ntwo\n")
-    source = follow(path)
-    assert source.poll(1).documents == ["one"]
-    path.unlink()
-    path.mkdir()
-    (path / "b").write_text("three\n")
-    texts(source, ["two", "three"])
 
 
 def test_pipe_is_refused(tmp_path):
@@ -154,17 +153,6 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
     texts(source, ["more"])
     # The oldest file goes first.
     texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
-
-
-def test_line_longer_than_the_limit_is_skipped(log, follow):
-    source = follow(log.path, max_document_bytes=1000)
-    log.write("one", "x" * 2_000_000, end="")
-    texts(source, ["one"])
-    log.write("y" * 10, "three")
-    poll = source.poll(9, 5.0)
-    assert poll.texts == [None, "three"]
-    assert poll.rejects == [Reject(str(log.path), 2, "too-long")]
-    assert poll.locations[1].record == 3
 
 
 def test_latest_begins_with_the_line_that_is_being_written(log, follow):

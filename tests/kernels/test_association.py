@@ -1,4 +1,4 @@
-"""Association kernels against their slow twins, for every cut and input dtype."""
+"""Kernels of checks and association against slow twins, for every cut and input dtype."""
 
 import math
 import os
@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from streamlda.kernels import checking
 from streamlda.kernels.association import (
     associate_pairs,
     associate_projections,
@@ -290,3 +292,22 @@ def test_random_signs_are_balanced_and_uncorrelated():
     assert not look_random(1.0 - 2.0 * ((65536 * word + column) % 2))
     lean = np.random.default_rng(13).random((d, m)) < 0.52
     assert not look_random(np.where(lean, 1.0, -1.0))
+
+
+CODES = ("OUTSIDE", "FALLING", "NOT_FINITE", "NEGATIVE", "ZERO", "LONG", "FRACTIONAL")
+
+entries = st.tuples(
+    st.integers(-2, 6),
+    st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, 6.0, np.nan, np.inf, -np.inf]),
+)
+
+
+@given(st.lists(st.lists(entries, max_size=5), max_size=6))
+def test_faults_are_those_of_the_twin(rows):
+    words = np.array([word for row in rows for word, _ in row], dtype=np.int32)
+    weights = np.array([count for row in rows for _, count in row], dtype=np.float64)
+    pointers = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    faults = np.full(len(rows), -1, dtype=np.int32)
+    checking.find_faults(weights, words, pointers, 5, 9.0, faults)
+    found = [{name for name in CODES if fault & getattr(checking, name)} for fault in faults]
+    assert found == oracle.find_faults(rows, 5, 9.0)

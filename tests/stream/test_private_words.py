@@ -78,5 +78,5 @@ def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():
         turned(words, ["apple", None, None])
     assert len(paid) == 1
     for wrong in ({"slots": 0}, {"slots": 1, "size": 0}):
-        with pytest.raises(InvalidSettingError, match="at least 1"):
+        with pytest.raises(InvalidSettingError, match=">= 1, got"):
             to_select(**wrong)
