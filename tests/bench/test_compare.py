@@ -271,28 +271,6 @@ def test_nothing_is_judged_that_was_not_asked_and_days_that_differ_are_named():
     assert "different commits of this project" in page
 
 
-def test_the_page_of_a_newcomer_shows_all_corpora_and_what_was_missed():
-    kos = {"name": "kos.jsonl.gz", "documents": 3430, "sha256": "2" * 64, "bytes": 1}
-    page = tables.block(
-        "compare",
-        {
-            "compare-arxiv-50": made_up("compare-arxiv-50", ARXIV),
-            "compare-kos-20": made_up(
-                "compare-kos-20", {"tomotopy-200": (6, 1720, 0.2)}, corpus=kos
-            ),
-        },
-    )
-    for shown in (
-        "| contender | arxiv, 200,000 documents, K = 50 | kos, 3,430 documents, K = 50 |",
-        "| gensim-1 | 50.0 s, perplexity 2,992, NPMI 0.100 | - |",
-        "| tomotopy-200 | 170.0 s, perplexity 1,282, NPMI 0.185 | 6.0 s, perplexity",
-        "**Missed** (`compare-arxiv-50`): perplexity of streamlda-more",
-        "tomotopy 0.14",
-    ):
-        assert shown in page
-    assert tables.block("compare", {}) == "Not measured yet.\n"
-
-
 def test_time_and_perplexity_are_drawn_with_their_frontier(tmp_path):
     points = [(2.0, 9.0), (1.0, 10.0), (3.0, 9.5), (4.0, 7.0), (4.0, 8.0)]
     assert frontier(points) == [(1.0, 10.0), (2.0, 9.0), (4.0, 7.0)]

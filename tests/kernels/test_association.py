@@ -121,26 +121,18 @@ def check_triples(documents, W):
     """With clip factors, so that documents do not all weigh the same."""
     batch, rng = batch_of(documents, len(W)), np.random.default_rng(2)
     clip = rng.uniform(0.1, 1, len(documents))
-    weights = np.zeros(len(documents))
-    before = rng.uniform(-1, 1, W.shape)
-    expected = before.copy()
+    weights, before = np.zeros(len(documents)), rng.uniform(-1, 1, W.shape)
+    expected, values = before.copy(), np.zeros((2, len(documents), W.shape[1]))
     for n, tokens in enumerate(documents):
         if len(tokens) >= 3:
             weights[n] = clip[n] / math.perm(len(tokens), 3)
-            dense = oracle.statistic(tokens, len(W), 3)
-            expected += clip[n] * np.einsum("abc,bj,cj->aj", dense, W, W)
-    found = before.copy()
-    associate_triples(
-        *grouped(batch), W, projected(batch, W), projected(batch, W**2), weights, found
-    )
-    close(found, expected, len(documents))
-
-    values = np.zeros((2, len(documents), W.shape[1]))
-    for n, tokens in enumerate(documents):
-        if len(tokens) >= 3:
-            dense = clip[n] * oracle.statistic(tokens, len(W), 3)
-            values[0, n] = np.einsum("abc,aj,bj,cj->j", dense, W, W, W)
+            own = np.einsum("abc,bj,cj->aj", clip[n] * oracle.statistic(tokens, len(W), 3), W, W)
+            expected += own
+            values[0, n] = (own * W).sum(axis=0)
             values[1, n] = values[0, n] ** 2
+    found, y, y2 = before.copy(), projected(batch, W), projected(batch, W**2)
+    associate_triples(*grouped(batch), W, y, y2, weights, found)
+    close(found, expected, len(documents))
     found = np.ones((2, W.shape[1]))
     associate_values(powers_of(batch, W), weights, found)
     close(found, 1 + values.sum(axis=1), len(documents))

@@ -44,7 +44,7 @@ def test_a_batch_that_breaks_a_rule_is_refused_unseen(batch, message):
     assert "apple" not in str(caught.value)
 
 
-def test_a_secret_is_the_first_line_of_its_file_or_a_variable(tmp_path, monkeypatch):
+def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_SECRET", "other")
     for data in (b"secr\xc3\xa9t", b"secr\xc3\xa9t\n", b"secr\xc3\xa9t\r\na comment\n"):
         (tmp_path / "file").write_bytes(data)
