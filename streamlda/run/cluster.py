@@ -15,10 +15,10 @@ from typing import Any
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
+from streamlda.run.parts import file_options
 from streamlda.scaleout import (
     Corpus,
     Progress,
-    Reading,
     connect,
     learn_once,
     no_progress,
@@ -52,7 +52,7 @@ def fit_on_cluster(
         ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         publisher = Publisher.to(settings.output.folder, settings.output.file)
-        corpus = of_files(settings.source.files, _reading(settings))
+        corpus = of_files(settings.source.files, file_options(settings))
         client = opened.enter_context(connect(address))
         if ledger is not None:
             model = _fit_privately(client, corpus, pipeline, publisher, on_progress)
@@ -60,16 +60,6 @@ def fit_on_cluster(
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)
     return FitResult.of(model, pipeline, time.monotonic() - start)
-
-
-def _reading(settings: RunSettings) -> Reading:
-    source = settings.source
-    return Reading(
-        format=source.format,
-        text_field=source.text_field,
-        compression=None if source.compression == "none" else source.compression,
-        max_document_bytes=source.max_record,
-    )
 
 
 def _fit(

@@ -30,14 +30,13 @@ use TLS (Dask's configuration ``distributed.comm``).
 from streamlda.scaleout.cluster import ClusterError, Progress, connect, no_progress
 from streamlda.scaleout.fit import ClusterFit, learn, learn_once
 from streamlda.scaleout.private import fit_privately, summed_stages
-from streamlda.scaleout.shards import Corpus, Reading, of_files, of_partitions
+from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 
 __all__ = [
     "ClusterError",
     "ClusterFit",
     "Corpus",
     "Progress",
-    "Reading",
     "connect",
     "fit_privately",
     "learn",
