@@ -1,7 +1,7 @@
 """Power methods pass the suite, which finds wrong ones; the tensor method is exact and steady."""
 
 from functools import partial
-from itertools import permutations, repeat
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 from streamlda.spectral.tensor_power import apply_pairs, tensor_power
 from tests.spectral import checks, twins
-from tests.spectral.checks import check_recovers, orthonormal
+from tests.spectral.checks import check_recovers, composed, noisy, orthonormal
 
 COUNTS = {"n_restarts": 40, "n_iterations": 25}
 
@@ -112,10 +112,6 @@ def test_refining_reports_the_eigenvalue_of_the_vector_it_keeps():
     checks.check_recovers(solver.components(), np.array([2.0, 1.0]), -vectors)
 
 
-def composed(values, vectors):
-    return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
-
-
 def check_found(found, values, vectors):
     assert (np.diff(found.eigenvalues) <= 0).all()
     check_recovers(found, values, vectors)
@@ -159,14 +155,6 @@ def test_sign_is_carried_by_the_vector():
     values, vectors = np.linspace(-3, -1, 4), orthonormal(4, 4, 6)
     found = tensor_power(composed(values, vectors), 4, rng=np.random.default_rng(7))
     check_found(found, -values, -vectors)
-
-
-def noisy(seed, level):
-    rng = np.random.default_rng(seed)
-    values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, seed)
-    noise = sum(map(rng.standard_normal((10, 10, 10)).transpose, permutations(range(3))))
-    noise *= level / np.linalg.norm(noise)
-    return values, vectors, noise, rng
 
 
 def first_order_errors(level, seed):
