@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from streamlda.kernels import load_kernels
@@ -64,7 +65,6 @@ def start(settings, folder, *changes):
 
 
 def wait(child, folder):
-    """Return the exit status of a daemon, or minus the signal that ended it."""
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     log = (folder / "log").read_text() if (folder / "log").exists() else ""
     assert status in (0, WRONG, -signal.SIGKILL), f"a daemon failed with {status}: {log[-3000:]}"
@@ -99,8 +99,6 @@ def die_at(step):
 
 
 def die_when(wanted):
-    """Return a hook that kills the process at the first step of that name."""
-
     def on_step(name):
         if name == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -137,9 +135,7 @@ def hurry():
     """Poll little, and checkpoint whenever it is allowed: beside polls that run ahead."""
     rules_of = running.rules_of
     running.rules_of = lambda settings: replace(
-        rules_of(settings),
-        poll_records=100 if settings.private else 700,
-        checkpoint_seconds=1e-9,
+        rules_of(settings), poll_records=100 if settings.private else 700, checkpoint_seconds=1e-9
     )
 
 
@@ -190,7 +186,7 @@ BUGS = {
 
 
 class Stream:
-    """A folder, and the daemons that work in it one after the other."""
+    """A folder, and the daemons that work in it; its kinds say what was `found` in the end."""
 
     def __init__(self, folder, settings, mistakes=(), hurried=True):
         folder.mkdir()
@@ -202,27 +198,22 @@ class Stream:
         return [*self.code_changes, with_steps(hook)]
 
     def run(self, hook=lambda name: None, kill=None):
-        """Run a daemon until it is killed or ends; return its exit status."""
         child = start(self.settings, self.folder, *self.changes(hook))
         if kill is not None:
             kill(child, self.folder)
         return wait(child, self.folder)
 
-    def found(self):
-        """Return what there is when a daemon has ended by itself."""
-        raise NotImplementedError
-
 
 def at_any_moment(stream_of, kinds, kills, seed):
     """Kill at random moments until the streams end; `stream_of` takes a kind and a name."""
-    moments, counted = random.Random(seed), Counter()
+    moments, counted, names = random.Random(seed), Counter(), count()
     for kind in kinds:
         began = time.monotonic()
         assert stream_of(kind, kind).run() == 0
         seconds = time.monotonic() - began
         killed = 0
         while killed < kills / len(kinds):
-            stream = stream_of(kind, f"{kind}-{killed}")
+            stream = stream_of(kind, f"{kind}-{next(names)}")
             kill = partial(kill_at_random, moments=moments, seconds=seconds)
             while stream.run(kill=kill) == -signal.SIGKILL:
                 killed += 1
@@ -295,7 +286,6 @@ def public_mistakes(scratch):
 
 
 def main(tasks):
-    """Run the task that the arguments name, and print what it counted."""
     task, scratch, *rest = sys.argv[1:]
     values = [int(value) if value.isdecimal() else value for value in rest]
     load_kernels()

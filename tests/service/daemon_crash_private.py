@@ -82,7 +82,6 @@ def watched(folder, texts, on_step):
 
 
 def published(folder):
-    """Return all that is out, by name."""
     files = [
         *folder.glob("ledger.releases/*.safetensors"),
         *folder.glob("snapshots/snapshot-??????"),
@@ -193,7 +192,6 @@ def private_steps(scratch, stride, first, kind):
 
 
 def private_again(scratch, mistaken=""):
-    """Kill at the same named step of some starts in a row; then go on."""
     counted = Counter()
     for case, lost in AGAIN.items():
         kind, name, times = case

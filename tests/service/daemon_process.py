@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from streamlda.container import to_json
 from streamlda.model.topic_model import load
@@ -44,7 +45,6 @@ def texts(n, *, seed=1):
 
 
 def write_documents(path, documents):
-    """Write documents as JSON lines; return the path."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
     return path
 
@@ -80,7 +80,6 @@ def private_settings(folder, source, **flags):
 
 
 def arguments(settings):
-    """Return the command line of a daemon."""
     flags, sources = [], []
     for name, value in settings.items():
         flag = SETTINGS[name].flag
@@ -101,7 +100,6 @@ main()
 
 
 def changed(settings, lines):
-    """Return the command line of a daemon with changes to its code."""
     python, safe, _, _, *rest = arguments(settings)
     return [python, safe, "-c", lines + CHANGED, *rest]
 
@@ -142,16 +140,13 @@ class Daemon:
 
     @property
     def lines(self):
-        """The log lines so far."""
         with self._came:
             return [json.loads(line) for line in self.raw]
 
     def events(self, name):
-        """Return the log lines of one event."""
         return [line for line in self.lines if line["event"] == name]
 
     def wait_for(self, name, n=1, seconds=60):
-        """Return the n-th line of an event once it is there."""
         until = time.monotonic() + seconds
         with self._came:
             while len(found := self.events(name)) < n:
@@ -171,17 +166,20 @@ class Daemon:
         return code
 
     def stop(self, number=signal.SIGTERM):
-        """Send a signal, and wait for the end."""
         self.process.send_signal(number)
         return self.end()
 
 
 def run_to_end(settings, **options):
-    """Run a daemon until it ends by itself, with exit code 0."""
     with Daemon(settings, **options) as daemon:
         code = daemon.end()
     assert code == 0, b"".join(daemon.raw).decode()
     return daemon
+
+
+def few_or(few, many):
+    """A few for every run of the tests, many for a long one."""
+    return [few, pytest.param(many, marks=pytest.mark.soak)]
 
 
 class Left(NamedTuple):

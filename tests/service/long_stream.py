@@ -47,18 +47,15 @@ def ending(n_records, snapshots=1):
 
 
 def as_json(documents):
-    """Return documents as values of records."""
     return [json.dumps({"text": text}).encode() for text in documents]
 
 
 def answer_of(port, path):
-    """Return what a daemon answers over HTTP, with 200."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
         return json.load(answer)
 
 
 def wait_for_slots(port, n_records):
-    """Wait until N records were learned from."""
     until = time.monotonic() + 60
     while ((slots := answer_of(port, "/status")["places"]) or 0) < n_records:
         assert time.monotonic() < until, f"places={slots}"
@@ -109,7 +106,6 @@ class Repeated:
         self._next = self._marked = 0
 
     def poll(self, max_records, timeout_seconds=1.0):
-        """Return what comes next, up to where the block begins again."""
         start = self._next % len(self._documents)
         stop = min(start + min(max_records, self._total - self._next), len(self._documents))
         self._next += stop - start
@@ -132,19 +128,16 @@ class Repeated:
             file.write(json.dumps(mark) + "\n")
 
     def position(self):
-        """Return the number of the next document."""
         return {"document": self._next}
 
     def seek(self, position):
-        """Go on from there."""
         self._next = self._marked = int(position["document"])
 
     def progress(self):
-        """Return how far it is."""
         return Progress(self._next, self._total, "documents")
 
     def close(self):
-        """Do nothing: nothing is held."""
+        pass
 
 
 def long_run(folder, n_documents):

@@ -51,7 +51,6 @@ time.time = lambda: now() + 3e8 * next(turns)
 
 
 def slow(settings, *, checkpoint=0, learn=0):
-    """Return the command of a daemon whose checkpoints and batches take longer."""
     return changed(settings, SLOW.format(checkpoint=checkpoint, learn=learn))
 
 

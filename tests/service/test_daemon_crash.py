@@ -17,6 +17,7 @@ from tests.service.daemon_process import (
     ROOT,
     Daemon,
     environment,
+    few_or,
     left_by,
     settings_of,
     texts,
@@ -28,8 +29,6 @@ PUBLIC, PRIVATE = "daemon_crash", "daemon_crash_private"
 
 @pytest.fixture
 def crash_run(tmp_path):
-    """Return a function that runs a task of a module, and returns what it counted."""
-
     def run(module, n_documents, *values):
         write_documents(tmp_path / "documents.jsonl", texts(n_documents))
         task, *rest = map(str, values)
@@ -45,11 +44,6 @@ def crash_run(tmp_path):
         return Counter(json.loads(done.stdout))
 
     return run
-
-
-def few_or(few, many):
-    """A few for every run of the tests, many for a long one."""
-    return [few, pytest.param(many, marks=pytest.mark.soak)]
 
 
 @pytest.mark.parametrize("kills", few_or(15, 200))

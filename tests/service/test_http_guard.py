@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,23 +25,11 @@ def bearer(token):
     return (b"authorization", f"Bearer {token}".encode())
 
 
-@pytest.fixture
-def app_of(status, snapshots):
-    """Return a function that makes an application, without a token if none is given."""
-
-    def make(*, private=False, token=None, **more):
-        return make_app(status, snapshots, private=private, token=token, limits=PLENTY, **more)
-
-    return make
-
-
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        b'{"texts": "one"}',
         b'{"texts": [1]}',
-        b'{"texts": []}',
         b'{"texts": ["a"], "more": 1}',
         b'{"texts": ["\\ud800"]}',
         b'{"texts": ["\xff"]}',
@@ -55,15 +42,15 @@ def test_a_body_that_is_not_a_list_of_texts_is_refused(serve, body):
 
 
 def test_the_largest_requests_are_answered_and_larger_or_late_ones_refused(serve):
-    server = serve(limits=replace(PLENTY, body_seconds=0.5))
+    server, impatient = serve(), serve(limits=Limits(body_seconds=0.2))
     assert len(infer(server, ["waa"] * 100).json["proportions"]) == 100
     assert infer(server, ["waa " * 260_000]).status == 200
     error_of(infer(server, ["a" * 2**20]), 413)
     # Without its length.
     parts = iter([b'{"texts": ["'] + [b"a" * 2**16] * 17)
     error_of(ask(server, "/infer", method="POST", body=parts, headers=JSON), 413)
-    answer = ask(server, "/infer", method="POST", headers=JSON | {"Content-Length": "100"})
-    error_of(answer, 408)
+    late = JSON | {"Content-Length": "100"}
+    error_of(ask(impatient, "/infer", method="POST", headers=late), 408)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
@@ -100,7 +87,7 @@ def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
     for path, operations in document["paths"].items():
         method = next(iter(operations)).upper()
         there = path.replace("{number}", "1")
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
             answer = ask(server, there, method=method, headers=headers)
             checked(document, answer, there, method)
             if answer.status == 200:

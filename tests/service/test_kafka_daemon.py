@@ -5,6 +5,7 @@ import random
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.service.daemon_process import (
     STREAMLDA,
     Daemon,
     environment,
+    few_or,
     left_by,
     run_to_end,
     texts,
@@ -40,8 +42,6 @@ SECRET = "zebrafinch"
 
 @pytest.fixture
 def settings_for(topics, topic, tmp_path):
-    """Return a function that makes settings for a daemon on the topic, with its own folder."""
-
     def make(name, **more):
         return topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
 
@@ -50,8 +50,6 @@ def settings_for(topics, topic, tmp_path):
 
 @pytest.fixture
 def newest(tmp_path):
-    """Return a function that gives the slots and the position of a daemon's last checkpoint."""
-
     def find(name):
         with Checkpoints.open(tmp_path / name / "checkpoints") as store:
             found = store.newest()
@@ -64,11 +62,6 @@ def streamlda(*arguments):
     command = [*STREAMLDA, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def few_or(few, many):
-    """A few for every run of the tests, many for a long one."""
-    return [few, pytest.param(many, marks=pytest.mark.soak)]
 
 
 # Killed
@@ -84,9 +77,9 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
     wanted = left_by(tmp_path / "twin")
     assert len(wanted.snapshots) == 4
     assert json.loads(wanted.about)["places"] == N_RECORDS
-    moments, killed = random.Random(n_kills), 0
+    moments, killed, names = random.Random(n_kills), 0, map(str, count())
     while killed < n_kills:
-        name = f"killed-{killed}"
+        name = next(names)
         killed += run_killed(settings_for(name) | ending(N_RECORDS, 4), moments, n_kills - killed)
         assert left_by(tmp_path / name) == wanted
 
@@ -124,9 +117,9 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
     wanted = merged("twin")
     # Those with fewer than three words are not learned from, and there are none.
     assert wanted[2] == 2 * N_RECORDS
-    left = [n_kills, n_kills]
+    left, names = [n_kills, n_kills], map(str, count())
     while max(left) > 0:
-        name = f"killed-{sum(left)}"
+        name = next(names)
         with ThreadPoolExecutor(2) as pool:
             runs = [
                 pool.submit(killed, name, number, moments[number], max(0, left[number]))

@@ -12,7 +12,6 @@ TEN = Polled(1.0, 10, 10)
 
 
 def told(machine, event):
-    """Return what the machine says to an event, without the log."""
     return [i for i in machine.handle(event) if not isinstance(i, m.LogLine)]
 
 
@@ -113,9 +112,13 @@ def test_dead_letters_are_flushed_before_the_checkpoint_that_passes_them():
     assert told(machine, Learned(60.0)) == [m.FlushDeadLetters(), m.Checkpoint(1)]
     assert told(machine, m.Failed(61.0, "dead-letters")) == []
     assert told(machine, Tick(62.0)) == [m.FlushDeadLetters(), m.Checkpoint(1)]
-    assert saved(machine, 63.0) == []
-    assert told(machine, Polled(64.0, 10, 10)) == [Learn(2), Poll(10)]
-    assert told(machine, Learned(130.0)) == [m.Checkpoint(2)]
+    # A reject that comes while it is copied is flushed before the next.
+    assert told(machine, Polled(62.5, 10, 10, rejects=1)) == [Poll(10)]
+    assert saved(machine, 63.0) == [Learn(2)]
+    assert told(machine, Learned(130.0)) == [m.FlushDeadLetters(), m.Checkpoint(2)]
+    assert saved(machine, 131.0) == []
+    assert told(machine, Polled(132.0, 10, 10)) == [Learn(3), Poll(10)]
+    assert told(machine, Learned(200.0)) == [m.Checkpoint(3)]
 
 
 def test_a_signal_finishes_the_batch_saves_and_exits_0():

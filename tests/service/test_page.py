@@ -54,14 +54,12 @@ class Visit:
         return self.page.get_by_role("article", name=title, exact=True)
 
     def words(self, title):
-        """Return the words of one topic, as they are read."""
         return self.card(title).locator(".word").all_text_contents()
 
     def titles(self):
         return self.page.locator(".card h3").all_text_contents()
 
     def has(self, **texts):
-        """Wait until elements, by their id, have these texts."""
         for name, text in texts.items():
             expect(self.page.locator(f"#{name.replace('_', '-')}")).to_have_text(text)
 

@@ -27,7 +27,6 @@ def run(command, **more):
 
 
 def refusal(done, code=78):
-    """Return the message of a daemon that did not start."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

@@ -12,8 +12,6 @@ from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     now = 1000.0
 
     def __call__(self):
