@@ -8,18 +8,14 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import (
-    Cohort,
-    DocumentRange,
-    Ledger,
-    LedgerTerms,
-)
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
 EVENT = GaussianRelease(10.0)
@@ -38,9 +34,13 @@ def folder(tmp_path):
     shutil.rmtree(scratch)
 
 
+def create(folder, on_step=None, **terms):
+    return Ledger.open(folder / "ledger", replace(TERMS, **terms), create=True, on_step=on_step)
+
+
 @pytest.fixture
 def ledger(folder):
-    with Ledger.open(folder / "ledger", TERMS, create=True) as opened:
+    with create(folder) as opened:
         yield opened
 
 
@@ -65,7 +65,7 @@ def publish(ledger, intent, name=""):
 
 def finished(folder):
     """Return a closed ledger with two releases, one of them pending."""
-    with Ledger.open(folder / "ledger", TERMS, create=True) as ledger:
+    with create(folder) as ledger:
         release(ledger, 0, 10)
         ledger.begin(cohort_of(ledger, 0, 10), EVENT, replay=True)
     return folder / "ledger"

@@ -11,15 +11,13 @@ neighbouring streams, and then released again and again with fresh noise: the re
 runs, given the same earlier releases (which fix projections and bounds in both).
 """
 
-from __future__ import annotations
-
 import copy
+import itertools
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
@@ -34,8 +32,6 @@ from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
 from tests.private import streams
 
-Array = NDArray[np.float64]
-
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
 #: with probability 1.0e-6, as the lower bound has this confidence.
 SURE = float(norm.isf(1e-6))
@@ -46,12 +42,11 @@ LIKELY = float(norm.isf(0.05))
 #: Shift over noise at which two streams are as good as told apart.
 _LARGEST_MU = 50.0
 
-
 BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 
 
 def settings_of(**changes):
-    """Return settings of small runs, with public bounds that one word attains."""
+    """Settings of small runs, with public bounds that one word attains."""
     usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
     return streams.settings_of(**({"n_features": 20} | usual | changes))
 
@@ -64,7 +59,6 @@ class Recorder(ReleaseManager):
         self.released = []
 
     def release(self, *args, **values):
-        """Release, and keep what came out."""
         arrays = super().release(*args, **values)
         self.released.append((args[0], arrays, args[5]["stddevs"]))
         return arrays
@@ -74,11 +68,11 @@ class Recorder(ReleaseManager):
 class Stream:
     """Rows of a stream as counts, shape (n, d), and whose they are."""
 
-    counts: Array
+    counts: np.ndarray
     users: tuple[str, ...]
 
     def with_rows(self, slots, row, user="canary"):
-        """Return the stream with a document, or a blank, at the slots."""
+        """The stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
         counts[list(slots)] = 0.0 if row is None else row
         for slot in slots:
@@ -101,63 +95,61 @@ class Finding:
 
 
 def documents(n, d, seed=1):
-    """Return planted documents of some twenty words, each of another user."""
-    batch = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
-    counts = np.zeros((n, d))
-    counts[np.repeat(np.arange(n), np.diff(batch.row_pointers)), batch.word_ids] = batch.counts
-    return Stream(counts, tuple(f"user {i}" for i in range(n)))
+    """Planted documents of some twenty words, each of another user."""
+    counts = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n).to_csr().toarray()
+    return Stream(counts.astype(np.float64), tuple(f"user {i}" for i in range(n)))
 
 
 def one_word(d, word):
-    """Return a document that attains the largest norm of every statistic: one word, ten times."""
-    row = 10.0 * np.eye(d)[word]
-    return row
+    """A document that attains the largest norm of every statistic: one word, ten times."""
+    return 10.0 * np.eye(d)[word]
 
 
 def slot_in(settings, stage, offset=1):
-    """Return a slot of a stage of the first window, or of the first round after it."""
+    """A slot of a stage of the first window, or of the first round after it."""
     firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
 
-def fill(settings, stream, script=()):
-    """Feed a stream through the engine and return its stages, filled.
+def _fed(settings, stream, script):
+    """Feed a stream through an engine, and yield the engine at each full stage.
 
-    Stages that the stream does not fill are left out. `script` is what the stages are taken to
-    have released; drawn with a seed where it ends, and appended to it where it is a list.
+    `script` is what the stages are taken to have released; drawn with a seed where it ends, and
+    appended to it.
     """
-    engine, noise = PrivateEngine(settings), SeededNoise(11)
-    stages = []
-    start = 0
-    while start < len(stream.counts) and engine.stage is not None:
-        stage = engine.stage
+    engine, noise, start = PrivateEngine(settings), SeededNoise(11), 0
+    for i in itertools.count():
+        if start == len(stream.counts) or engine.stage is None:
+            return
         batch = DocumentBatch.from_matrix(stream.counts[start:])
         start += engine.add(batch, stream.users[start:])
         if engine.due is None:
-            break
-        stage.flush()
-        if len(stages) == len(script):
+            return
+        yield engine
+        if i == len(script):
             script.append(engine.due.release(noise))
         # A window may be lost in noise: the engine goes on with the next.
         with suppress(InsufficientDataError):
-            engine.accept(script[len(stages)])
-        stages.append(stage)
+            engine.accept(script[i])
+
+
+def fill(settings, stream, script):
+    """Stages filled by a stream, without those that it does not fill."""
+    stages = []
+    for engine in _fed(settings, stream, script):
+        engine.stage.flush()
+        stages.append(engine.stage)
     return stages
 
 
 def whitening(settings, stream):
-    """Return the projection of the triples that `fill` comes to: the adversary may know it."""
-    engine, noise = PrivateEngine(settings), SeededNoise(11)
-    start = 0
-    while engine.stage is not None and engine.stage.name != "triples":
-        batch = DocumentBatch.from_matrix(stream.counts[start:])
-        start += engine.add(batch, stream.users[start:])
-        engine.accept(engine.due.release(noise))
-    return engine.window.whitening
+    """The projection of the triples that `fill` comes to: the adversary may know it."""
+    engines = _fed(settings, stream, [])
+    return next(e.window.whitening for e in engines if e.stage.name == "triples")
 
 
 def attained_by(settings, stream, times=1.0):
-    """Return settings whose bound of the triples one word attains `times` times, and that word.
+    """Settings whose bound of the triples one word attains `times` times, and that word.
 
     Once: then it is at the bounds of all three moments of that stage.
     """
@@ -166,15 +158,11 @@ def attained_by(settings, stream, times=1.0):
 
 
 def with_triple_bound(settings, bound):
-    """Return settings with another public bound of the triples."""
     return replace(settings, clipping=replace(settings.clipping, triple=bound))
 
 
 def audit(settings, absent, present, draws):
-    """Return how well the releases on two neighbouring streams can be told apart.
-
-    Time 2.5 `draws` releases.
-    """
+    """How well the releases on two neighbouring streams can be told apart, by 2.5 `draws` each."""
     noise, script = SecureNoise(), []
     without = fill(settings, absent, script)
     within = fill(settings, present, script)
@@ -202,7 +190,7 @@ def audit(settings, absent, present, draws):
 
 
 def mu_below(absent, present, quantile):
-    """Return a lower bound of shift over noise from equally many scores of both streams.
+    """A lower bound of shift over noise from equally many scores of both streams.
 
     With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t, whose
     mean is the shift over noise times sqrt(n / 2) and whose variance 1 + t^2 / (4 n): normal, for
@@ -220,7 +208,7 @@ def mu_below(absent, present, quantile):
 
 
 def _expected(stages):
-    """Return what each stage releases, but for the noise."""
+    """What each stage releases, but for the noise."""
     expected = []
     running = {}
     for stage in stages:
@@ -233,7 +221,7 @@ def _expected(stages):
 
 
 def _probes(stages, shift):
-    """Return stage, block and direction of what is looked at, in units of the noise.
+    """Stage, block and direction of what is looked at, in units of the noise.
 
     Rounds of prefix sums are all looked at in the direction of the last: their noise is correlated.
     """
@@ -248,7 +236,7 @@ def _probes(stages, shift):
 
 
 def _looks(stages, probes, draws, noise):
-    """Return inner products of fresh releases with the probes, shape (draws, probes)."""
+    """Inner products of fresh releases with the probes, shape (draws, probes)."""
     looks = np.empty((draws, len(probes)))
     for row in looks:
         released = release_again(stages, noise)
@@ -264,7 +252,7 @@ def release_again(stages, noise):
         shapes = {block.name: block.shape for block in begun.mechanism.blocks}
         begun._rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
         begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
-        begun._rounds = 0
+        begun.rounds = 0
         for stage in rounds:
             stage._prefix = begun
     return [stage.release(noise) for stage in stages]

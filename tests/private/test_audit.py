@@ -14,9 +14,10 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.users import UserBound
-from streamlda.private import contributions
+from streamlda.private import contributions, refinement
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
@@ -69,12 +70,6 @@ def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws):
     assert tight(finding), finding
 
 
-def test_triples_give_away_what_is_claimed():
-    settings, word = attained_by(settings_of(), documents(400, D))
-    finding = with_and_without(settings, "triples", word, 1500)
-    assert tight(finding), finding
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage):
     settings = settings_of(clipping="quantile")
@@ -99,13 +94,12 @@ def test_another_document_in_its_place_gives_away_what_is_claimed(stage):
         rows = [one_word(D, int(W.argmax())), one_word(D, int(W.argmin()))]
         settings = with_triple_bound(settings, float(min(W.max(), -W.min())) ** 3)
     slot = [slot_in(settings, stage)]
-    streams = [base.with_rows(slot, row) for row in rows]
-    finding = audit(settings, streams[0], streams[1], draws)
+    finding = audit(settings, *(base.with_rows(slot, row) for row in rows), draws)
     assert tight(finding), finding
 
 
-def of_a_user(n):
-    """Return streams with n documents of a user, 3 of which count, in each stage; or blanks."""
+def of_a_user(n=6):
+    """Streams with n documents of a user, 3 of which count, in each stage; or blanks."""
     settings = settings_of(privacy_unit="user", documents_per_user=3, snapshots=1)
     base = documents(400, D)
     settings, word = attained_by(settings, base)
@@ -113,9 +107,8 @@ def of_a_user(n):
     return settings, base.with_rows(slots, None), base.with_rows(slots, one_word(D, word))
 
 
-@pytest.mark.parametrize("n", [3, 6])
-def test_all_stages_together_give_away_what_is_claimed_for_a_user(n):
-    finding = audit(*of_a_user(n), 1500)
+def test_all_stages_together_give_away_what_is_claimed_for_a_user():
+    finding = audit(*of_a_user(), 1500)
     assert tight(finding), finding
 
 
@@ -133,6 +126,22 @@ def in_prefix_mode(draws):
 
 def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     finding = in_prefix_mode(400)
+    assert tight(finding), finding
+
+
+def in_a_round_of_refinement(draws, relation="add-remove"):
+    settings = settings_of(n_features=30, refinement_rounds=2, neighboring_relation=relation)
+    base, slot = documents(400, 30), [slot_in(settings, "refine 2")]
+    other = None if relation == "add-remove" else one_word(30, 4)
+    streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
+    return audit(settings, *streams, draws)
+
+
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+def test_a_round_of_refinement_gives_away_what_is_claimed(relation, monkeypatch):
+    # Without background a document of one word is at the bound.
+    monkeypatch.setattr(refinement, "BACKGROUND_PRIOR", 1e-9)
+    finding = in_a_round_of_refinement(1500, relation)
     assert tight(finding), finding
 
 
@@ -166,32 +175,28 @@ def block_without_clipping(patch):
     patch.setattr(contributions, "clip_factors", clip_factors)
 
 
-def _fed_again(patch, statistics):
-    """Let the canary, the second row of the pairs stage, enter the sums once more."""
-    kept = []
+def fed_again(*statistics):
+    """Return a bug: the canary, the second row of the pairs stage, enters sums once more."""
 
-    def patched(statistic):
-        original = statistic.add
+    def bug(patch):
+        kept = []
 
-        def add(self, view):
-            original(self, view)
-            if statistic is not TripleStatistic:
-                kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
-            if statistic in statistics:
-                original(self, kept[0])
+        def patched(statistic):
+            original = statistic.add
 
-        patch.setattr(statistic, "add", add)
+            def add(self, view):
+                original(self, view)
+                if statistic is not TripleStatistic:
+                    kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
+                if statistic in statistics:
+                    original(self, kept[0])
 
-    for statistic in (FirstStatistic, PairStatistic, TripleStatistic):
-        patched(statistic)
+            patch.setattr(statistic, "add", add)
 
+        for statistic in (FirstStatistic, PairStatistic, TripleStatistic):
+            patched(statistic)
 
-def twice_in_a_stage(patch):
-    _fed_again(patch, [FirstStatistic, PairStatistic])
-
-
-def in_two_stages(patch):
-    _fed_again(patch, [TripleStatistic])
+    return bug
 
 
 @pytest.mark.parametrize(
@@ -200,15 +205,25 @@ def in_two_stages(patch):
         (half_noise, "pairs"),
         (block_without_noise, "pairs"),
         (block_without_clipping, "triples"),
-        (twice_in_a_stage, "pairs"),
-        (in_two_stages, "pairs"),
+        (fed_again(FirstStatistic, PairStatistic), "pairs"),
+        (fed_again(TripleStatistic), "pairs"),
     ],
+    ids=["half noise", "no noise", "no clipping", "twice in a stage", "in two stages"],
 )
 def test_planted_bug_is_found(bug, stage, monkeypatch):
     # Clipped, so that a block without clipping shows.
     settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
     bug(monkeypatch)
     finding = with_and_without(settings, stage, word, 3000)
+    assert not finding.sound, finding
+
+
+def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
+    def larger(norms, bound):
+        return 1.5 * clipping.clip_factors(norms, bound)
+
+    monkeypatch.setattr(refinement, "clip_factors", larger)
+    finding = in_a_round_of_refinement(1500)
     assert not finding.sound, finding
 
 
@@ -222,7 +237,7 @@ def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
 
 def test_users_without_a_bound_are_found(monkeypatch):
     monkeypatch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=bool))
-    finding = audit(*of_a_user(6), 1500)
+    finding = audit(*of_a_user(), 1500)
     assert not finding.sound, finding
 
 
@@ -242,26 +257,19 @@ def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch):
 # Runs from the documents to what is released, each with noise of its own.
 
 
-def whole_runs(settings, stream, runs, look):
-    batch = DocumentBatch.from_matrix(stream.counts)
-    scores = np.empty(runs)
-    for run in range(runs):
-        releaser = Recorder()
-        learner = PrivateLearner(settings, releaser, vocabulary="public")
-        learner.add(batch)
-        learner.release()
-        scores[run] = look(releaser.released[0][1])
-    return scores
+def whole_run(settings, batch):
+    releaser = Recorder()
+    learner = PrivateLearner(settings, releaser, vocabulary="public")
+    learner.add(batch)
+    learner.release()
+    return releaser.released[0][1]
 
 
 @pytest.mark.parametrize("halved", [False, True])
 def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     settings = settings_of(epsilon=20.0, documents_per_snapshot=200)
     base, slot = documents(200, D), [slot_in(settings, "pairs")]
-    without = base.with_rows(slot, None)
-    within = base.with_rows(slot, one_word(D, 3))
-    stage = PrivateEngine(settings).stage
-    mechanism = stage.mechanism
+    mechanism = PrivateEngine(settings).stage.mechanism
     diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
 
     def look(released):
@@ -272,8 +280,11 @@ def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     runs = 120 if halved else 200
     if halved:
         half_noise(monkeypatch)
-    scores = [whole_runs(settings, stream, runs, look) for stream in (without, within)]
-    sure, likely = (mu_below(scores[0], scores[1], quantile) for quantile in (SURE, LIKELY))
+    scores = []
+    for row in (None, one_word(D, 3)):
+        batch = DocumentBatch.from_matrix(base.with_rows(slot, row).counts)
+        scores.append(np.array([look(whole_run(settings, batch)) for _ in range(runs)]))
+    sure, likely = (mu_below(*scores, quantile) for quantile in (SURE, LIKELY))
     claim = mu_of(settings.epsilon, settings.delta)
     assert (sure <= claim) is not halved
     assert epsilon_of(likely, settings.delta) >= 0.6 * settings.epsilon

@@ -51,7 +51,16 @@ def infer(server, texts, **headers):
     return ask(server, "/infer", method="POST", body=json.dumps(content), headers=JSON | headers)
 
 
-def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.0.1"):
+def call(
+    app,
+    *,
+    method="GET",
+    path="/",
+    host=b"localhost:1",
+    headers=(),
+    body=(b"",),
+    client="127.0.0.1",
+):
     """Call an application as a server would, from any address, with any bytes."""
     sent = []
     parts = list(body)
@@ -73,7 +82,7 @@ def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.
         "raw_path": raw.encode("utf-8", "surrogatepass"),
         "query_string": query.encode("utf-8", "surrogatepass"),
         "root_path": "",
-        "headers": [(b"host", b"localhost:1"), *headers],
+        "headers": [(b"host", host), *headers],
         "client": (client, 4),
         "server": ("127.0.0.1", 1),
     }
