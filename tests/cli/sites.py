@@ -16,9 +16,8 @@ EVERY, RECORDS = 9000, 5000
 def made_at(folder):
     """Fill a folder with records of each site (every tenth is none), their words, and keys."""
     sizes = ("--topics", 3, "--vocabulary-size", 60, "--mean-length", 40)
-    total = RECORDS * len(SITES)
-    simulated = folder / "all.jsonl"
-    run("simulate", "-n", total, *sizes, "-o", simulated, "--truth", folder / "truth")
+    simulated, n = folder / "all.jsonl", RECORDS * len(SITES)
+    run("simulate", "-n", n, *sizes, "-o", simulated, "--truth", folder / "truth")
     lines = simulated.read_text("ascii").splitlines(keepends=True)
     for number, name in enumerate(SITES):
         own = lines[number * RECORDS : (number + 1) * RECORDS]
