@@ -9,12 +9,11 @@ import pytest
 
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger import read_report
 from streamlda.privacy.statement import check_statement
 from streamlda.run.parts import stream_name
 from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
-from tests.cli.conftest import SIZES, refused, run
+from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
 from tests.cli.test_fit import fail_behind
 
 EVERY = 4000
@@ -63,25 +62,9 @@ def fitted(folder):
     return to, done
 
 
-def check_files(to):
-    """Check that what lies beside a ledger is what it says: no release that was not paid for."""
-    report = read_report(to / "L")
-    committed = [each for each in report["snapshots"] if each["state"] == "committed"]
-    releases = to / "L.releases"
-    files = {path.name for path in releases.iterdir()} if releases.exists() else set()
-    assert files == {each["artifact"].split("/")[-1] for each in committed}
-    assert len(files) <= len(report["snapshots"])
-    return report
-
-
-def slots_of(report):
-    """Return the first record slot of each release, and that behind its last."""
-    return [each["documents"][0][1:] for each in report["snapshots"]]
-
-
 def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     to, done = fitted
-    report = check_files(to)
+    report = check_releases(to)
     assert report["pending"] == report["lost"] == []
     # Two windows of four stages, and the first stage of the third window.
     slots = slots_of(report)
@@ -153,7 +136,7 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
     run("fit", folder / "a.jsonl", *given)
     statement = load(tmp_path / "m").privacy
     assert (statement["privacy_unit"], statement["documents_per_user"]) == ("user", 1)
-    report = check_files(tmp_path)
+    report = check_releases(tmp_path)
     assert len(report["snapshots"]) == 4
     # Two hundred records are left; they were not read into a release.
     assert slots_of(report)[-1][1] == 9000
@@ -162,17 +145,31 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
     for wanted in ("must fit into the privacy budget", "remaining=", "spent="):
         assert wanted in message
     assert message.count("\n") == 1
-    assert len(check_files(tmp_path)["snapshots"]) == 4
+    assert len(check_releases(tmp_path)["snapshots"]) == 4
     assert (tmp_path / "m").read_bytes() == model
 
 
-def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
-    fit(folder, tmp_path, "--mode", "prefix", "--snapshots", 3, every=3000)
-    report = check_files(tmp_path)
+def chosen_words(size, slots):
+    return (
+        *("--vocabulary-kind", "private", "--vocabulary-size", size),
+        *("--vocabulary-documents", slots),
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "words", "first"), [(3, (), 0), (2, chosen_words(60, 3000), 3000)]
+)
+def test_prefix_snapshots_take_everything_since_the_start(
+    folder, tmp_path, snapshots, words, first
+):
+    """Words are a release more, of documents that are in no other."""
+    more = ("--mode", "prefix", "--snapshots", snapshots, *words)
+    fit(folder, tmp_path, *more, every=3000, words=not words)
+    report = check_releases(tmp_path)
     assert (report["budget"]["horizon"], report["releases_left"]) == (6, 0)
     statement = load(tmp_path / "m").privacy
     assert statement["mode"] == "prefix"
-    assert statement["cohort"] == {"first": 0, "last": 8999}
+    assert statement["cohort"] == {"first": first, "last": 8999}
 
 
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])
@@ -180,7 +177,7 @@ def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     """The last stage has 480 of 4000 slots: it counts if half of them were read."""
     said = fit(folder, tmp_path, "--max-documents", read, code=0 if made else 65)
     assert (tmp_path / "m").exists() == made
-    check_files(tmp_path)
+    check_releases(tmp_path)
     if not made:
         assert said.count("\n") == 1
         assert f"slots={read} documents_per_snapshot={EVERY}" in said
@@ -197,7 +194,7 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     assert "error: a source must go on answering" in said
     assert (tmp_path / "m").exists() == made
     assert ("no snapshot was made" in said) != made
-    assert check_files(tmp_path)["generation"] == (9 if made else 3)
+    assert check_releases(tmp_path)["generation"] == (9 if made else 3)
 
 
 def test_noise_has_no_seed(folder, tmp_path):
@@ -206,13 +203,6 @@ def test_noise_has_no_seed(folder, tmp_path):
         fit(folder, tmp_path, "--snapshots", 1, "--seed", 3, every=1000, ledger=ledger)
         found.append(load(tmp_path / "m").components)
     assert not np.array_equal(*found)
-
-
-def chosen_words(size, slots):
-    return (
-        *("--vocabulary-kind", "private", "--vocabulary-size", size),
-        *("--vocabulary-documents", slots),
-    )
 
 
 @pytest.mark.statistical
@@ -240,21 +230,13 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     assert model.privacy["vocabulary"] == "private selection"
     assert model.privacy["delta"] == pytest.approx(1e-6, rel=1e-12)
     # Documents that chose the words are in no other release, and no others are in this one.
-    report = check_files(tmp_path)
+    report = check_releases(tmp_path)
     assert [each["description"] for each in report["snapshots"][:2]] == ["words", "norms"]
     slots = slots_of(report)
     assert slots[0] == [0, 5000]
     assert slots[1][0] == model.privacy["cohort"]["first"] == 5000
     assert report["budget"]["delta"] < 1e-6 - model.vocabulary.selection["delta"]
     assert "must not be in two releases" in refused("fit", source, *given)
-
-
-def test_words_are_a_release_more_in_prefix_mode(folder, tmp_path):
-    prefix = ("--mode", "prefix", "--snapshots", 2)
-    fit(folder, tmp_path, *chosen_words(60, 3000), *prefix, every=3000, words=False)
-    report = check_files(tmp_path)
-    assert report["budget"]["horizon"] == len(report["snapshots"]) == 6
-    assert load(tmp_path / "m").privacy["cohort"] == {"first": 3000, "last": 8999}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +248,7 @@ def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, 
     said = fit(folder, tmp_path, *more, epsilon=1, words=False, code=65)
     assert wanted in said
     assert said.count("\n") == 1
-    assert len(check_files(tmp_path)["snapshots"]) == spent
+    assert len(check_releases(tmp_path)["snapshots"]) == spent
     assert not (tmp_path / "m").exists()
 
 
@@ -307,7 +289,7 @@ def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
 )
 def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages):
     fit(folder, tmp_path, *options)
-    check_files(tmp_path)
+    check_releases(tmp_path)
     statement = load(tmp_path / "m").privacy
     assert statement["statement"] == "private"
     names = [stage["name"] for stage in statement["stages"]]

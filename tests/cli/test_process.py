@@ -18,7 +18,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.run.fit import POLL_RECORDS
 from streamlda.stream.clock import CLOCKED_SLOTS
-from tests.cli.conftest import ALL_WORDS, run
+from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of
 
 STREAMLDA = [sys.executable, "-m", "streamlda"]
 LINE = b'{"text": "apple bread cheese dates"}\n'
@@ -312,7 +312,7 @@ def kill_at_random(planted, folder, kills):
 
 def check_after_a_kill(to, again, rerun_fits):
     """The second run went through, or was refused because documents were spent on."""
-    report = json.loads(run("budget", to / "L", "--json").stdout)
+    report = check_releases(to)
     assert report["pending"] == []
     states = [each["state"] for each in report["snapshots"]]
     log = (to / "m.log").read_text("utf-8")
@@ -323,18 +323,11 @@ def check_after_a_kill(to, again, rerun_fits):
         assert again == 78
         assert "must not be in two releases" in log
     assert "Traceback" not in log
-    # Nothing lies about that was not paid for, and nothing was released twice.
-    releases = to / "L.releases"
-    files = sorted(path.name for path in releases.glob("*.safetensors"))
-    committed = [each for each in report["snapshots"] if each["state"] == "committed"]
-    assert files == sorted(each["artifact"].split("/")[-1] for each in committed)
-    unfinished = [path.name for path in releases.glob("*.new")]
-    assert len(files) + len(unfinished) <= len(states)
-    parts = [each["documents"][0][1:] for each in report["snapshots"]]
+    parts = slots_of(report)
     assert all(before[1] == after[0] for before, after in pairwise(parts))
     if (to / "m").exists():
         stages = load(to / "m").privacy["stages"]
-        paid = [each["documents"][0][1:] for each in committed]
+        paid = [part for part, state in zip(parts, states, strict=True) if state == "committed"]
         assert all([stage["first"], stage["last"] + 1] in paid for stage in stages)
 
 

@@ -196,31 +196,26 @@ def test_what_fails_writes_nothing(cluster, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-PRIVATE = {"privacy.epsilon": 8.0, "privacy.delta": 1e-6, "vocabulary.file": "words"}
-
-
-@pytest.fixture
-def records(tmp_path):
-    """Records with blank, rejected and short ones among them."""
-    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
-    return write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
-
-
 @pytest.mark.parametrize("every", [4000, 2000])
-def test_private_releases_are_those_of_one_process(cluster, records, tmp_path, monkeypatch, every):
+def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
     """Number for number, from equal noise, with equal counts and an equal price."""
     module = "streamlda.private.release_manager.SecureNoise"
     monkeypatch.setattr(module, lambda: SeededNoise(5))
+    # Blank, rejected and short records are among them.
+    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
+    records = write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
+    private = {"privacy.epsilon": 8.0, "privacy.delta": 1e-6, "vocabulary.file": "words"}
     results, reports, files = [], [], []
     for name, address in (("here", None), ("there", cluster.scheduler_address)):
         ledger, models = tmp_path / name, tmp_path / f"{name}-models"
         to = {"privacy.ledger": str(ledger), "output.folder": str(models)}
-        flags = {**PRIVATE, "snapshots.every": every, **to, "cluster.dask": address}
+        flags = {**private, "snapshots.every": every, **to, "cluster.dask": address}
         fitted = fit if address is None else fit_on_cluster
         results.append(fitted(settings_of(tmp_path, records, **flags)))
         reports.append(read_report(ledger))
         files.append(len(list(models.iterdir())))
     one, other = results
+    check_statement(other.model.privacy)
     assert one.counts == other.counts
     assert one.counts.rejects.total() > 0
     assert one.model.settings == other.model.settings
@@ -231,17 +226,14 @@ def test_private_releases_are_those_of_one_process(cluster, records, tmp_path, m
     bought = [[[each[n] for n in paid] for each in r["snapshots"]] for r in reports]
     assert bought[0] == bought[1]
     assert files[0] == files[1]
-
-
-def test_the_same_documents_are_paid_for_once_wherever_they_are_read(cluster, records, tmp_path):
-    flags = {**PRIVATE, "snapshots.every": 4000, "privacy.ledger": str(tmp_path / "ledger")}
-    there = {"cluster.dask": cluster.scheduler_address}
-    found = fit_on_cluster(settings_of(tmp_path, records, **flags, **there))
-    check_statement(found.model.privacy)
-    before = (tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()
-    # Refused by the ledger before the cluster is reached.
-    nowhere = {"cluster.dask": "nonsense://x"}
-    for fitted, more in ((fit, {}), (fit_on_cluster, there), (fit_on_cluster, nowhere)):
+    # The same documents are paid for once, wherever they are read.
+    before = (tmp_path / "model").read_bytes(), ledger.read_bytes()
+    for fitted, more in (
+        (fit, None),
+        (fit_on_cluster, cluster.scheduler_address),
+        # Refused by the ledger before the cluster is reached.
+        (fit_on_cluster, "nonsense://x"),
+    ):
         with pytest.raises(LedgerError, match="documents must not be in two releases"):
-            fitted(settings_of(tmp_path, records, **flags, **more))
-        assert ((tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()) == before
+            fitted(settings_of(tmp_path, records, **flags | {"cluster.dask": more}))
+        assert ((tmp_path / "model").read_bytes(), ledger.read_bytes()) == before

@@ -21,7 +21,7 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.model.evaluation import document_completion
-from streamlda.scaleout import connect, learn, learn_once, of_files, of_partitions
+from streamlda.scaleout import connect, learn, learn_once, no_progress, of_files, of_partitions
 from streamlda.scaleout.beginning import warmup_of
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import Shard, task_of
@@ -239,7 +239,7 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
     killed.mkdir()
     with cluster_of(2) as own, connect(own.scheduler_address) as client:
 
-        def run(folder, on_progress=None):
+        def run(folder, on_progress=no_progress):
             parts = [dask.delayed(logged)(part, folder) for part in cut]
             return learn(client, of_partitions(parts), settings, on_progress=on_progress)
 
