@@ -1,6 +1,7 @@
 """Engines that share a projection, in a file or not: merged they equal one, and nothing twice."""
 
 import shutil
+import stat
 import threading
 from dataclasses import replace
 
@@ -395,6 +396,7 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     np.testing.assert_array_equal(found.whitening, saved.whitening)
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     hashed = Vocabulary.hashed(5)
     batch = PlantedLDA(2, 32, seed=1).documents(50)
     settings = EngineSettings(n_components=2, n_features=32, oversampling=2)
