@@ -19,18 +19,17 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
-from streamlda.errors import InvalidDocumentsError, MissingExtraError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.matrix import few_topics
+from streamlda.private.learner import few_topics
 from streamlda.scaleout.beginning import first_columns
-from streamlda.scaleout.cluster import ClusterError, Run
+from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
@@ -83,8 +82,7 @@ def of_collection(X: Any) -> Corpus:
 
 def current_client() -> Client:
     """Return the client that Dask was last given, or raise `ClusterError`."""
-    if find_spec("distributed") is None:
-        raise MissingExtraError("distributed", "dask", "learning from Dask collections")
+    require_dask()
     from distributed import default_client
 
     try:
@@ -163,7 +161,7 @@ def _fit_privately(
         releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
         model = fit_privately(client, corpus, asked, releaser)
     _set(estimator, model, None)
-    for message in few_topics(model, estimator.n_components):
+    for message in few_topics(model.n_components, estimator.n_components):
         warnings.warn(message, UserWarning, stacklevel=4)
 
 

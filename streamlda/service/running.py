@@ -76,9 +76,9 @@ def run(settings: RunSettings) -> int:
         snapshots = Snapshots(settings.output.folder)
         _serve(settings, status, snapshots, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            log("warning", "release-cut-short", outcome=ended)
+        ledger = open_ledger(
+            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+        )
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))

@@ -3,14 +3,13 @@
 import hashlib
 import json
 import logging
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.kafka import DeadLetters, Record, ShareTopic, SnapshotTopic
-from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
+from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
+from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
@@ -122,27 +121,13 @@ def test_letters_about_letters_and_closed_ones_are_refused(topics, topic, letter
 
 def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letters_to):
     caplog.set_level(logging.DEBUG)
-    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     letters = letters_to(topics, f"{topic}-dead", with_text=True)
+    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     assert read(source, 2)[0] == [SECRET.decode()]
     letters.flush(10)
     assert SECRET.decode() not in caplog.text
     assert topics.read(f"{topic}-dead")[0].value == b"{" + SECRET
-
-
-def test_unreachable_brokers_are_an_error_in_time_and_leave_no_thread(topic):
-    before = threading.active_count()
-    nobody = {"bootstrap_servers": "127.0.0.1:1", "request_timeout_seconds": 0.3}
-    for use in (
-        lambda: DeadLetters(topic, **nobody),
-        lambda: SnapshotTopic(topic, **nobody),
-        lambda: ShareTopic(topic, **nobody).publish("k", b"v", {}),
-        lambda: next(ShareTopic(topic, **nobody).read()),
-    ):
-        with pytest.raises(SourceError, match="must be reachable"):
-            use()
-    assert threading.active_count() == before
 
 
 def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic, snapshots_to):

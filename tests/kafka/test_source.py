@@ -62,12 +62,16 @@ def test_poll_for_nothing_brings_nothing_and_every_offset_is_a_record(case):
         change()
         for _ in range(3):
             assert source.poll(0, 0.1) == RecordBatch()
+    source.pause()
+    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
     assert source.position() == before
+    source.resume()
     seen = []
     while len(seen) < len(VALUES):
         seen += source.poll(1, 1.0).texts
         assert source.poll(0, 0.0).texts == []
         assert source.position()["offsets"] == {"0": len(seen)}
+    assert source.lag() == {0: 0}
     assert seen == ["one", None, None, "two", None, None, None, "", None, "three"]
     for arguments in ((-1,), (0, -1.0), (1, -1.0)):
         with pytest.raises(InvalidSettingError, match=r"(max_records|timeout_seconds)=-1"):
@@ -193,18 +197,6 @@ def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, 
     assert dict(row.headers)["streamlda.text"] == b"left-out"
 
 
-def test_pause_brings_nothing_and_loses_nothing(topics, topic, source_of):
-    topics.fill(topic, [b"one", b"two"])
-    source = source_of(topics, topic)
-    assert source.poll(1, 5.0).documents == ["one"]
-    source.pause()
-    topics.send(topic, [b"three"])
-    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
-    source.resume()
-    assert read(source, 2)[0] == ["two", "three"]
-    assert source.lag() == {0: 0}
-
-
 def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
     topics.fill(topic, [b"one", b"two", b"three"])
     source = source_of(topics, topic, group=topic)
@@ -232,23 +224,33 @@ def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of,
 
 REFUSED = """
 import gc, psutil
-from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, ShareTopic, SnapshotTopic
+nobody = {"topic": "t", "bootstrap_servers": "127.0.0.1:1", "request_timeout_seconds": 0.3}
 process, seen = psutil.Process(), []
-for _ in range(4):
-    try:
-        KafkaSource("t", bootstrap_servers="127.0.0.1:1", request_timeout_seconds=0.3)
-    except OSError as error:
-        assert "must be reachable" in str(error)
+for _ in range(3):
+    for use in (
+        lambda: KafkaSource(**nobody),
+        lambda: DeadLetters(**nobody),
+        lambda: SnapshotTopic(**nobody),
+        lambda: ShareTopic(**nobody).publish("k", b"v", {}),
+        lambda: next(ShareTopic(**nobody).read()),
+    ):
+        try:
+            use()
+        except OSError as error:
+            assert "must be reachable" in str(error)
+        else:
+            raise AssertionError
     gc.collect()
     seen.append((process.num_fds(), process.num_threads()))
 print(seen[0] == seen[-1], seen)
 """
 
 
-def test_an_unreachable_broker_is_an_error_in_time_and_leaves_nothing():
+def test_unreachable_brokers_are_an_error_in_time_and_leave_nothing():
     # In a process of its own: pytest's record of the log would keep what was dropped.
     done = subprocess.run(
-        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.startswith("True"), done.stdout + done.stderr[-500:]
 
@@ -282,27 +284,6 @@ SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"protocol": "TLS"},
-        {**SASL, "mechanism": "NTLM", "password_env": "A"},
-        SASL,
-        {**SASL, "password_env": "A", "password_file": "b"},
-        {**SASL, "username": "", "password_env": "A"},
-        {"password_env": "A"},
-        {"ca_file": "ca.pem"},
-        {"protocol": "SSL", "certificate_file": "c.pem"},
-        {"protocol": "SSL", "key_password_env": "A"},
-        {"password": "never here"},
-    ],
-)
-def test_security_refuses(wrong):
-    with pytest.raises(InvalidSettingError, match="got ") as caught:
-        Security.of(wrong)
-    assert "never here" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"start": "middle"},
@@ -316,9 +297,19 @@ def test_security_refuses(wrong):
         {"fetch_max_bytes": 0},
         {"refresh_seconds": float("nan")},
         {"password": "never here"},
+        {"security": {"password": "never here"}},
+        {"security": {"protocol": "TLS"}},
+        {"security": {**SASL, "mechanism": "NTLM", "password_env": "A"}},
+        {"security": SASL},
+        {"security": {**SASL, "password_env": "A", "password_file": "b"}},
+        {"security": {**SASL, "username": "", "password_env": "A"}},
+        {"security": {"password_env": "A"}},
+        {"security": {"ca_file": "ca.pem"}},
+        {"security": {"protocol": "SSL", "certificate_file": "c.pem"}},
+        {"security": {"protocol": "SSL", "key_password_env": "A"}},
     ],
 )
 def test_source_refuses_before_it_connects(options):
-    with pytest.raises(InvalidSettingError) as caught:
+    with pytest.raises(InvalidSettingError, match="got ") as caught:
         KafkaSource("t", bootstrap_servers="127.0.0.1:1", **options)
     assert "never here" not in str(caught.value)

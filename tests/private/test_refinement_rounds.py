@@ -1,6 +1,6 @@
 """Refinement under privacy: rounds of fresh documents that move the topics of noisy moments.
 
-What holds for all rounds alike is tested in `test_rounds`. The audit draws `SecureNoise`.
+What holds for all rounds alike is tested in `test_rounds`, `test_sensitivity` and `test_audit`.
 """
 
 import itertools
@@ -9,15 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.private import denoising, refinement
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
@@ -34,45 +30,21 @@ from streamlda.private.topics import PrivateTopics
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.topics import SpectralTopics
 from tests import oracle_refinement
-from tests.private.audit import audit, documents, one_word, slot_in
-from tests.private.audit import settings_of as audit_settings
 from tests.private.streams import (
-    DOCUMENTS,
+    EVEN,
+    MIXED,
     POOL,
+    PUBLIC,
     D,
-    apart,
     batch_of_counts,
-    count_twice,
     run,
-    settings_of,
     view_of,
     wide,
 )
 
-#: Words 0 and 3 are all but certain of a topic of their own; the background has all words.
-TOPICS = np.full((2, D), 1e-12)
-TOPICS[0, [0, 1, 2]], TOPICS[1, [3, 4]] = 1 / 3, 1 / 2
-EVEN = np.full(D, 1 / D)
-
-#: Topics that share every word with each other, but with hardly any background.
-MIXED = np.array([[0.5, 0.1, 0.1, 0.2, 0.1], [0.1, 0.2, 0.3, 0.2, 0.2]])
-NOWHERE = np.full(D, 1e-12)
-
-#: Where topics, background and weights of words stand: each word in one topic, or in all.
-PUBLIC = {
-    "apart": (TOPICS, np.ones(2), NOWHERE, np.ones(D)),
-    "mixed": (MIXED, np.array([0.2, 0.4]), EVEN, np.array([1.0, 3.0, 2.0, 1.5, 40.0])),
-}
-
 
 def statistic_of(public="mixed"):
     return RefinementStatistic(*PUBLIC[public])
-
-
-def moved(*streams, public="mixed", relation="add-remove", g=None, **options):
-    """How far two streams are apart, over what the mechanism says at most."""
-    config = settings_of(relation, g)
-    return apart(lambda: [statistic_of(public)], config, streams, **options)
 
 
 def sums_of(view, public="mixed"):
@@ -149,54 +121,6 @@ def test_what_a_round_begins_with_must_fit_together(which, array):
     given[which] = array
     with pytest.raises(InvalidSettingError, match="restore it whole"):
         RefinementStatistic(*given)
-
-
-# Sensitivity.
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-@given(
-    stream=st.lists(DOCUMENTS, min_size=1, max_size=6),
-    other=DOCUMENTS,
-    public=st.sampled_from(sorted(PUBLIC)),
-    group=st.sampled_from([1, 3, 64]),
-)
-def test_no_neighbours_are_farther_apart_than_the_sensitivity(
-    relation, stream, other, public, group
-):
-    changed = [{} if relation == "add-remove" else other, *stream[1:]]
-    assert moved(stream, changed, public=public, relation=relation, group=group) <= 1
-
-
-@pytest.mark.parametrize("document", ["one word", "huge", "huge and mixed", "all words"])
-def test_a_document_without_background_attains_the_sensitivity(document):
-    rest = [POOL["all words"], POOL["like another"]]
-    assert 0.99 < moved([POOL[document], *rest], [{}, *rest], public="apart") <= 1
-
-
-@pytest.mark.parametrize("g", [None, 3])
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-def test_documents_without_a_common_word_attain_the_sensitivity(relation, g):
-    rest, other = [POOL["all words"]], {} if relation == "add-remove" else POOL["longest row"]
-    n = 1 if g is None else g + 2
-    here, there = ([document] * n + rest for document in (POOL["one word"], other))
-    users = (None, None) if g is None else (["u"] * n + ["a"], ["v"] * n + ["a"])
-    assert 0.99 < moved(here, there, public="apart", relation=relation, users=users, g=g) <= 1
-
-
-@pytest.mark.parametrize("bug", ["no scaling", "mean norm", "counted twice"])
-def test_planted_bugs_are_caught(bug, monkeypatch):
-    factors = {
-        "no scaling": lambda norms, bound: np.ones_like(norms),
-        "mean norm": lambda norms, bound: clip_factors(np.full_like(norms, norms.mean()), bound),
-    }
-    if bug in factors:
-        monkeypatch.setattr(refinement, "clip_factors", factors[bug])
-    else:
-        count_twice(monkeypatch, RefinementStatistic)
-    rest = [POOL["three words"]] * 5
-    assert moved([{0: 12}, *rest], [{}, *rest], public="apart") > 1.5
 
 
 # Post-processing.
@@ -325,36 +249,6 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
         (snapshot,) = run(config, batch, seed=seed).snapshots
         found[rounds].append(top_words_found(corpus.components, snapshot.topics.components))
     assert np.mean(found[3]) > np.mean(found[0]) + 0.03, found
-
-
-# Privacy of a whole run.
-
-
-def audited(draws, relation="add-remove"):
-    """Audit a document of one word against a blank, or one of another word, in a round."""
-    config = audit_settings(n_features=30, refinement_rounds=2, neighboring_relation=relation)
-    base, slot = documents(400, 30), [slot_in(config, "refine 2")]
-    other = None if relation == "add-remove" else one_word(30, 4)
-    return audit(config, base.with_rows(slot, other), base.with_rows(slot, one_word(30, 3)), draws)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
-def test_a_round_gives_away_no_more_than_is_claimed(relation, monkeypatch):
-    """False alarm of `sound` 1e-6. Without background a document of one word is at the bound."""
-    monkeypatch.setattr(refinement, "BACKGROUND_PRIOR", 1e-9)
-    finding = audited(1500, relation)
-    assert finding.sound, finding
-    assert finding.likely >= 0.6 * finding.claim, finding
-
-
-@pytest.mark.statistical
-def test_a_round_with_a_larger_norm_is_found(monkeypatch):
-    def larger(norms, bound):
-        return 1.5 * clip_factors(norms, bound)
-
-    monkeypatch.setattr(refinement, "clip_factors", larger)
-    assert not audited(1500).sound
 
 
 # Saved states.

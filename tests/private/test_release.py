@@ -13,7 +13,7 @@ from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerError
+from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
@@ -103,19 +103,6 @@ def test_released_noise_is_as_large_as_it_says(changes):
     for name, values in large.items():
         assert has_scale(values, alarm=ALARM), name
         assert stats.kstest(values, "norm").pvalue > ALARM
-
-
-@pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says():
-    settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds = defaultdict(list)
-    for _ in range(8):
-        prefixes = [r for r in blank_run(settings, 1500) if r[0] == "prefix"]
-        for t, (_, arrays, stddevs) in enumerate(prefixes):
-            rounds[t].extend(arrays["pair"] / stddevs["pair"])
-    assert len(rounds) >= 3
-    for values in rounds.values():
-        assert has_scale(np.array(values), alarm=ALARM)
 
 
 def independent(a, b):
@@ -249,6 +236,8 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+        ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
+        ({"refinement_rounds": 3}, "fixed", None),
     ],
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
@@ -256,7 +245,7 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name = ledger.ledger_id
+        name, spent = ledger.ledger_id, ledger.spent
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
@@ -270,6 +259,11 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     slots = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == slots
     assert model.documents_seen == 1000
+    refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
+    assert said["clip_bounds"].get("shares") == refined
+    if settings.privacy_unit == "document":
+        # Every slot is in one stage: parallel composition.
+        assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 
 def test_without_a_ledger_noise_alone_decides_what_is_said():
@@ -280,21 +274,6 @@ def test_without_a_ledger_noise_alone_decides_what_is_said():
     assert said[0]["ledger"] == "in memory"
     assert said[0]["cohort"] == {"first": 50, "last": 1049}
     assert said[1] == {"statement": "not private (seeded)"}
-
-
-def test_there_is_no_snapshot_before_a_whole_window():
-    learner = learner_of(LARGE, ReleaseManager())
-    feed(learner, documents(500))
-    assert not learner.ends_well
-    with pytest.raises(InsufficientDataError, match="slots=500 documents_per_snapshot=1000"):
-        learner.snapshot()
-    feed(learner, documents(439))
-    assert not learner.ends_well
-    feed(learner, documents(1))
-    # Half of the last stage is enough at the end of the stream.
-    assert learner.ends_well
-    learner.release()
-    assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
 
 
 def test_a_lost_window_says_why_and_its_stage_counts():
@@ -320,54 +299,37 @@ def test_a_lost_window_says_why_and_its_stage_counts():
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def behind(learner, saved, ledger):
-    """Return a learner that goes on from a saved state behind the last release, and its skips."""
-    again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
-    again.engine = PrivateEngine.from_state(*saved)
-    return again, again.catch_up(ledger.last_intent)
-
-
-def running(learner):
-    """Return the name and the first slot of the running stage."""
-    return learner.engine.stage.name, learner.engine.stage.first
-
-
-@pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
-    tmp_path, read_after_saving
-):
-    end = 2000 + read_after_saving
-    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
-        with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
-            learner.release()
-        assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
-        feed(learner, documents(2000))
-        saved = learner.engine.state()
-        feed(learner, documents(read_after_saving))
-        assert learner.release() is None
-        again, skipped = behind(learner, saved, ledger)
-        assert skipped == read_after_saving
-        for each in (learner, again):
-            assert (each.engine.slots, running(each)) == (end, ("triples", end))
-            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
-        feed(again, documents(1500))
-        model = again.release()
-    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
-    assert ends == [("pairs", end - 1), ("triples", end + 1499)]
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
-    """As of a checkpoint on the way out, after the last slots and before their release."""
-    slots = 700 if early else 880
-    with opened(tmp_path / "ledger", LARGE) as (ledger, learner):
-        learner.add(documents(slots))
-        if early:
+@pytest.mark.parametrize(
+    ("settings", "before", "after", "ended"),
+    [
+        (LONG, 2000, 0, False),
+        (LONG, 2000, 700, False),
+        (LARGE, 880, 0, False),
+        (LARGE, 700, 0, True),
+    ],
+)
+def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+    """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
+    end = before + after
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        learner.add(documents(before))
+        if ended:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.release()
-        again, skipped = behind(learner, saved, ledger)
-        assert (running(again), skipped) == (("triples", slots), 0)
+        if after:
+            learner.add(documents(after))
+        assert learner.release() is None
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == after
+        for each in (learner, again):
+            stage = each.engine.stage
+            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        last = again.add(documents(1500))
+        model = again.release()
+    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
+    assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
 def test_a_state_does_not_go_on_behind_another_release(tmp_path):

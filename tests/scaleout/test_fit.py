@@ -1,13 +1,13 @@
-"""A fit on two worker processes: the topics of one process, whoever is killed on the way."""
+"""Sums of tasks, and a fit on two worker processes: those of one, whoever is killed on the way."""
 
 import os
 import signal
-import time
 from dataclasses import replace
 
 import dask
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -16,19 +16,23 @@ from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
+    MissingExtraError,
     SourceError,
     VocabularyError,
 )
 from streamlda.model.evaluation import document_completion
-from streamlda.scaleout import connect, learn, learn_once, of_files, of_partitions
+from streamlda.scaleout import connect, learn, learn_once, no_progress, of_files, of_partitions
 from streamlda.scaleout.beginning import warmup_of
 from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.shards import Shard, task_of
+from streamlda.scaleout.sums import Plan, accumulate, merged
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import D, cluster_of, wait_until_empty
-from tests.scaleout.test_sums import relative_difference
+from streamlda.threads import thread_count
+from tests.engine.kinds import assert_same_state
+from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 
 WORDS = VocabularyLearner(
     documents=400,
@@ -38,14 +42,113 @@ WORDS = VocabularyLearner(
 )
 
 
-def assert_same_state(one, other):
-    mine, theirs = one.state(), other.state()
-    assert mine[1] == theirs[1]
-    for name in theirs[0]:
-        np.testing.assert_array_equal(mine[0][name], theirs[0][name], err_msg=name)
+@pytest.fixture(scope="module")
+def plan(settings, documents):
+    beginning = Engine.of_rounds(settings)
+    beginning.add(documents.rows(0, 600))
+    return Plan(settings, beginning.better_projection(), settings.n_triple_columns)
 
 
-def test_partitions_give_what_one_engine_gives_through_the_same_map(
+def summed(plan, cut, *, numbered=True):
+    """Return the sums of each partition; `numbered` by the documents before."""
+    before, found = 0, []
+    for number, part in enumerate(cut):
+        found.append(accumulate(plan, Shard(f"partition {number}"), part, before))
+        before += found[-1].documents if numbered else 0
+    return found
+
+
+def folded(parts):
+    total = parts[0]
+    for part in parts[1:]:
+        total = merged(total, part)
+    return total
+
+
+def relative_difference(engine, other):
+    """Return the largest difference of a sum over the largest entry of its kind."""
+    mine, theirs = engine.state()[0], other.state()[0]
+    assert mine.keys() == theirs.keys()
+    return max(np.abs(mine[n] - theirs[n]).max() / np.abs(theirs[n]).max() for n in theirs)
+
+
+def test_shards_add_up_to_one_engine_over_all(plan, cut, documents):
+    merged_engine = folded(summed(plan, cut)).engine(plan)
+    whole = Engine(plan.settings, shared_projection=plan.whitening)
+    whole.add(documents)
+    assert relative_difference(merged_engine, whole) < 1e-12
+    for name in ("documents_seen", "documents_skipped", "tokens_seen", "rounds_finished"):
+        assert getattr(merged_engine, name) == getattr(whole, name), name
+    # The bound is not empty: a shard less, or another start of the numbers, is beyond it.
+    for wrong in (summed(plan, cut[:-1]), summed(plan, cut, numbered=False)):
+        assert relative_difference(folded(wrong).engine(plan), whole) > 1e-6
+
+
+def test_a_sketch_gives_the_better_projection_of_one_engine(plan, cut, documents):
+    sketch = folded(summed(replace(plan, triple_columns=0), cut))
+    assert sketch.arrays["cube"].size == 0
+    whole = Engine(plan.settings, shared_projection=plan.whitening)
+    whole.add(documents)
+    # Directions may change their sign with the last digits.
+    mine, wanted = sketch.engine(plan).better_projection(), whole.better_projection()
+    np.testing.assert_allclose(np.abs(mine), np.abs(wanted), rtol=1e-7, atol=1e-10)
+    assert np.abs(mine - plan.whitening).max() > 0.01
+
+
+def test_a_task_is_pure(plan, cut):
+    before = plan.whitening.copy(), cut[0].counts.copy()
+    one, again = (accumulate(plan, Shard("a"), cut[0], 5) for _ in range(2))
+    merged(one, accumulate(plan, Shard("b"), cut[2], 0))
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(array, one.arrays[name])
+    assert (one.usable, one.counts) == (again.usable, again.counts)
+    np.testing.assert_array_equal(plan.whitening, before[0])
+    np.testing.assert_array_equal(cut[0].counts, before[1])
+
+
+def test_only_sums_of_other_shards_by_the_same_plan_are_added(plan, cut):
+    a, b, c = summed(plan, cut[2:5])
+    both = merged(a, b)
+    for many in ([a, b, a], [a, b, c, b]):
+        with pytest.raises(InvalidSettingError, match=r"summed once, got shards='partition [01]'"):
+            merged(*many)
+    with pytest.raises(InvalidSettingError, match="each shard must be summed once"):
+        merged(both, merged(b, c))
+    assert merged(both, c).usable == {**a.usable, **b.usable, **c.usable}
+    other = replace(plan, whitening=plan.whitening * 2)
+    sketch = replace(plan, triple_columns=0)
+    words = replace(plan, vocabulary=Vocabulary.given([f"w{i}" for i in range(60)]))
+    for wrong in (other, sketch, words):
+        with pytest.raises(InvalidSettingError, match="share projection and words"):
+            merged(a, accumulate(wrong, Shard("b"), cut[2], 0))
+
+
+def test_what_fails_names_its_shard(plan, tmp_path):
+    wrong = DocumentBatch.from_matrix(np.ones((3, 7)))
+    with pytest.raises(InvalidDocumentsError, match=r"n_features=7 .*shard='partition 3'"):
+        accumulate(plan, Shard("partition 3"), wrong, 0)
+    # A package that a worker lacks is a failure of the source.
+    wanted = r"package=zstandard.* on every worker: shard='f'"
+    with pytest.raises(SourceError, match=wanted), task_of(Shard("f", (str(tmp_path),))):
+        raise MissingExtraError("zstandard", "zstd", "reading this file")
+
+
+def test_a_task_runs_in_one_thread_and_leaves_the_others_alone(plan, cut, monkeypatch):
+    before = thread_count()
+    assert before > 1
+    seen = []
+
+    def look(self, batch):
+        blas = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+        seen.append((thread_count(), set(blas)))
+
+    monkeypatch.setattr("streamlda.scaleout.sums.Moments.add", look)
+    accumulate(plan, Shard("a"), cut[0], 0)
+    assert seen == [(1, {1})]
+    assert thread_count() == before
+
+
+def test_partitions_give_what_one_engine_gives_through_the_same_projection(
     client, settings, documents, cut
 ):
     met = []
@@ -62,13 +165,17 @@ def test_partitions_give_what_one_engine_gives_through_the_same_map(
     for name in ("components", "alpha", "background"):
         np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-10, 1e-14)
     assert mine.documents_seen == theirs.documents_seen == 4875
-    assert found.counts.documents == 5000
-    assert found.counts.short == 125
+    assert (found.counts.documents, found.counts.short) == (5000, 125)
     assert (mine.tokens_seen, found.counts.tokens) == (documents.lengths.sum(),) * 2
     # Every shard was reported in every round, the last with all documents.
     labels = [label for label, _ in met]
     assert labels == [f"round {1 + i // len(cut)} of 3" for i in range(3 * len(cut))]
     assert [documents for _, documents in met[len(cut) - 1 :: len(cut)]] == [5000] * 3
+    # Tasks are named by what they do, and nothing stays.
+    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    wanted = {"first", "given", "sketch", "sums", "merge"}
+    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
+    wait_until_empty(client)
 
 
 @pytest.mark.parametrize("most_entries", [4_000_000, 1000])
@@ -126,25 +233,18 @@ def test_a_shared_projection_is_kept_so_that_engines_can_be_merged(
     assert relative_difference(whole, one) < 1e-10
 
 
-def logged(part, folder):
-    """Return a partition, and note that it was made; the task of a worker."""
-    (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()
-    return part
-
-
 def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(settings, cut, tmp_path):
     quiet, killed = tmp_path / "quiet", tmp_path / "killed"
     quiet.mkdir()
     killed.mkdir()
     with cluster_of(2) as own, connect(own.scheduler_address) as client:
 
-        def run(folder, on_progress=None):
+        def run(folder, on_progress=no_progress):
             parts = [dask.delayed(logged)(part, folder) for part in cut]
             return learn(client, of_partitions(parts), settings, on_progress=on_progress)
 
         undisturbed = run(quiet)
-        workers = client.run(os.getpid)
-        victims = []
+        workers, victims = client.run(os.getpid), []
 
         def kill(label, counts):
             # The worker that made the last partition so far holds sums that are still needed.
@@ -157,8 +257,7 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
         assert victims[0] in workers.values()
         assert victims[0] not in client.run(os.getpid).values()
         own.scale(1)
-        while len(client.nthreads()) != 1:
-            time.sleep(0.05)
+        wait_until(lambda: len(client.nthreads()) == 1)
         alone = run(tmp_path)
     assert_same_state(found.engine, undisturbed.engine)
     assert_same_state(alone.engine, undisturbed.engine)
@@ -167,74 +266,37 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
     assert len(list(killed.iterdir())) > len(list(quiet.iterdir()))
 
 
-def test_tasks_are_named_by_what_they_do_and_leave_nothing(client, settings, cut):
-    learn(client, of_partitions(cut), settings)
-    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    wanted = {"first", "given", "sketch", "sums", "merge"}
-    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
-    with pytest.raises(InsufficientDataError):
-        learn(client, of_partitions([cut[0].rows(0, 9)]), replace(settings, n_components=10))
-    wait_until_empty(client)
-
-
-def test_fewer_documents_than_topics_are_refused(client, settings):
-    few = DocumentBatch.from_matrix(np.ones((4, D)))
-    asked = replace(settings, n_components=5)
-    with pytest.raises(InsufficientDataError, match="usable=4 topics=5"):
-        learn(client, of_partitions([few]), asked)
-    enough = DocumentBatch.from_matrix(np.ones((5, D)))
-    assert learn(client, of_partitions([enough]), asked).engine.documents_seen == 5
-    blank = DocumentBatch.from_matrix(np.zeros((9, D)))
-    for rounds in (1, 2):
-        with pytest.raises(InsufficientDataError, match="usable=0"):
-            learn(client, of_partitions([blank, blank]), asked, rounds=rounds)
-
-
-def test_documents_that_cannot_be_learned_from_are_refused_by_their_shard(client, settings, cut):
-    other = DocumentBatch.from_matrix(np.ones((3, D + 1)))
-    many = replace(settings, n_components=D + 1)
+def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, cut, tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
+    gone = of_files(tmp_path, shards=2)
+    (tmp_path / "b.jsonl").unlink()
+    three = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
+    wide, ones, blank = (
+        DocumentBatch.from_matrix(matrix)
+        for matrix in (np.ones((3, D + 1)), np.ones((5, D)), np.zeros((9, D)))
+    )
+    five, many = (replace(settings, n_components=n) for n in (5, D + 1))
     for parts, words, asked, error, wanted in (
-        ([cut[0], other], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
-        ([other, cut[0]], None, settings, InvalidDocumentsError, f"{D + 1} expected={D}"),
+        ([cut[0], wide], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
+        ([wide, cut[0]], None, settings, InvalidDocumentsError, f"{D + 1} expected={D}"),
         ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
         (cut, WORDS, settings, InsufficientDataError, "texts=0"),
         (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
+        ([ones.rows(0, 4)], None, five, InsufficientDataError, "usable=4 topics=5"),
+        ([blank, blank], None, five, InsufficientDataError, "usable=0"),
+        (gone, three, settings, SourceError, r"b\.jsonl"),
     ):
+        corpus = parts if parts is gone else of_partitions(parts)
         with pytest.raises(error, match=wanted):
-            learn(client, of_partitions(parts), asked, words)
-
-
-def test_words_are_learned_from_the_first_texts_of_several_shards(client, settings):
-    texts = PlantedLDA(3, D, seed=8, mean_length=15, topic_concentration=0.1).texts(900)
-    parts = [texts[:150], [], texts[150:390], texts[390:]]
-    found = learn_once(client, of_partitions(parts), replace(settings, refine=False), WORDS)
-    assert found.vocabulary == WORDS.learn(texts[:400])
-    assert found.vocabulary_documents == 400
-    one = Engine(replace(settings, refine=False, n_features=found.vocabulary.n_features))
-    one.add(found.vocabulary.encode(texts).batch)
-    model = found.model({"corpus": "planted"})
-    np.testing.assert_allclose(model.components, one.snapshot().components, 1e-10, 1e-14)
-    assert (model.settings["vocabulary_documents"], model.settings["corpus"]) == (400, "planted")
-
-
-def test_a_file_that_is_gone_fails_by_its_name(client, settings, tmp_path):
-    for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
-    corpus = of_files(tmp_path, shards=2)
-    (tmp_path / "b.jsonl").unlink()
-    words = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
-    with pytest.raises(SourceError, match=r"b\.jsonl"):
-        learn(client, corpus, settings, words)
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "wanted"),
-    [
-        ({"solver": "online-power"}, {}, "solver='online-power'"),
-        ({}, {"rounds": 0}, "rounds=0"),
-        ({}, {"rounds": 2, "shared_projection": np.ones((D, 11))}, "rounds=2"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(client, settings, cut, changes, options, wanted):
-    with pytest.raises(InvalidSettingError, match=wanted):
-        learn(client, of_partitions(cut), replace(settings, **changes), **options)
+            learn(client, corpus, asked, words)
+    assert learn(client, of_partitions([ones]), five).engine.documents_seen == 5
+    wait_until_empty(client)
+    whitening = np.ones((D, 11))
+    for changed, options, wanted in (
+        (replace(settings, solver="online-power"), {}, "solver='online-power'"),
+        (settings, {"rounds": 0}, "rounds=0"),
+        (settings, {"rounds": 2, "shared_projection": whitening}, "rounds=2"),
+    ):
+        with pytest.raises(InvalidSettingError, match=wanted):
+            learn(client, of_partitions(cut), changed, **options)

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-)
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
@@ -78,36 +74,50 @@ def assert_same_releases(mine, theirs):
             np.testing.assert_array_equal(arrays[name], others[name], f"{stage} {name}")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"solver": "simultaneous", "n_iterations": 3},
-        {"documents_per_snapshot": 19_000},
-        {"refinement_rounds": 2},
-    ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement"],
-)
-def test_releases_are_those_of_one_process(client, rows, changes):
-    settings = settings_of(**changes)
-    wanted, model = in_one_process(settings, rows)
+def on_cluster(client, parts, settings):
     recorder = Recorder(SeededNoise(7))
-    found = fit_privately(client, of_partitions(partitions(rows)), settings, recorder)
+    return recorder, fit_privately(client, of_partitions(parts), settings, recorder)
+
+
+def killing(part, marker):
+    """Return a partition; the first time, end the process instead."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+@pytest.mark.parametrize(
+    ("changes", "kills"),
+    [
+        ({}, False),
+        ({"solver": "simultaneous", "n_iterations": 3}, False),
+        ({"documents_per_snapshot": 19_000}, False),
+        ({"refinement_rounds": 2}, False),
+        ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
+    ],
+    ids=["tensor", "power", "two windows, and a rest", "refinement", "a lost worker"],
+)
+def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
+    settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
+    if kills:
+        parts = [dask.delayed(killing)(part, marker) for part in parts]
+    wanted, model = in_one_process(settings, rows)
+    recorder, found = on_cluster(client, parts, settings)
     assert_same_releases(recorder, wanted)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy
+    assert marker.exists() == kills
 
 
 def test_one_document_more_would_show(client, rows):
     """The comparison above is not empty: noise is equal there, so it sees a single document."""
-    settings = settings_of()
-    wanted, _ = in_one_process(settings, rows)
+    wanted, _ = in_one_process(settings_of(), rows)
     counts = rows.counts.copy()
     counts[0] += 100
     other = DocumentBatch(counts, rows.word_ids, rows.row_pointers, D)
-    recorder = Recorder(SeededNoise(7))
-    fit_privately(client, of_partitions(partitions(other)), settings, recorder)
+    recorder, _ = on_cluster(client, partitions(other), settings_of())
     with pytest.raises(AssertionError):
         assert_same_releases(recorder, wanted)
 
@@ -157,62 +167,6 @@ def test_a_slot_is_never_added_twice():
             merged(both, again)
 
 
-def killing(part, marker):
-    """Return a partition; the first time, end the process instead."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return part
-
-
-def test_a_lost_worker_changes_no_release(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
-    wanted, model = in_one_process(settings, rows)
-    parts = [dask.delayed(killing)(part, tmp_path / "killed") for part in partitions(rows)]
-    recorder = Recorder(SeededNoise(7))
-    found = fit_privately(client, of_partitions(parts), settings, recorder)
-    assert (tmp_path / "killed").exists()
-    assert_same_releases(recorder, wanted)
-    np.testing.assert_array_equal(found.components, model.components)
-
-
-def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=2 * SLOTS)
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        before = ledger.path.read_bytes()
-        with pytest.raises(InsufficientDataError, match=r"slots=40000 .*nothing was released"):
-            fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
-        assert ledger.path.read_bytes() == before
-
-
-LEARNED = Vocabulary.learn(["ab ab cd", "ab cd"], size=2, max_document_frequency=1.0)
-SELECTED = Vocabulary.selected(["ab"], TextAnalyzer(), selection={"threshold": 1.0})
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "wanted"),
-    [
-        (
-            {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1},
-            None,
-            "got privacy_unit='user'",
-        ),
-        ({"mode": "prefix", "snapshots": 2}, None, "got mode='prefix'"),
-        ({"noise_in_state": True}, None, "got noise_in_state=True"),
-        ({}, LEARNED, "kind='learned'"),
-        ({}, SELECTED, "kind='selected'"),
-        ({}, Vocabulary.hashed(4), "words=16"),
-    ],
-)
-def test_what_one_place_must_keep_and_words_that_are_not_public_are_refused(
-    client, changes, words, wanted
-):
-    with pytest.raises(InvalidSettingError, match=wanted):
-        fit_privately(
-            client, of_partitions([["ab"]]), settings_of(**changes), ReleaseManager(), words
-        )
-
-
 def shrinking(part, marker):
     """Return a partition, and less of it every other time."""
     if marker.exists():
@@ -227,3 +181,27 @@ def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_
     with pytest.raises(InvalidDocumentsError, match="rows that were counted"):
         fit_privately(client, of_partitions([part]), settings_of(), recorder)
     assert recorder.released == []
+
+
+def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, tmp_path):
+    settings = settings_of(documents_per_snapshot=2 * SLOTS)
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        before = ledger.path.read_bytes()
+        with pytest.raises(InsufficientDataError, match=r"slots=40000 .*nothing was released"):
+            fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
+        assert ledger.path.read_bytes() == before
+    learned = Vocabulary.learn(["ab ab cd", "ab cd"], size=2, max_document_frequency=1.0)
+    selected = Vocabulary.selected(["ab"], TextAnalyzer(), selection={"threshold": 1.0})
+    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}
+    for changes, words, wanted in (
+        (users, None, "got privacy_unit='user'"),
+        ({"mode": "prefix", "snapshots": 2}, None, "got mode='prefix'"),
+        ({"noise_in_state": True}, None, "got noise_in_state=True"),
+        ({}, learned, "kind='learned'"),
+        ({}, selected, "kind='selected'"),
+        ({}, Vocabulary.hashed(4), "words=16"),
+    ):
+        with pytest.raises(InvalidSettingError, match=wanted):
+            fit_privately(
+                client, of_partitions([["ab"]]), settings_of(**changes), ReleaseManager(), words
+            )

@@ -210,16 +210,6 @@ def test_with_hardly_any_noise_it_is_algorithm_1():
     assert found.finished.all()
 
 
-@pytest.mark.parametrize("make", [deflated, lambda: SimultaneousPower(D, K, n_iterations=20)])
-def test_components_are_found_under_noise(make):
-    tensor, eigenvalues, vectors = orthonormal(scale=1e4)
-    found = power_of(make(), tensor, entries(1e4), SecureNoise()).run()
-    across = np.abs(vectors.T @ found.eigenvectors)
-    assert (across.max(axis=0) > 0.99).all()
-    assert sorted(across.argmax(axis=0)) == [0, 1]
-    np.testing.assert_allclose(np.sort(found.eigenvalues)[::-1], eigenvalues, rtol=0.05)
-
-
 def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
     tensor = Recorded(orthonormal()[0])
     power = power_of(tensor=tensor)
