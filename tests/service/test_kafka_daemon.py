@@ -286,6 +286,7 @@ def test_the_last_value_of_the_topic_is_the_newest_snapshot(topics, topic, setti
         return rows
 
     with Daemon(settings) as daemon:
+        daemon.wait_for("snapshot", 3)
         third = ("streamlda.snapshot", b"3")
         before = published(lambda rows: rows and rows[-1].headers[0] == third)
         assert daemon.stop() == 0
