@@ -41,6 +41,11 @@ def test_batch_holds_what_it_was_given():
     for name in (*("counts", "word_ids", "row_pointers"), "lengths", "usable"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(batch, name)[0] = 0
+    matrix = sp.csr_matrix(DENSE.astype(np.float64))
+    for one, other in ((DocumentBatch.from_matrix(matrix), matrix), (batch, batch.to_csr())):
+        assert np.shares_memory(one.counts, other.data)
+        assert np.shares_memory(one.word_ids, other.indices)
+    assert matrix.data.flags.writeable
 
 
 I32, I64, F64 = np.int32, np.int64, np.float64
@@ -144,19 +149,23 @@ def test_from_matrix_takes_every_format_and_dtype(form, dtype):
     np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE.astype(dtype))
 
 
-def raw_csr(data, indices, indptr, kind=sp.csr_matrix):
+def raw(data, indices, indptr, kind=sp.csr_matrix):
     """Return a matrix that still has the duplicates, zeros and order that were put into it."""
     shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)
     return kind((np.array(data), np.array(indices), np.array(indptr)), shape=shape)
 
 
+#: Sums of duplicates may be more than their own dtype can hold.
 UNTIDY = {
-    "unsorted": raw_csr([1, 2, 3], [4, 0, 2], [0, 2, 3]),
-    "duplicates": raw_csr([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
-    "zeros": raw_csr([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
-    "duplicates that cancel": raw_csr([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
-    "csc with duplicates": raw_csr([1, 2, 3], [4, 4, 2], [0, 2, 3], sp.csc_matrix),
-    "coo with duplicates": sp.coo_matrix(([3, 4, 5], ([0, 0, 1], [2, 2, 0])), shape=(2, 5)),
+    "unsorted": raw([1, 2, 3], [4, 0, 2], [0, 2, 3]),
+    "duplicates": raw([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
+    "zeros": raw([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
+    "duplicates that cancel": raw([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
+    "csr of int8": raw(np.full(2, 100, "int8"), [3, 3], [0, 2]),
+    "csr of bool": raw([True, True], [3, 3], [0, 2]),
+    "csc of int8": raw(np.full(2, 100, "int8"), [4, 4], [0, 0, 2], sp.csc_matrix),
+    "coo of int8": sp.coo_matrix((np.full(2, 100, "int8"), ([0, 0], [3, 3])), shape=(1, 5)),
+    "coo of bool": sp.coo_matrix(([True, True], ([0, 0], [3, 3])), shape=(1, 5)),
 }
 
 
@@ -164,23 +173,11 @@ UNTIDY = {
 def test_from_matrix_tidies_a_copy(case):
     matrix = UNTIDY[case]
     before = pickle.dumps(matrix)
-    expected = matrix.toarray()
+    expected = matrix.astype(float).toarray()
     batch = DocumentBatch.from_matrix(matrix)
     np.testing.assert_array_equal(batch.to_csr().toarray(), expected)
     assert (batch.counts > 0).all()
     assert pickle.dumps(matrix) == before
-
-
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
-@pytest.mark.parametrize(("dtype", "total"), [("int8", 200), ("bool", 2)])
-def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtype, total):
-    data = np.full(2, total // 2, dtype=dtype)
-    matrix = {
-        "coo": sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5)),
-        "csr": sp.csr_matrix((data, [3, 3], [0, 2]), shape=(1, 5)),
-        "csc": sp.csc_matrix((data, [0, 0], [0, 0, 0, 0, 2, 2]), shape=(1, 5)),
-    }[kind]
-    assert DocumentBatch.from_matrix(matrix).lengths[0] == total
 
 
 @pytest.mark.parametrize(
@@ -201,19 +198,6 @@ def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtyp
 def test_from_matrix_refuses(matrix, message):
     with pytest.raises(InvalidDocumentsError, match=message):
         DocumentBatch.from_matrix(matrix)
-
-
-def test_from_matrix_shares_memory_when_dtypes_fit():
-    matrix = sp.csr_matrix(DENSE.astype(F64))
-    batch = DocumentBatch.from_matrix(matrix)
-    assert np.shares_memory(batch.counts, matrix.data)
-    assert np.shares_memory(batch.word_ids, matrix.indices)
-    assert matrix.data.flags.writeable
-    wide = DocumentBatch(batch.counts, batch.word_ids, batch.row_pointers, 5)
-    assert np.shares_memory(wide.row_pointers, batch.row_pointers)
-    back = batch.to_csr()
-    assert np.shares_memory(back.data, batch.counts)
-    assert np.shares_memory(back.indices, batch.word_ids)
 
 
 @pytest.mark.fuzz

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand
-from streamlda.cli.running import by_reason, warn
+from streamlda.cli.options import GroupedCommand, output_option, quiet_option
+from streamlda.cli.running import by_reason, say, warn, warn_of
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
     open_round,
-    quiet_option,
     round_option,
     share_topic,
     topic_options,
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="Round file to write, for the next shares of all sites.",
 )
-@click.option(
-    "--output", "-o", required=True, type=click.Path(), help="Model file to write, in the end."
-)
+@output_option("Model file to write, in the end.")
 @topic_options
 @quiet_option
 def aggregate(
@@ -99,10 +96,8 @@ def aggregate(
     if found.missed is not None:
         warn(f"this window gave no model, and is paid for: {found.missed}")
     if found.model is not None:
-        for message in found.model.diagnostics.get("warnings", []):
-            warn(message)
-    if not quiet:
-        click.echo("\n".join(lines), err=True)
+        warn_of(found.model)
+    say(quiet, *lines)
 
 
 def _from_topic(
@@ -111,8 +106,7 @@ def _from_topic(
     from streamlda.sites.exchange import read_shares
 
     found = read_shares(source.read(), config, this)
-    skipped = found.skipped
-    if skipped and not quiet:
+    if skipped := found.skipped:
         of = f"{skipped.total():,} records of other rounds skipped in {named}"
-        click.echo(f"{of}: {by_reason(skipped)}", err=True)
+        say(quiet, f"{of}: {by_reason(skipped)}")
     return found.shares

@@ -9,10 +9,11 @@ from time import perf_counter
 
 import click
 
+from streamlda.cli.options import quiet_option
 from streamlda.cli.running import Progress
 from streamlda.cli.topics import table
 from streamlda.process import resident_bytes
-from streamlda.stream.source import RecordBatch, Source, open_source
+from streamlda.stream.source import RecordBatch, open_source
 
 TOPICS = 14
 
@@ -37,27 +38,11 @@ POLL_RECORDS = 4096
 PLANTED = (14, 2000, 40_000, 60)
 
 
-class Unrepeated:
-    """The documents of a source, each text once: documentation repeats itself.
-
-    Memory: 8 bytes and a set entry for each distinct text, so for sources that end.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._seen: set[int] = set()
-        self.position, self.seek = source.position, source.seek
-        self.progress, self.close = source.progress, source.close
-
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return those of the next texts that were not there before."""
-        batch = self._source.poll(max_records, timeout_seconds)
-        kept: dict[str, None] = {}
-        for text in batch.documents:
-            if hash(text) not in self._seen:
-                self._seen.add(hash(text))
-                kept[text] = None
-        return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
+def _unrepeated(batch: RecordBatch, seen: set[int]) -> RecordBatch:
+    """Return those texts of a batch that were not `seen` before: documentation repeats itself."""
+    kept = [text for text in dict.fromkeys(batch.documents) if hash(text) not in seen]
+    seen.update(map(hash, kept))
+    return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
 
 
 @click.command(short_help="Learn topics from the documentation of installed packages.")
@@ -74,7 +59,7 @@ class Unrepeated:
     show_default=True,
     help="Topics to learn.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@quiet_option
 def demo(documents: int | None, n_topics: int, quiet: bool) -> None:
     """Learn topics from a stream that needs no download, and check them where the truth is known.
 
@@ -125,12 +110,12 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
             )
         ),
     )
-    source, counts, ended = Unrepeated(open_source("docstrings")), pipeline.counts, False
-    with closing(source), Progress(quiet) as progress:
+    counts, seen, ended = pipeline.counts, set[int](), False
+    with closing(open_source("docstrings")) as source, Progress(quiet) as progress:
         while not ended and counts.documents != documents:
             left = POLL_RECORDS if documents is None else documents - counts.documents
             batch = source.poll(min(left, POLL_RECORDS))
-            pipeline.add(batch)
+            pipeline.add(_unrepeated(batch, seen))
             progress.show(source, counts)
             ended = batch.exhausted
     released = pipeline.release()
@@ -145,8 +130,7 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         f"{counts.documents / seconds:,.0f} documents/s, "
         f"{resident_bytes() / 1e6:,.0f} MB of memory"
     )
-    folder = tempfile.mkdtemp(prefix="streamlda-demo-")
-    path = str(Path(folder, "docstrings.model"))
+    path = str(Path(tempfile.mkdtemp(prefix="streamlda-demo-"), "docstrings.model"))
     model.save(path)
     return path
 

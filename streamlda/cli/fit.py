@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, read_settings, settings_options
-from streamlda.cli.running import Progress, StopSignals, by_reason, warn
+from streamlda.cli.options import (
+    GroupedCommand,
+    config_option,
+    quiet_option,
+    read_settings,
+    settings_options,
+)
+from streamlda.cli.running import Progress, StopSignals, by_reason, say, warn, warn_of
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
     from streamlda.run.fit import FitResult
     from streamlda.settings.table import RunSettings
 
 
 @click.command(cls=GroupedCommand, short_help="Learn topics from documents.")
 @settings_options(FIT)
-@click.option("--config", type=click.Path(), help="Settings, in TOML. [default: none]")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
+@config_option
+@quiet_option
 @click.pass_context
 def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
@@ -50,10 +55,8 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
             number, found = 0, fit_on_cluster(settings, on_progress=progress.show_round, warn=warn)
         else:
             number, found = _fit_here(context, settings, progress)
-    if not quiet:
-        _summarize(found, settings)
-    for message in found.model.diagnostics.get("warnings", []):
-        warn(message)
+    say(quiet, *_summary(found, settings))
+    warn_of(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
@@ -85,33 +88,31 @@ def _fit_here(
     return signals.received, found
 
 
-def _summarize(found: FitResult, settings: RunSettings) -> None:
-    say = (_private if settings.private else _public)(found, found.model, settings)
-    if found.stopped:
-        say.append("stopped before the end of the source")
-    say.append(f"model: {settings.output.file}")
-    click.echo("\n".join(say), err=True)
+def _summary(found: FitResult, settings: RunSettings) -> list[str]:
+    lines = _private(found, settings) if settings.private else _public(found)
+    stopped = ["stopped before the end of the source"] if found.stopped else []
+    return [*lines, *stopped, f"model: {settings.output.file}"]
 
 
-def _public(found: FitResult, model: TopicModel, settings: RunSettings) -> list[str]:
-    counts, words = found.counts, found.vocabulary
+def _public(found: FitResult) -> list[str]:
+    model, counts, words = found.model, found.counts, found.vocabulary
     learned = f" from {found.vocabulary_documents:,} documents" if words.data_dependent else ""
-    say = [
+    lines = [
         f"{model.n_components} topics over {model.n_features:,} words ({words.kind}{learned})",
         f"{counts.documents:,} documents in {found.seconds:.1f} s "
         f"({counts.documents / max(found.seconds, 1e-9):,.0f} documents/s)",
     ]
     if counts.short:
-        say.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
+        lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
     if counts.rejects:
         total = counts.rejects.total()
-        say.append(f"{total:,} records skipped: {by_reason(counts.rejects)}")
-    say.append(f"{counts.unseen_fraction:.1%} of {counts.tokens:,} tokens outside the vocabulary")
-    return say
+        lines.append(f"{total:,} records skipped: {by_reason(counts.rejects)}")
+    lines.append(f"{counts.unseen_fraction:.1%} of {counts.tokens:,} tokens outside the vocabulary")
+    return lines
 
 
-def _private(found: FitResult, model: TopicModel, settings: RunSettings) -> list[str]:
-    about = model.privacy
+def _private(found: FitResult, settings: RunSettings) -> list[str]:
+    model, about = found.model, found.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
     return [
         f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.running import warn
+from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.running import say, warn, warn_of
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 @click.argument(
     "folders", metavar="CHECKPOINT_FOLDER...", nargs=-1, required=True, type=click.Path()
 )
-@click.option("--output", "-o", required=True, type=click.Path(), help="Model file to write.")
+@output_option("Model file to write.")
 @click.option(
     "--state",
     type=click.Path(),
     help="File for the joined sums, which are as secret as the documents. [default: none]",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
+@quiet_option
 def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
     """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
 
@@ -49,17 +50,15 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     if state is not None:
         save_state(state, merged.engine)
     model.save(output)
-    if not quiet:
-        lines = [
-            f"{model.documents_seen:,} documents of {len(folders)} states, "
-            f"{model.tokens_seen:,} tokens",
-            f"{model.n_components} topics over {model.n_features:,} words",
-            *([] if state is None else [f"state: {state}"]),
-            f"model: {output}",
-        ]
-        click.echo("\n".join(lines), err=True)
-    for message in model.diagnostics["warnings"]:
-        warn(message)
+    say(
+        quiet,
+        f"{model.documents_seen:,} documents of {len(folders)} states, "
+        f"{model.tokens_seen:,} tokens",
+        f"{model.n_components} topics over {model.n_features:,} words",
+        *([] if state is None else [f"state: {state}"]),
+        f"model: {output}",
+    )
+    warn_of(model)
 
 
 def check_outside(path: str, folders: tuple[str, ...]) -> None:

@@ -14,6 +14,27 @@ from streamlda.settings.values import shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+quiet_option = click.option(
+    "--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings."
+)
+config_option = click.option(
+    "--config", type=click.Path(), help="Settings, in TOML. [default: none]"
+)
+words_option = click.option(
+    "--words",
+    "n_words",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Words to show for each topic.",
+)
+
+
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Return the option of a file that must be given."""
+    return click.option("--output", "-o", required=True, type=click.Path(), help=help)
+
+
 METAVARS = {
     "secret": "FILE",
     "list": "SOURCE...",

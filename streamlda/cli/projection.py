@@ -5,18 +5,20 @@ from __future__ import annotations
 import click
 
 from streamlda.cli.merge import check_outside, warn_of_damage
+from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.running import say
 from streamlda.run.outputs import check_output
 
 
 @click.command(short_help="Make a projection that several daemons share.")
 @click.argument("folder", metavar="CHECKPOINT_FOLDER", type=click.Path())
-@click.option("--output", "-o", required=True, type=click.Path(), help="Projection file to write.")
+@output_option("Projection file to write.")
 @click.option(
     "--renew",
     is_flag=True,
     help="Make a better projection from a daemon that shares one already, for a new start of all.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
+@quiet_option
 def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     """Write a file with the projection and the words of the daemon of CHECKPOINT_FOLDER.
 
@@ -36,11 +38,11 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     checkpoint, engine = newest_of(folder)
     warn_of_damage(folder, checkpoint)
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
-    if not quiet:
-        words, columns = made.whitening.shape
-        origin = "shared" if engine.shared_projection is not None and not renew else "made"
-        click.echo(
-            f"projection {made.digest}: {words:,} words, {columns} columns, {origin} by an engine "
-            f"of {engine.documents_seen:,} documents\nprojection file: {output}",
-            err=True,
-        )
+    words, columns = made.whitening.shape
+    origin = "shared" if engine.shared_projection is not None and not renew else "made"
+    say(
+        quiet,
+        f"projection {made.digest}: {words:,} words, {columns} columns, {origin} by an engine of "
+        f"{engine.documents_seen:,} documents",
+        f"projection file: {output}",
+    )

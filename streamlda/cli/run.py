@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, read_settings, settings_options
+from streamlda.cli.options import GroupedCommand, config_option, read_settings, settings_options
 from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
 from streamlda.settings.setting import RUN
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand, short_help="Run a daemon: a stream in, snapshots out.")
 @settings_options(RUN)
-@click.option("--config", type=click.Path(), help="Settings, in TOML. [default: none]")
+@config_option
 @click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
 def run(config: str | None, check: bool, **flags: Any) -> None:
     """Learn topics from SOURCE... or a Kafka topic, for as long as records come.

@@ -14,6 +14,7 @@ import click
 from streamlda.process import resident_bytes
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
     from streamlda.stream.pipeline import RecordCounts
     from streamlda.stream.source import Source
 
@@ -121,3 +122,15 @@ def by_reason(counts: Mapping[str, int]) -> str:
 def warn(message: str) -> None:
     """Print a warning on standard error."""
     click.echo(f"streamlda: warning: {message}", err=True)
+
+
+def say(quiet: bool, *lines: str) -> None:
+    """Print the summary of a command on standard error."""
+    if not quiet:
+        click.echo("\n".join(lines), err=True)
+
+
+def warn_of(model: TopicModel) -> None:
+    """Print what a model warns of."""
+    for message in model.diagnostics.get("warnings", []):
+        warn(message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, read_settings
+from streamlda.cli.options import GroupedCommand, options_of, output_option, read_settings
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
 from streamlda.run.outputs import check_output
@@ -29,7 +29,7 @@ def site() -> None:
 
 @site.command(short_help="Make the keys of a site.")
 @click.argument("name")
-@click.option("--output", "-o", required=True, type=click.Path(), help="Key file to write.")
+@output_option("Key file to write.")
 def keygen(name: str, output: str) -> None:
     """Make keys for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
     from streamlda.sites.keys import SiteKeys
@@ -66,7 +66,7 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
 
 @site.command("config", cls=GroupedCommand, short_help="Make the federation config of all sites.")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
-@click.option("--output", "-o", required=True, type=click.Path(), help="Config file to write.")
+@output_option("Config file to write.")
 @click.option(
     "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"
 )
@@ -144,7 +144,7 @@ site.add_command(share)
 @site.command(short_help="Begin a round again that not all sites could answer.")
 @config_option
 @round_option
-@click.option("--output", "-o", required=True, type=click.Path(), help="Round file to write.")
+@output_option("Round file to write.")
 def redo(config_path: str, round_file: str | None, output: str) -> None:
     """Write a round once more, under new masks, for a site that has lost its share.
 

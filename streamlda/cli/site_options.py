@@ -41,9 +41,6 @@ round_option = click.option(
     type=click.Path(),
     help="File of the round, from streamlda aggregate. [default: the first round]",
 )
-quiet_option = click.option(
-    "--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings."
-)
 
 
 def open_round(config: FederationConfig, round_file: str | None) -> Round:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, read_settings
-from streamlda.cli.running import Progress, warn
+from streamlda.cli.options import GroupedCommand, options_of, quiet_option, read_settings
+from streamlda.cli.running import Progress, say, warn
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
     open_round,
-    quiet_option,
     round_option,
     share_topic,
     topic_options,
@@ -118,13 +117,12 @@ def share(
             found.save(output)
         if to is not None:
             publish_share(to, stored)
-    if not quiet:
-        lies = ", ".join([*outputs, *([f"topic {topic}"] if topic else [])])
-        lines = [
-            f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",
-            f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
-        ]
-        click.echo("\n".join(lines), err=True)
+    lies = ", ".join([*outputs, *([f"topic {topic}"] if topic else [])])
+    say(
+        quiet,
+        f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",
+        f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
+    )
 
 
 def _fill(

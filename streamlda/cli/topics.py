@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.running import warn
+from streamlda.cli.options import words_option
+from streamlda.cli.running import warn_of
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -15,14 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option(
-    "--words",
-    "n_words",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Words to show for each topic.",
-)
+@words_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
@@ -39,8 +33,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
         click.echo(json.dumps(described(model, n_words), ensure_ascii=False, indent=1))
         return
     click.echo("\n".join([*_header(model), "", *table(model, n_words)]))
-    for message in model.diagnostics.get("warnings", []):
-        warn(message)
+    warn_of(model)
 
 
 def described(model: TopicModel, n_words: int) -> dict[str, Any]:

@@ -14,45 +14,45 @@ from typing import Any
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import open_ledger, open_pipeline
-from streamlda.scaleout import Corpus, Reading, connect, learn_once, of_files, summed_stages
+from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
+from streamlda.run.parts import file_options
+from streamlda.scaleout import (
+    Corpus,
+    Progress,
+    connect,
+    learn_once,
+    no_progress,
+    of_files,
+    summed_stages,
+)
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
-from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
-
-#: Gets what is being done, and what was met so far.
-Progress = Callable[[str, RecordCounts], None]
 
 
 def fit_on_cluster(
     settings: RunSettings,
     *,
-    on_progress: Progress = lambda label, counts: None,
+    on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
 
     Without privacy nothing is written if anything fails.
 
-    Raises
-    ------
-    BudgetExceededError, LedgerError
-        Before any document is read, if the ledger does not allow the first window.
-    MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidDocumentsError
-        As `streamlda.scaleout.connect`, `of_files`, `learn_once` and `fit_privately`. What was
-        released before is paid for.
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
+    `fit_privately`. What was released before is paid for.
     """
     start, address = time.monotonic(), settings.cluster.dask
     assert address is not None
     with ExitStack() as opened:
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            warn(f"a release was cut short before, and is paid: {ended}")
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         publisher = Publisher.to(settings.output.folder, settings.output.file)
-        corpus = of_files(settings.source.files, _reading(settings))
+        corpus = of_files(settings.source.files, file_options(settings))
         client = opened.enter_context(connect(address))
         if ledger is not None:
             model = _fit_privately(client, corpus, pipeline, publisher, on_progress)
@@ -60,16 +60,6 @@ def fit_on_cluster(
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)
     return FitResult.of(model, pipeline, time.monotonic() - start)
-
-
-def _reading(settings: RunSettings) -> Reading:
-    source = settings.source
-    return Reading(
-        format=source.format,
-        text_field=source.text_field,
-        compression=None if source.compression == "none" else source.compression,
-        max_document_bytes=source.max_record,
-    )
 
 
 def _fit(

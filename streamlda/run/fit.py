@@ -16,7 +16,7 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.run.opening import OpenedRun, capture, open_ledger, open_pipeline
+from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
 from streamlda.run.parts import open_stream, skip_records
 from streamlda.run.rejects import RejectsFile
 from streamlda.settings.table import RunSettings
@@ -77,14 +77,10 @@ def fit(
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
 
-    Raises
-    ------
-    BudgetExceededError, LedgerError
-        Before any document is read, if the ledger does not allow the first window.
-    InsufficientDataError
-        If no model could be made; the message counts what came instead, privately record slots.
-    SourceError
-        If the source fails before anything was learned; later failures are returned.
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; `InsufficientDataError` if no model could be made, with what came
+    instead counted, privately record slots; `SourceError` if the source fails before anything was
+    learned: later failures are returned.
     """
     with ExitStack() as opened:
         return _Crank(settings, opened, should_stop, warn).turn(on_progress)
@@ -106,9 +102,7 @@ class _Crank:
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed = ""
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            warn(f"a release was cut short before, and is paid: {ended}")
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         folder = settings.checkpoint.folder
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
         on_reject = None

@@ -33,24 +33,10 @@ def stream_name(settings: RunSettings) -> str:
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-    """Open the source that the settings name, at its beginning.
-
-    Raises
-    ------
-    SourceError, MissingExtraError, InvalidSettingError
-        As the connectors.
-    """
-    source, kind = settings.source, source_of(settings)
-    shared: dict[str, Any] = {
-        "text_field": source.text_field,
-        "user_field": source.user_field,
-        "max_document_bytes": source.max_record,
-    }
+    """Open the source that the settings name, at its beginning; errors as the connectors."""
+    source, kind, shared = settings.source, source_of(settings), _record_options(settings)
     if kind == "files":
-        stored = None if source.compression == "none" else source.compression
-        return open_source(
-            "files", list(source.files), format=source.format, compression=stored, **shared
-        )
+        return open_source("files", list(source.files), **file_options(settings))
     if kind == "stdin":
         stored = "text" if source.format == "auto" else source.format
         return open_source("stdin", format=stored, **shared)
@@ -72,6 +58,22 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         on_reject=on_rejected,
         **shared,
     )
+
+
+def file_options(settings: RunSettings) -> dict[str, Any]:
+    """Return how files are read: options of the connector ``files``."""
+    source = settings.source
+    compression = None if source.compression == "none" else source.compression
+    return {"format": source.format, "compression": compression, **_record_options(settings)}
+
+
+def _record_options(settings: RunSettings) -> dict[str, Any]:
+    source = settings.source
+    return {
+        "text_field": source.text_field,
+        "user_field": source.user_field,
+        "max_document_bytes": source.max_record,
+    }
 
 
 def security(settings: RunSettings) -> dict[str, Any]:

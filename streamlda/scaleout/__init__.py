@@ -27,20 +27,21 @@ The connections of a cluster carry raw documents and raw sums: keep it on a netw
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import ClusterError, connect
+from streamlda.scaleout.cluster import ClusterError, Progress, connect, no_progress
 from streamlda.scaleout.fit import ClusterFit, learn, learn_once
 from streamlda.scaleout.private import fit_privately, summed_stages
-from streamlda.scaleout.shards import Corpus, Reading, of_files, of_partitions
+from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 
 __all__ = [
     "ClusterError",
     "ClusterFit",
     "Corpus",
-    "Reading",
+    "Progress",
     "connect",
     "fit_privately",
     "learn",
     "learn_once",
+    "no_progress",
     "of_files",
     "of_partitions",
     "summed_stages",

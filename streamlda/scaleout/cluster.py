@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamlda.checks import require
 from streamlda.errors import MissingExtraError, SourceError
+from streamlda.stream.pipeline import RecordCounts
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
     from distributed import Client
 
 T = TypeVar("T")
+
+#: Gets what is being done, and what was met so far.
+Progress = Callable[[str, RecordCounts], None]
 
 #: Packages that must be the same everywhere, for messages to be read.
 ALIKE = ("dask", "distributed", "cloudpickle")
@@ -42,6 +46,10 @@ class ClusterError(SourceError):
     """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
+def no_progress(label: str, counts: RecordCounts) -> None:
+    """Show nothing."""
+
+
 def require_dask() -> None:
     """Raise `MissingExtraError` if distributed is not installed."""
     if find_spec("distributed") is None:
@@ -52,19 +60,8 @@ def require_dask() -> None:
 def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
     """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end.
 
-    Parameters
-    ----------
-    address : str
-        As in ``tcp://host:8786``.
-    timeout_seconds : float, default 10
-        Longest wait for the scheduler, and for a worker.
-
-    Raises
-    ------
-    MissingExtraError
-        If distributed is not installed.
-    ClusterError
-        If nothing answers, or the cluster does not fit.
+    The timeout holds for the scheduler, and again for a worker. `ClusterError` if nothing answers,
+    or the cluster does not fit.
     """
     require_dask()
     import warnings
@@ -218,6 +215,7 @@ class Run:
         """
         import dask
 
+        # The projection goes to the scheduler once, and it is as large as it is.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             return list(self._client.compute(list(tasks)))
 
@@ -239,13 +237,10 @@ class Run:
         `ClusterError` if the scheduler or all workers are gone, or a task ended its workers again
         and again.
         """
-        import dask
         from distributed import CancelledError, KilledWorker
         from distributed.comm.core import CommClosedError
 
-        # The projection goes to the scheduler once, and it is as large as it is.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            futures: Any = self._client.compute([root, *reports])
+        futures = self.start([root, *reports])
         try:
             self._wait(futures[0], futures[1:], on_report)
             return futures[0].result()

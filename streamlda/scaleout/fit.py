@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.beginning import Words, begin
-from streamlda.scaleout.cluster import Run, check_cluster
+from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
 from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
@@ -45,18 +45,9 @@ _APART = 2**40
 class ClusterFit:
     """What a cluster has learned.
 
-    Attributes
-    ----------
-    engine : Engine
-        Of `learn`, or with a shared projection: with the documents of all shards; to be merged with
-        others, or asked. Of `learn_once`: as of one process, or what a refinement began from.
-    vocabulary : Vocabulary or None
-        None if the shards are counts and none was given.
-    counts : RecordCounts
-    vocabulary_documents : int
-        Documents that the words were learned from; 0 for given ones.
-    refined : TopicModel or None
-        After a refinement.
+    `engine`, of `learn` or with a shared projection, has the documents of all shards, and can be
+    merged with others; of `learn_once` it is as of one process, or what a refinement began from.
+    Words were learned from `vocabulary_documents`, 0 for given ones.
     """
 
     engine: Engine
@@ -83,7 +74,7 @@ def learn(
     *,
     shared_projection: NDArray[np.float64] | None = None,
     rounds: int | None = None,
-    on_progress: Callable[[str, RecordCounts], None] | None = None,
+    on_progress: Progress = no_progress,
 ) -> ClusterFit:
     """Learn from all shards on a cluster; only the sums and the first documents come here.
 
@@ -91,41 +82,14 @@ def learn(
     all documents in order, and so are the topics: on one worker or many, whatever was lost on the
     way. With one round the halves that noise is measured by are others, and still random.
 
-    Rounds before the last are sketches: all documents are read for a better projection. Time of a
-    document O(nnz m) a sketch and O(nnz m + t^3 / 3) at last; memory of a worker two to three sets
-    of arrays (`Sums`) and a block of documents or a partition; of the driver one set, the warm-up
-    documents, and the projection twice.
+    Rounds before the last (3 by default, one alone with a shared projection) are sketches: all
+    documents are read for a better projection. Texts need a vocabulary, whose size then replaces
+    `n_features`; words are learned from the first documents, as in one process. `on_progress` gets
+    the likes of ``"round 1 of 3"`` and what was met in it. Workers with one thread each serve best.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        From `connect`, or of any cluster. Workers with one thread each serve best.
-    corpus : Corpus
-        From `of_files` or `of_partitions`.
-    settings : EngineSettings
-        For the solver ``"whitened-tensor"``. With a vocabulary, `n_features` is not looked at: it
-        becomes the number of its words.
-    vocabulary : Vocabulary or VocabularyLearner, optional
-        Needed for texts; words are learned from the first documents, as in one process.
-    shared_projection : ndarray of shape (d, m), optional
-        W, to be kept: then the engine can be merged with others that share it.
-    rounds : int, optional
-        Rounds over the documents, at least 1: 3 by default, 1 with a shared projection.
-    on_progress : callable of (str, RecordCounts), optional
-        Called as shards are done, with the likes of ``"round 1 of 3"`` and what was met in it.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster has no worker, other versions, or is lost.
-    InsufficientDataError
-        If there are fewer documents of at least 3 known words than topics.
-    InvalidDocumentsError, VocabularyError
-        If texts come without a vocabulary, or shards have other columns than it.
-    InvalidSettingError
-        If the solver makes projections of its own, or a number is out of range.
-    SourceError
-        If a file cannot be read. Nothing is kept then of what was learned.
+    Time of a document O(nnz m) a sketch and O(nnz m + t^3 / 3) at last; memory of a worker two to
+    three sets of arrays (`Sums`) and a block of documents or a partition; of the driver one set,
+    the warm-up documents, and the projection twice. If anything fails, nothing is kept.
     """
     rounds = (1 if shared_projection is not None else ROUNDS) if rounds is None else rounds
     _check_solver(settings)
@@ -142,9 +106,10 @@ def learn(
     before = [number * _APART for number in range(len(corpus.shards))]
     for number in range(1, rounds + 1):
         last = number == rounds
-        report = _labelled(on_progress, f"round {number} of {rounds}")
-        own = plan if last else replace(plan, triple_columns=0)
-        sums = _round(client, own, corpus, before, report)
+        label, own = f"round {number} of {rounds}", plan
+        if not last:
+            own = replace(plan, triple_columns=0)
+        sums = _round(client, own, corpus, before, label, on_progress)
         _check_enough(sums.documents, sums.counts, settings)
         if not last:
             usable = [sums.usable[shard.name] for shard in corpus.shards]
@@ -164,7 +129,7 @@ def learn_once(
     shared_projection: NDArray[np.float64] | None = None,
     refinement_passes: int | None = None,
     most_bytes: float | None = None,
-    on_progress: Callable[[str, RecordCounts], None] | None = None,
+    on_progress: Progress = no_progress,
 ) -> ClusterFit:
     """Learn from all shards as one process does, each read once and kept with the workers.
 
@@ -173,27 +138,12 @@ def learn_once(
 
     Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. Memory of a
     worker: its documents as counts (12 bytes for each distinct word of each), if all of them fit
-    into `most_bytes`; two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.
+    into `most_bytes` (0.4 of the memory limits of all workers by default); else they are read again
+    in every round. Two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.
 
-    Parameters
-    ----------
-    client, corpus, settings, vocabulary, on_progress
-        As `learn`.
-    shared_projection : ndarray of shape (d, m), optional
-        W, to be kept; then nothing is refined.
-    refinement_passes : int, optional
-        How often the documents are gone over again, 0 for none. If it is left out, 0 where the
-        settings say ``refine=False``, else what one process decides for such topics and so many
-        documents (`streamlda.engine.refining.needed_passes`).
-    most_bytes : float, optional
-        What documents may take on all workers together: 0.4 of the workers' memory limits by
-        default. If they take more, none is kept, and they are read again in every round.
-
-    Raises
-    ------
-    ClusterError, InsufficientDataError, InvalidDocumentsError, InvalidSettingError, SourceError,
-    VocabularyError
-        As `learn`.
+    With a shared projection nothing is refined. Without `refinement_passes` there are none where
+    the settings say ``refine=False``, else those that one process decides on for such topics and so
+    many documents (`streamlda.engine.refining.needed_passes`).
     """
     _check_solver(settings)
     if refinement_passes is not None:
@@ -260,33 +210,23 @@ def _check_enough(documents: int, counts: RecordCounts, settings: EngineSettings
 
 
 def _round(
-    client: Client,
-    plan: Plan,
-    corpus: Corpus,
-    before: list[int],
-    on_progress: Callable[[RecordCounts], None] | None,
+    client: Client, plan: Plan, corpus: Corpus, before: list[int], label: str, on_progress: Progress
 ) -> Sums:
     """Sum all shards by a plan, in one graph."""
     run = Run(client)
     kind = "sums" if plan.triple_columns else "sketch"
-    shared = run.given(plan)
+    shared, total = run.given(plan), RecordCounts()
     leaves = [
         run.task(kind, accumulate, shared, shard, run.given(value), start)
         for shard, value, start in zip(corpus.shards, corpus.values, before, strict=True)
     ]
-    total = RecordCounts()
 
     def report(counts: RecordCounts) -> None:
         total.update(counts)
-        assert on_progress is not None
-        on_progress(total)
+        on_progress(label, total)
 
-    reports = (
-        [run.task("report", attrgetter("counts"), leaf) for leaf in leaves] if on_progress else []
-    )
-    found: Sums = run.compute(
-        run.tree("merge", merged, leaves), reports, report if on_progress else None
-    )
+    reports = [run.task("report", attrgetter("counts"), leaf) for leaf in leaves]
+    found: Sums = run.compute(run.tree("merge", merged, leaves), reports, report)
     require(
         [*found.usable] == [shard.name for shard in corpus.shards],
         "sums must be of every shard, each once",
@@ -295,9 +235,3 @@ def _round(
         remedy="give each its own name",
     )
     return found
-
-
-def _labelled(
-    on_progress: Callable[[str, RecordCounts], None] | None, label: str
-) -> Callable[[RecordCounts], None] | None:
-    return None if on_progress is None else lambda counts: on_progress(label, counts)

@@ -31,7 +31,6 @@ freed array goes back to the system, and the steps took 1.8 times as long. Where
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -46,8 +45,8 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.scaleout.cluster import Progress, no_progress
 from streamlda.scaleout.store import DocumentStore
-from streamlda.stream.pipeline import RecordCounts
 from streamlda.threads import limit_threads, one_blas_thread
 
 
@@ -55,7 +54,7 @@ def refined_on(
     store: DocumentStore,
     model: TopicModel,
     passes: int,
-    on_progress: Callable[[str, RecordCounts], None] | None = None,
+    on_progress: Progress = no_progress,
 ) -> TopicModel:
     """Return a spectral model of stored documents, refined over all of them on the workers.
 
@@ -88,8 +87,7 @@ def refined_on(
             leaves.append(run.task("refine", local_steps, state, batch, first, last, plan.steps))
         found: LocalTotals = run.compute(run.tree("merge", summed, leaves))
         refinement = _mean(refinement, found, plan)
-        if on_progress is not None:
-            on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
+        on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
     return _published(model, refinement, plan, store)
 
 

@@ -66,34 +66,10 @@ def fit_privately(
 
     Every record of a file, and every row of a partition, takes a slot of the stream, in the order
     of the shards. Each shard is read once to count its records, and once or twice for its stages.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    corpus : Corpus
-    settings : PrivateSettings
-        For documents as the unit, in windows, without noise in the state. A window that the
-        documents do not fill up gives no snapshot, as in one process.
-    releaser : ReleaseManager
-        Draws the noise, here; with its ledger it pays first.
-    vocabulary : Vocabulary, optional
-        Public: given or hashed. Needed for texts.
-
-    Returns
-    -------
-    TopicModel
-        Of the last snapshot, with its privacy statement.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the settings ask for what cannot be shared out, or the vocabulary is not public.
-    BudgetExceededError, LedgerError
-        If the ledger does not allow it; before a document is read if that is known then.
-    InsufficientDataError
-        If there are fewer slots than a snapshot needs; nothing is released then.
-    ClusterError, SourceError, InvalidDocumentsError
-        As `streamlda.scaleout.fit.learn`. What was released before is paid for.
+    Noise is drawn here, after the ledger of the releaser was paid; if that does not allow it, no
+    document is read. A window that the documents do not fill up gives no snapshot, as in one
+    process, and fewer slots than a snapshot needs release nothing. Texts need a vocabulary that is
+    public: given or hashed. If anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
     if releaser.ledger is not None:
@@ -187,12 +163,8 @@ def row_counts(run: Run, corpus: Corpus) -> list[int]:
         run.task("slots", count_rows, shard, run.given(value))
         for shard, value in zip(corpus.shards, corpus.values, strict=True)
     ]
-    counted: list[int] = run.compute(run.task("slots", _listed, *tasks))
+    counted: list[int] = run.compute(run.task("slots", lambda *counts: list(counts), *tasks))
     return counted
-
-
-def _listed(*numbers: int) -> list[int]:
-    return list(numbers)
 
 
 def _stage_sums(

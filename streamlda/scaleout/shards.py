@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -34,27 +34,17 @@ POLL_SECONDS = 0.5
 SHARDS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How files are read: options of the connector ``files``, with its defaults."""
-
-    format: str = "auto"
-    text_field: str = "text"
-    compression: str | None = "infer"
-    encoding: str = "utf-8"
-    max_document_bytes: int = 2**24
-
-
 @dataclass(frozen=True, slots=True)
 class Shard:
     """A part of the documents that one task reads: files, or a partition handed over with it.
 
-    Its name tells it from other shards: sums of one shard are never added twice.
+    Files are read by `options` of the connector ``files``. Its name tells it from other shards:
+    sums of one shard are never added twice.
     """
 
     name: str
     paths: tuple[str, ...] = ()
-    reading: Reading = field(default_factory=Reading)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +81,17 @@ class Piece:
 
 
 def of_files(
-    paths: Paths,
-    reading: Reading | None = None,
-    *,
-    shards: int = SHARDS,
+    paths: Paths, options: Mapping[str, Any] | None = None, *, shards: int = SHARDS
 ) -> Corpus:
-    """Cut files into shards of about equal size, in reading order.
+    """Cut files into at most N shards of about equal size, in reading order.
 
-    Every worker must find the files under the same names. A file is never cut: a corpus in one
-    file is one task.
-
-    Parameters
-    ----------
-    paths : str, path or iterable of them
-        Files, directories, globs or fsspec URLs, as the connector ``files`` takes them.
-    reading : Reading, optional
-    shards : int, default 64
-        Most tasks; at least 1. Give a large cluster a few for each worker.
-
-    Raises
-    ------
-    SourceError
-        For a path that is missing or has no files behind it, or a file that is named twice.
-    InvalidSettingError
-        If `shards` is below 1, or `reading` names an unknown format or compression.
+    Paths and options are those of the connector ``files``. Every worker must find the files under
+    the same names. A file is never cut: a corpus in one file is one task. Give a large cluster a
+    few shards for each worker. `SourceError` if a path has no files, or a file is named twice.
     """
     at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
-    how = reading or Reading()
-    files = find_files(paths, how.format, how.compression)
+    how = {"format": "auto", "compression": "infer", **(options or {})}
+    files = find_files(paths, how["format"], how["compression"])
     sizes = np.array([max(1, file.size or 1) for file in files])
     ends = np.cumsum(sizes)
     middles = ends - sizes / 2
@@ -135,19 +108,11 @@ def of_files(
 def of_partitions(partitions: Any) -> Corpus:
     """Take each partition of a Dask collection, or each element of a list, as a shard.
 
-    Parameters
-    ----------
-    partitions : dask.bag.Bag, dask.array.Array or sequence
-        A bag of texts; an array of counts in blocks of whole rows; or a list of what is, or what
-        Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of counts
-        with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed is
-        made again, where it is used, in each round, and must come out the same; what lies here is
-        sent with the tasks of each.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If there is no partition, or blocks of an array are no whole rows.
+    A collection is a bag of texts, or an array of counts in blocks of whole rows. A list holds what
+    is, or what Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of
+    counts with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed
+    is made again, where it is used, in each round, and must come out the same; what lies here is
+    sent with the tasks of each.
     """
     if hasattr(partitions, "to_delayed"):
         blocks = np.asarray(partitions.to_delayed(), dtype=object)
@@ -342,7 +307,7 @@ def _matrix(part: Any) -> Any:
 
 def _polled(shard: Shard, first: int, last: int) -> Iterator[RecordBatch]:
     at, exhausted = 0, False
-    with closing(open_source("files", list(shard.paths), **asdict(shard.reading))) as source:
+    with closing(open_source("files", list(shard.paths), **shard.options)) as source:
         while at < last and not exhausted:
             most = min(BLOCK_ROWS, (first if at < first else last) - at)
             records = source.poll(most, POLL_SECONDS)

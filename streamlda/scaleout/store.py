@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.cluster import Progress, Run, no_progress
 from streamlda.scaleout.shards import (
     Corpus,
     Piece,
@@ -110,7 +110,7 @@ def store_documents(
     n_features: int,
     *,
     most_bytes: float | None = None,
-    on_progress: Callable[[str, RecordCounts], None] | None = None,
+    on_progress: Progress = no_progress,
 ) -> Iterator[DocumentStore]:
     """Read all shards on the workers, and keep their documents there until the end of the block.
 
@@ -152,20 +152,14 @@ class _TooLargeError(Exception):
     """Documents that do not fit; never leaves this module."""
 
 
-def _contents(
-    run: Run,
-    parts: Sequence[Any],
-    limit: float,
-    on_progress: Callable[[str, RecordCounts], None] | None,
-) -> Contents:
+def _contents(run: Run, parts: Sequence[Any], limit: float, on_progress: Progress) -> Contents:
     counts, nbytes = RecordCounts(), 0
 
     def report(part: tuple[RecordCounts, int]) -> None:
         nonlocal nbytes
         counts.update(part[0])
         nbytes += part[1]
-        if on_progress is not None:
-            on_progress("reading", counts)
+        on_progress("reading", counts)
         if nbytes > limit:
             raise _TooLargeError
 

@@ -320,8 +320,9 @@ class ClusterSettings:
     """A Dask cluster to learn on."""
 
     dask: str | None = entry(
-        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; no "
-        "model is written if anything fails; default: learn here.",
+        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; if "
+        "anything fails, only private models that were released before are written; default: "
+        "learn here.",
         flag="--dask", commands=FIT_ONLY)
 # fmt: on
 

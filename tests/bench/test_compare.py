@@ -116,10 +116,11 @@ def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, caps
     options = ["--topics", "3", "--quick", "--seeds", "1", "--contender", "tlda"]
     assert main(["compare", str(corpus), *options, "--contender", QUICKEST]) == 0
     (stored,) = tmp_path.glob("streamlda-bench-*/compare-planted-3.json")
+    assert str(tmp_path) not in stored.read_text()
     result = json.loads(stored.read_text())
-    assert [run["case"] for run in result["runs"]] == [QUICKEST]
-    measured = result["runs"][0]["measured"]
-    assert measured["documents"] == 270
+    (run,) = result["runs"]
+    measured = run["measured"]
+    assert (run["case"], measured["documents"]) == (QUICKEST, 270)
     assert 1 < measured["perplexity"] < 400
     assert 20e6 < measured["start_rss_bytes"] < measured["peak_rss_bytes"] < 1e9
     assert result["missing"] == {"tlda": NOT_INSTALLABLE["tlda"]}
@@ -127,7 +128,6 @@ def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, caps
     assert "not on PyPI" in printed.err
     assert f"| {QUICKEST} | 1 |" in printed.out
     assert "tlda: tensorly's" in printed.out
-    assert str(tmp_path) not in stored.read_text()
     assert tables.read_results() == before
 
 
@@ -139,33 +139,28 @@ def test_sittings_add_to_one_result(tmp_path, monkeypatch):
 
     monkeypatch.setattr("bench.measure.run_child", in_this_process)
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 300)
-    scenario = comparison("planted", 3, 300)
-    saved = []
+    scenario, saved = comparison("planted", 3, 300), []
+
+    def save(result):
+        saved.append(json.loads(json.dumps(result)))
 
     def sit(stored, labels, n, **options):
         # A new harness knows nothing of earlier measurements, as in a new process.
-        return add_measurements(
-            Harness(corpus, quick=True, held_out_every=10),
-            scenario,
-            stored,
-            labels,
-            dict.fromkeys(ENTRANTS, n),
-            lambda result: saved.append(json.loads(json.dumps(result))),
-            missing={},
-            **options,
-        )
+        harness = Harness(corpus, quick=True, held_out_every=10)
+        counts = dict.fromkeys(ENTRANTS, n)
 
-    sit(None, [QUICKEST], 1)
-    first = saved[-1]
-    sit(first, [QUICKEST], 2)
-    second = saved[-1]
+        parts = (harness, scenario, stored, labels, counts, save)
+        add_measurements(*parts, missing={}, **options)
+        return saved[-1]
+
+    first = sit(None, [QUICKEST], 1)
+    second = sit(first, [QUICKEST], 2)
     assert [run["repeat"] for run in second["runs"]] == [0, 1]
     assert second["runs"][0] == first["runs"][0]
-    sit(second, ["vowpal-wabbit-10"], 1, minutes=0)
-    assert saved[-1]["runs"] == second["runs"]
-    sit(second, [QUICKEST], 1, fresh=True)
-    assert [run["repeat"] for run in saved[-1]["runs"]] == [0]
-    assert saved[-1]["runs"][0]["measured"] != first["runs"][0]["measured"]  # times differ
+    assert sit(second, ["vowpal-wabbit-10"], 1, minutes=0)["runs"] == second["runs"]
+    (fresh,) = sit(second, [QUICKEST], 1, fresh=True)["runs"]
+    assert fresh["repeat"] == 0
+    assert fresh["measured"] != first["runs"][0]["measured"]  # times differ
 
 
 HEADER = {
@@ -274,28 +269,6 @@ def test_nothing_is_judged_that_was_not_asked_and_days_that_differ_are_named():
     assert "Ratios are of different days" in page
     assert "scikit-learn-1: 2026-01-02, 2026-01-09" in page
     assert "different commits of this project" in page
-
-
-def test_the_page_of_a_newcomer_shows_all_corpora_and_what_was_missed():
-    kos = {"name": "kos.jsonl.gz", "documents": 3430, "sha256": "2" * 64, "bytes": 1}
-    page = tables.block(
-        "compare",
-        {
-            "compare-arxiv-50": made_up("compare-arxiv-50", ARXIV),
-            "compare-kos-20": made_up(
-                "compare-kos-20", {"tomotopy-200": (6, 1720, 0.2)}, corpus=kos
-            ),
-        },
-    )
-    for shown in (
-        "| contender | arxiv, 200,000 documents, K = 50 | kos, 3,430 documents, K = 50 |",
-        "| gensim-1 | 50.0 s, perplexity 2,992, NPMI 0.100 | - |",
-        "| tomotopy-200 | 170.0 s, perplexity 1,282, NPMI 0.185 | 6.0 s, perplexity",
-        "**Missed** (`compare-arxiv-50`): perplexity of streamlda-more",
-        "tomotopy 0.14",
-    ):
-        assert shown in page
-    assert tables.block("compare", {}) == "Not measured yet.\n"
 
 
 def test_time_and_perplexity_are_drawn_with_their_frontier(tmp_path):

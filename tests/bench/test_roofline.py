@@ -8,7 +8,7 @@ import pytest
 
 from bench import tables
 from bench.measure import run_child
-from bench.roofline import FORMULAS, PRECISION, Shape, cases, roof, work
+from bench.roofline import FORMULAS, PRECISION, Shape, cases, work
 from bench.tasks import TASKS
 from tests.bench.results import result_of
 
@@ -27,13 +27,6 @@ def test_what_is_counted_is_what_the_page_says(kernel):
     shown = [evaluated(formula, shape) for formula in FORMULAS[kernel]]
     assert shown == pytest.approx(work(kernel, shape))
     assert kernel in PRECISION
-
-
-def test_the_roof_is_the_lower_of_two():
-    counted = {"operations_per_document": 100.0, "bytes_per_document": 50.0}
-    machine = {"map_bandwidth": 10.0, "gemm_8": 30.0, "kernels": {"project": counted}}
-    assert roof("project", machine) == 20.0
-    assert roof("project", {**machine, "gemm_8": 15.0}) == 15.0
 
 
 def test_a_small_run_says_how_far_from_the_roof():

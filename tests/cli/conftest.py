@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.privacy.ledger import read_report
 
 
 def run(*arguments, code=0):
@@ -21,6 +22,22 @@ def refused(*arguments, code=78):
     assert all(line.startswith("- ") for line in problems)
     assert result.stdout == ""
     return result.stderr
+
+
+def check_releases(to):
+    """Check that what lies beside a ledger is what it says: no release that was not paid for."""
+    report = read_report(to / "L")
+    committed = [each for each in report["snapshots"] if each["state"] == "committed"]
+    releases = to / "L.releases"
+    files = {path.name for path in releases.glob("*.safetensors")}
+    assert files == {each["artifact"].split("/")[-1] for each in committed}
+    assert len(files) + len(list(releases.glob("*.new"))) <= len(report["snapshots"])
+    return report
+
+
+def slots_of(report):
+    """Return the first record slot of each release, and that behind its last."""
+    return [each["documents"][0][1:] for each in report["snapshots"]]
 
 
 SIZES = ("--topics", 3, "--mean-length", 40, "--vocabulary-size")

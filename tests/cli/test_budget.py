@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,21 +115,6 @@ def test_check_agrees_with_begin(ledger):
         assert "error: " in budget(ledger.path, "--check", none, code=code).stderr
 
 
-@contextmanager
-def nothing_readable(folder):
-    """Act as a user who may not read the files; root may always, so become another."""
-    for path in folder.iterdir():
-        path.chmod(0)
-    folder.chmod(0o755)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):
     path = folder / "ledger"
     assert "counts as used up" in refused("budget", path)
@@ -138,10 +122,6 @@ def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):
     with Ledger.open(path, TERMS, create=True):
         older = path.read_bytes()
     newest = finished(folder).read_bytes()
-    with nothing_readable(folder):
-        assert "Permission denied" in refused("budget", path)
-    path.chmod(0o600)
-    (folder / "ledger.marker").chmod(0o600)
     for content in (older, newest[:5000], newest.replace(b"c0-10", b"c0-11"), b""):
         path.write_bytes(content)
         assert "counts as used up" in refused("budget", path, "--json")

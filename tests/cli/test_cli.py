@@ -9,7 +9,9 @@ import tempfile
 import pytest
 
 from streamlda.cli import commands
+from streamlda.cli.running import Progress
 from streamlda.model.topic_model import load
+from streamlda.stream.pipeline import RecordCounts
 from tests.cli.conftest import ALL_WORDS, refused, run
 
 
@@ -67,7 +69,8 @@ def test_evaluate_takes_ngrams_and_a_single_word(folder, tmp_path):
     assert "bread cheese" in load(tmp_path / "two").vocabulary.words
 
 
-def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
+def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("streamlda.cli.reading.POLL_RECORDS", 2)
     lines = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
     path = tmp_path / "in.txt"
     path.write_bytes(f"{lines[0]}\n\n{lines[1]}\n".encode() + b"\xff\n" + lines[2].encode())
@@ -106,6 +109,13 @@ def test_demo_shows_topics_speed_and_a_known_truth(tmp_path, monkeypatch):
     assert "mean L1 error 0.0" in shown
     path = shown.split("streamlda topics ")[1].split()[0]
     assert load(path).n_components == 5
+
+
+def test_progress_of_a_private_fit_is_in_record_slots(capsys):
+    for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
+        with Progress(slots=slots) as progress:
+            progress.show_round("reading", RecordCounts(9, 5))
+        assert wanted in capsys.readouterr().err
 
 
 def test_every_option_says_what_it_is_and_its_default():

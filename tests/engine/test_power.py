@@ -143,15 +143,6 @@ def test_warnings_of_rounds_go_to_the_diagnostics_until_refining(documents):
     assert not any("Theorem 3.1" in text for text in said)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_topics_beyond_the_data_are_not_supported(solver):
-    planted = PlantedLDA(2, 80, seed=1, topic_concentration=0.2)
-    learner = engine(solver, n_components=6, n_features=80, documents_per_round=None)
-    found = fed(learner, planted.documents(20_000)).snapshot().diagnostics
-    assert found["topic_supported"].count(False) >= 1
-    assert any("do not stand above sampling noise" in text for text in found["warnings"])
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("change", [20_500, 25_000, 29_000])

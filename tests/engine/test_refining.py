@@ -96,8 +96,9 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
 
 
 def test_each_sign_of_another_model_is_seen():
+    documents = planted_corpus().documents(4000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 4000, "oversampling": 50})
-    model = fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
     assert follows_model(model)
     for changes in (
         {"alpha_fit": 1.04},
@@ -107,12 +108,9 @@ def test_each_sign_of_another_model_is_seen():
     ):
         assert not follows_model(replace(model, diagnostics={**model.diagnostics, **changes}))
     assert not follows_model(replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1]))
-
-
-def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
-    """The sum of parameters that alpha_0 was solved from fits whatever documents are."""
+    # The sum of parameters that alpha_0 was solved from fits whatever documents are.
     settings = EngineSettings(n_components=4, n_features=150, alpha_0=None)
-    model = fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
     assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
     assert follows_model(model)
     off = model.background.copy()
@@ -121,15 +119,6 @@ def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
     moved = replace(model, background=off)
     assert not follows_model(moved)
     assert follows_model(replace(moved, settings={**model.settings, "alpha_0": 1.0}))
-
-
-def test_the_background_is_that_of_all_documents(documents):
-    learner = fed(engine(), documents, 0, 5000)
-    rows = documents.rows(0, 5000).to_csr()
-    frequencies = np.asarray(rows.multiply(1 / rows.sum(axis=1)).sum(axis=0)).ravel()
-    np.testing.assert_allclose(
-        learner.snapshot().background, frequencies / frequencies.sum(), rtol=1e-10
-    )
 
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
@@ -150,6 +139,9 @@ def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     assert model.diagnostics["refinement"]["steps"] == 4000 // STEP + 1
     assert model.settings["stream"] == "s"
     assert model.documents_seen == 4000
+    rows = documents.rows(0, 4000).to_csr()
+    background = np.asarray(rows.multiply(1 / rows.sum(axis=1)).sum(axis=0)).ravel()
+    np.testing.assert_allclose(model.background, background / background.sum(), rtol=1e-10)
 
 
 def test_state_is_bounded_whatever_the_stream(documents):

@@ -10,7 +10,7 @@ import pickle
 
 import numpy as np
 import pytest
-import sklearn.utils.estimator_checks as checks
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import streamlda
@@ -25,7 +25,6 @@ from streamlda.errors import (
 )
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
@@ -36,19 +35,6 @@ from streamlda.simulate import PlantedLDA
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-6}
 FEW_TOPICS = "ignore:. of 3 topics stand above the noise:UserWarning"
-EVERY = {
-    **BUDGET,
-    "documents_per_snapshot": 500,
-    "privacy_unit": "user",
-    "documents_per_user": 2,
-    "neighboring_relation": "replace-one",
-    "mode": "prefix",
-    "snapshots": 4,
-    "clipping": ClipBounds(0.5, 0.2, 2.0, "fixed"),
-    "ledger": "ledger",
-    "stream": "mine",
-    "noise_in_state": True,
-}
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +135,9 @@ def test_before_the_first_window_is_full_it_says_what_is_missing(X):
     assert lda.components_ is first
     lda.partial_fit(X[1900:2000])
     assert lda.privacy_["cohort"] == {"first": 1000, "last": 1999}
+    again = clone(lda)
+    assert again.get_params() == lda.get_params()
+    assert not hasattr(again, "_learner")
 
 
 def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
@@ -192,6 +181,13 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     assert lda.documents_seen_ == 3000
     with pytest.raises(InvalidSettingError, match=r"privacy_unit='document' users=True"):
         private().fit(X, users=["a"] * 3000)
+    with pytest.raises(InvalidSettingError, match="users must come with epsilon"):
+        StreamLDA(2).fit(X, users=["a"] * 3000)
+    with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
+        private().partial_fit(X)
+    for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
+        with pytest.raises(InvalidDocumentsError, match="whole numbers of tokens"):
+            call(X * 0.5)
 
 
 def test_a_ledger_remembers_across_fits(X, tmp_path):
@@ -222,18 +218,12 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
         private(stream="two", **user).fit(X[1500:], users=users)
 
 
-def test_fewer_topics_are_published_and_warned_about(X):
+def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, monkeypatch):
     with pytest.warns(UserWarning, match=r"of 12 topics stand above .* larger epsilon") as caught:
         lda = StreamLDA(12, random_state=0, epsilon=1.0, delta=1e-6).fit(X)
     assert [warning.filename for warning in caught] == [__file__]
-    assert lda.n_components_ < 12
     assert lda.transform(X[:4]).shape == (4, lda.n_components_)
-    assert len(lda.get_feature_names_out()) == lda.n_components_
-
-
-def test_a_window_of_nothing_but_noise_is_refused_by_fit_and_warned_about_by_partial_fit(
-    monkeypatch,
-):
+    assert len(lda.get_feature_names_out()) == lda.n_components_ < 12
     # Of blank rows only the noise is left; with this seed it leaves no document.
     monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(3)))
     blanks = np.zeros((1000, 40))
@@ -289,27 +279,3 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
         lda.fit(X)
     assert not hasattr(lda, "components_")
     assert not hasattr(lda, "_learner")
-
-
-def test_rows_that_do_not_fit_are_refused(X):
-    with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
-        private().partial_fit(X)
-    with pytest.raises(InvalidSettingError, match="users must come with epsilon"):
-        StreamLDA(2).fit(X, users=["a"] * 3000)
-    for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
-        with pytest.raises(InvalidDocumentsError, match="whole numbers of tokens"):
-            call(X * 0.5)
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        checks.check_get_params_invariance,
-        checks.check_set_params,
-        checks.check_estimator_cloneable,
-        checks.check_estimator_repr,
-    ],
-    ids=lambda check: check.__name__,
-)
-def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check):
-    check("StreamLDA", StreamLDA(2, **EVERY))

@@ -17,6 +17,7 @@ from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
+FEW_ROUNDS = {"documents_per_round": 150, "n_iterations": 2}
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 
 
@@ -142,24 +143,19 @@ def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
         refined(model, DocumentBatch.from_matrix(short), passes=1)
 
 
-def test_without_a_refinement_nothing_changes(X, spectral):
+def test_passes_are_chosen_by_themselves_or_left_out(X, spectral):
     assert same(StreamLDA(K, random_state=0, refinement_passes=0).partial_fit(X), spectral)
     model = spectral.to_model()
     assert refined(model, DocumentBatch.from_matrix(X)) is model
     assert "refinement" not in model.diagnostics
     assert not [name for name in model.settings if name.startswith("refinement")]
-
-
-def test_passes_are_chosen_by_themselves(X, spectral):
-    found = StreamLDA(K, random_state=0).fit(X)
-    passes = passes_for(N)
+    found, passes = StreamLDA(K, random_state=0).fit(X), passes_for(N)
     assert passes >= 6
     assert same(found, fit(X, passes))
     # A stream refines what it has kept in the same way.
     assert same(found, StreamLDA(K, random_state=0).partial_fit(X[:333]).partial_fit(X[333:]))
     for solver in ("online-power", "simultaneous"):
-        options = {"solver": solver, "documents_per_round": 150, "n_iterations": 2}
-        lda = StreamLDA(K, random_state=0, **options).fit(X)
+        lda = StreamLDA(K, random_state=0, solver=solver, **FEW_ROUNDS).fit(X)
         assert "refinement" not in lda.diagnostics_
 
 
@@ -188,13 +184,13 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
 
 
 def test_diagnostics_warn_of_too_few_steps_and_mark_what_is_about_the_start(X):
-    few = X[:100]
-    before = fit(few).diagnostics_["warnings"]
-    warned = fit(few, 2, 1).diagnostics_["warnings"]
+    before, after, many = (
+        fit(X[:100], *much).diagnostics_["warnings"] for much in ((), (2, 1), (30,))
+    )
     assert before
-    assert warned[:-1] == [f"before refinement: {text}" for text in before]
-    assert "steps=7 refinement_passes=2; make more passes" in warned[-1]
-    assert not any("steps=" in text for text in fit(few, 30).diagnostics_["warnings"])
+    assert after[:-1] == [f"before refinement: {text}" for text in before]
+    assert "steps=7 refinement_passes=2; make more passes" in after[-1]
+    assert not any("steps=" in text for text in many)
 
 
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
@@ -211,21 +207,16 @@ def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
     assert np.abs(after[:, None] - before).sum(axis=2).argmin(axis=1).tolist() == list(range(K))
 
 
-def test_an_online_solver_that_found_fewer_topics_is_refined_too(X):
-    options = {"solver": "online-power", "documents_per_round": 150, "n_iterations": 2}
+@pytest.mark.filterwarnings(FRACTIONAL)
+def test_fewer_topics_and_word_frequencies_are_refined_too(planted, X):
+    options = {"solver": "online-power", **FEW_ROUNDS}
     start, found = fit(X, **options), fit(X, 1, 1, **options)
     assert found.n_components_ == start.n_components_ < K
-    assert found.transform(X[:5]).shape == (5, found.n_components_)
     assert found.diagnostics_["documents_missing"] == start.diagnostics_["documents_missing"]
     assert not same(start, found)
-
-
-@pytest.mark.filterwarnings(FRACTIONAL)
-def test_word_frequencies_are_refined_by_passes(planted, X):
-    corpus, _, _ = planted
     frequencies = X.multiply(1 / X.sum(axis=1)).tocsr()
     before, after = (fit(frequencies, passes).components_ for passes in (0, 6))
-    assert error(corpus, after) < error(corpus, before)
+    assert error(planted[0], after) < error(planted[0], before)
 
 
 @pytest.mark.parametrize("options", [{"refinement_passes": 1}, {"gibbs_sweeps": 2}])

@@ -1,4 +1,4 @@
-"""Association kernels against their slow twins, for every cut and input dtype."""
+"""Kernels of checks and association against slow twins, for every cut and input dtype."""
 
 import math
 import os
@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from streamlda.kernels import checking
 from streamlda.kernels.association import (
     associate_pairs,
     associate_projections,
@@ -119,26 +121,18 @@ def check_triples(documents, W):
     """With clip factors, so that documents do not all weigh the same."""
     batch, rng = batch_of(documents, len(W)), np.random.default_rng(2)
     clip = rng.uniform(0.1, 1, len(documents))
-    weights = np.zeros(len(documents))
-    before = rng.uniform(-1, 1, W.shape)
-    expected = before.copy()
+    weights, before = np.zeros(len(documents)), rng.uniform(-1, 1, W.shape)
+    expected, values = before.copy(), np.zeros((2, len(documents), W.shape[1]))
     for n, tokens in enumerate(documents):
         if len(tokens) >= 3:
             weights[n] = clip[n] / math.perm(len(tokens), 3)
-            dense = oracle.statistic(tokens, len(W), 3)
-            expected += clip[n] * np.einsum("abc,bj,cj->aj", dense, W, W)
-    found = before.copy()
-    associate_triples(
-        *grouped(batch), W, projected(batch, W), projected(batch, W**2), weights, found
-    )
-    close(found, expected, len(documents))
-
-    values = np.zeros((2, len(documents), W.shape[1]))
-    for n, tokens in enumerate(documents):
-        if len(tokens) >= 3:
-            dense = clip[n] * oracle.statistic(tokens, len(W), 3)
-            values[0, n] = np.einsum("abc,aj,bj,cj->j", dense, W, W, W)
+            own = np.einsum("abc,bj,cj->aj", clip[n] * oracle.statistic(tokens, len(W), 3), W, W)
+            expected += own
+            values[0, n] = (own * W).sum(axis=0)
             values[1, n] = values[0, n] ** 2
+    found, y, y2 = before.copy(), projected(batch, W), projected(batch, W**2)
+    associate_triples(*grouped(batch), W, y, y2, weights, found)
+    close(found, expected, len(documents))
     found = np.ones((2, W.shape[1]))
     associate_values(powers_of(batch, W), weights, found)
     close(found, 1 + values.sum(axis=1), len(documents))
@@ -290,3 +284,22 @@ def test_random_signs_are_balanced_and_uncorrelated():
     assert not look_random(1.0 - 2.0 * ((65536 * word + column) % 2))
     lean = np.random.default_rng(13).random((d, m)) < 0.52
     assert not look_random(np.where(lean, 1.0, -1.0))
+
+
+CODES = ("OUTSIDE", "FALLING", "NOT_FINITE", "NEGATIVE", "ZERO", "LONG", "FRACTIONAL")
+
+entries = st.tuples(
+    st.integers(-2, 6),
+    st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, 6.0, np.nan, np.inf, -np.inf]),
+)
+
+
+@given(st.lists(st.lists(entries, max_size=5), max_size=6))
+def test_faults_are_those_of_the_twin(rows):
+    words = np.array([word for row in rows for word, _ in row], dtype=np.int32)
+    weights = np.array([count for row in rows for _, count in row], dtype=np.float64)
+    pointers = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    faults = np.full(len(rows), -1, dtype=np.int32)
+    checking.find_faults(weights, words, pointers, 5, 9.0, faults)
+    found = [{name for name in CODES if fault & getattr(checking, name)} for fault in faults]
+    assert found == oracle.find_faults(rows, 5, 9.0)

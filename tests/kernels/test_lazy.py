@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from streamlda.kernels import kernel
+from streamlda.kernels import I64, kernel
 from streamlda.model.topic_model import load
 
 #: What a first fit compiles besides the helpers below: each is 0.1 to 0.5 processor seconds.
@@ -70,12 +70,12 @@ def test_a_first_fit_compiles_a_few_kernels_and_a_second_one_none(tmp_path):
 
 
 @kernel
-def double(x):
+def double(x: I64) -> I64:
     return x + x
 
 
 @kernel
-def quadruple(x):
+def quadruple(x: I64) -> I64:
     return double(double(x))
 
 

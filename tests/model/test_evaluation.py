@@ -106,18 +106,17 @@ def test_completion_at_the_edges():
 
 
 def test_completion_refuses():
-    topics, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
+    topics, background = (np.full((2, 3), 1 / 3), np.ones(2)), np.full(3, 1 / 3)
     for bad in ([-1.0, 1.0, 1.0], [np.nan, 0.5, 0.5]):
         with pytest.raises(InvalidSettingError, match="background"):
-            DocumentCompletion(topics, np.ones(2), np.array(bad))
+            DocumentCompletion(*topics, np.array(bad))
     with pytest.raises(InvalidSettingError, match=r"weight=1\.5"):
-        DocumentCompletion(topics, np.ones(2), background, smoothing=1.5)
-    completion = DocumentCompletion(topics, np.ones(2), background)
+        DocumentCompletion(*topics, background, smoothing=1.5)
+    completion = DocumentCompletion(*topics, background)
     with pytest.raises(InvalidSettingError, match="n_features=4"):
         completion.add(DocumentBatch.from_matrix(np.ones((2, 4))))
-    weights = DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False)
     with pytest.raises(InvalidDocumentsError, match="whole numbers"):
-        completion.add(weights)
+        completion.add(DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False))
 
 
 def test_top_words_come_in_order_with_ties_by_id():

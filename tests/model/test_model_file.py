@@ -167,7 +167,6 @@ FORGED = {
     "words of another dtype": lambda a, m: a.update(words=np.ones(4)),
     "words of two dimensions": lambda a, m: a.update(words=a["words"].reshape(1, -1)),
     "words without vocabulary": lambda a, m: m.update(vocabulary=None),
-    "vocabulary a list": lambda a, m: m.update(vocabulary=[]),
     "vocabulary empty": lambda a, m: m.update(vocabulary={}),
     "vocabulary of another kind": lambda a, m: m["vocabulary"].update(kind=""),
     "vocabulary changed": lambda a, m: m["vocabulary"]["analyzer"].update(lowercase=False),

@@ -135,15 +135,6 @@ def test_lower_bounds_fail_with_probability_delta_1(accounted):
             assert np.std(values) == pytest.approx(spread, rel=0.15)
 
 
-def test_lower_bounds_stop_at_zero_and_at_what_is_needed():
-    plan = plan_of("2", 0.1)
-    bounds = procedure_1(configuration("2"), Facts(100, 2, 1.0), plan, SeededNoise(1))
-    assert bounds.sigma_k == 0.0
-    assert math.isnan(bounds.gamma_s)
-    nothing = procedure_1(configuration("1"), Facts(100, 2, 1.0), plan, SeededNoise(1))
-    assert math.isnan(nothing.sigma_k)
-
-
 LOUD = {"n_components": 2, "alpha_0": 0.5, "epsilon": 12.0, "delta": 1e-3}
 
 

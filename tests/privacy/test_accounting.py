@@ -121,6 +121,7 @@ def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs, random):
     exact = sum(1 / MP.mpf(z) ** 2 for z in zs)
     whole = cost(gaussians(*zs)).mu_squared
     assert exact <= whole <= exact * (1 + MP.mpf("1e-14"))
+    assert all(cost(GaussianRelease(z)).mu_squared >= 1 / MP.mpf(z) ** 2 for z in zs)
     assert cost(gaussians(*random.sample(zs, len(zs)))) == cost(gaussians(*zs))
     halves = Composed([gaussians(*zs[:3]), gaussians(*zs[3:])])
     assert cost(halves).mu_squared == pytest.approx(whole, rel=1e-14)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerError
+from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
@@ -103,19 +103,6 @@ def test_released_noise_is_as_large_as_it_says(changes):
     for name, values in large.items():
         assert has_scale(values, alarm=ALARM), name
         assert stats.kstest(values, "norm").pvalue > ALARM
-
-
-@pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says():
-    settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds = defaultdict(list)
-    for _ in range(8):
-        prefixes = [r for r in blank_run(settings, 1500) if r[0] == "prefix"]
-        for t, (_, arrays, stddevs) in enumerate(prefixes):
-            rounds[t].extend(arrays["pair"] / stddevs["pair"])
-    assert len(rounds) >= 3
-    for values in rounds.values():
-        assert has_scale(np.array(values), alarm=ALARM)
 
 
 def independent(a, b):
@@ -287,21 +274,6 @@ def test_without_a_ledger_noise_alone_decides_what_is_said():
     assert said[0]["ledger"] == "in memory"
     assert said[0]["cohort"] == {"first": 50, "last": 1049}
     assert said[1] == {"statement": "not private (seeded)"}
-
-
-def test_there_is_no_snapshot_before_a_whole_window():
-    learner = learner_of(LARGE, ReleaseManager())
-    feed(learner, documents(500))
-    assert not learner.ends_well
-    with pytest.raises(InsufficientDataError, match="slots=500 documents_per_snapshot=1000"):
-        learner.snapshot()
-    feed(learner, documents(439))
-    assert not learner.ends_well
-    feed(learner, documents(1))
-    # Half of the last stage is enough at the end of the stream.
-    assert learner.ends_well
-    learner.release()
-    assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
 
 
 def test_a_lost_window_says_why_and_its_stage_counts():

@@ -34,10 +34,11 @@ def options(command):
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_and_option_has_help_and_the_changelog_names_it(name):
     command = commands()[name]
-    assert command.help
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, f"{name} {parameter.opts}"
+    for one in (command, *getattr(command, "commands", {}).values()):
+        assert one.help
+        for parameter in one.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{one.name} {parameter.opts}"
     assert f"`{name}`" in CHANGELOG
 
 

@@ -26,7 +26,7 @@ def opened_run(folder, stream):
         }
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Checkpoints.open(folder / stream))
-        ledger, _ = open_ledger(settings, opened)
+        ledger = open_ledger(settings, opened, print)
         yield open_pipeline(settings, store, ledger), store
 
 

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from streamlda.run.parts import open_stream, security, stream_name
+from streamlda.run.parts import security, stream_name
 from streamlda.run.rejects import RejectsFile
 from streamlda.settings.build import analyzer, public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject
-from tests.service.daemon_process import settings_of, write_documents
 
 KAFKA = {"kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
 
@@ -55,14 +54,6 @@ def test_words_are_split_and_found_as_the_settings_say(tmp_path):
     for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
         assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
     assert public_words(loaded({**KAFKA, "vocabulary.kind": "learned"})) is None
-
-
-@pytest.mark.parametrize("kind", ["files", "follow"])
-def test_files_are_opened_at_their_beginning(tmp_path, kind):
-    source = write_documents(tmp_path / "documents.jsonl", ["one two", "three"])
-    opened = open_stream(loaded(settings_of(tmp_path, source, source__kind=kind)))
-    assert opened.poll(10, 5.0).documents == ["one two", "three"]
-    opened.close()
 
 
 def test_rejects_are_lines_at_once_behind_those_of_before(tmp_path):

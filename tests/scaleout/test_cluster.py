@@ -179,15 +179,3 @@ def test_logs_of_a_task_that_fails_hold_no_text(scheduler, settings):
         logs = str(client.get_worker_logs())
     assert "Compute Failed" in logs
     assert "secret" not in logs + str(caught.value) + repr(Given(texts))
-
-
-def join(*parts):
-    return tuple(value for part in parts for value in part)
-
-
-@pytest.mark.parametrize(("n", "joins"), [(1, 0), (5, 2), (17, 6)])
-def test_a_tree_joins_neighbours_in_order(client, n, joins):
-    run = Run(client)
-    tree = run.tree("join", join, [run.task("leaf", tuple, [i]) for i in range(n)])
-    assert run.compute(tree) == tuple(range(n))
-    assert len(tree.dask) == n + joins

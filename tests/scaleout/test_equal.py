@@ -53,7 +53,7 @@ FILES = st.tuples(
 )
 WORDS = [
     {},
-    {"vocabulary.documents": 90},
+    {"vocabulary.documents": 450},
     {"vocabulary.hash_bits": 7},
     {"vocabulary.file": "words"},
 ]
@@ -152,28 +152,19 @@ def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, fil
         assert model.settings == here.model.settings
 
 
-def test_one_document_more_would_show(cluster, tmp_path):
-    """The bounds above are not empty."""
-    sources = write(tmp_path, 1, [(300, "", [])])
-    flags = {"topics.refine": False, "vocabulary.file": "words"}
-    one, other = both(cluster, tmp_path, sources, **flags)
-    assert_equal(one, other)
-    assert load(tmp_path / "there").vocabulary == other.model.vocabulary
-    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
-    _, wrong = both(cluster, tmp_path, [*sources, str(tmp_path / "more.jsonl")], **flags)
-    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
-    with pytest.raises(AssertionError):
-        assert_equal(one, wrong)
-
-
-def test_a_shared_projection_is_taken_on_the_cluster_too(cluster, tmp_path):
+def test_a_shared_projection_is_taken_too_and_one_document_more_would_show(cluster, tmp_path):
     sources = write(tmp_path, 2, [(400, "", [(3, 2)]), (350, ".gz", [(5, 4), (6, 0)])])
     engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=10, refine=False))
     engine.add(PlantedLDA(K, V, seed=2, mean_length=20).documents(500))
     words = Vocabulary.given(PLANTED_WORDS, TextAnalyzer(token_pattern=r"w\d+"))
     save_projection(tmp_path / "projection", engine, words)
     flags = {"topics.projection_file": str(tmp_path / "projection")}
-    assert_equal(*both(cluster, tmp_path, sources, **flags))
+    one, other = both(cluster, tmp_path, sources, **flags)
+    assert_equal(one, other)
+    # The bounds are not empty.
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
+    _, wrong = both(cluster, tmp_path, [*sources, str(tmp_path / "more.jsonl")], **flags)
+    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
 
 
 def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
@@ -191,49 +182,40 @@ def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_pa
 
 
 def test_what_fails_writes_nothing(cluster, tmp_path):
-    sources, table = write(tmp_path, 4, [(9, "", [])]), tmp_path / "x.csv"
-    table.write_text("body,other\nsome words,1\n")
+    (tmp_path / "words").write_text("\n".join(PLANTED_WORDS))
+    (tmp_path / "x.csv").write_text("body,other\nsome words,1\n")
     good = cluster.scheduler_address
-    for address, files, error, wanted in (
-        ("nonsense://x", sources, ClusterError, "a Dask scheduler must answer"),
-        (good, [str(table)], SourceError, "text_field='text'"),
-        (good, [str(tmp_path / "words")], InsufficientDataError, "usable="),
+    for address, file, error, wanted in (
+        ("nonsense://x", "words", ClusterError, "a Dask scheduler must answer"),
+        (good, "x.csv", SourceError, "text_field='text'"),
+        (good, "words", InsufficientDataError, "usable="),
     ):
         flags = {"cluster.dask": address, "vocabulary.file": "words"}
         with pytest.raises(error, match=wanted):
-            fit_on_cluster(settings_of(tmp_path, files, **flags))
+            fit_on_cluster(settings_of(tmp_path, [str(tmp_path / file)], **flags))
     assert not (tmp_path / "model").exists()
 
 
-PRIVATE = {
-    "privacy.epsilon": 8.0,
-    "privacy.delta": 1e-6,
-    "vocabulary.file": "words",
-}
-
-
-@pytest.fixture
-def records(tmp_path):
-    """Records with blank, rejected and short ones among them."""
-    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
-    return write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
-
-
 @pytest.mark.parametrize("every", [4000, 2000])
-def test_private_releases_are_those_of_one_process(cluster, records, tmp_path, monkeypatch, every):
+def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
     """Number for number, from equal noise, with equal counts and an equal price."""
     module = "streamlda.private.release_manager.SecureNoise"
     monkeypatch.setattr(module, lambda: SeededNoise(5))
+    # Blank, rejected and short records are among them.
+    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
+    records = write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
+    private = {"privacy.epsilon": 8.0, "privacy.delta": 1e-6, "vocabulary.file": "words"}
     results, reports, files = [], [], []
     for name, address in (("here", None), ("there", cluster.scheduler_address)):
         ledger, models = tmp_path / name, tmp_path / f"{name}-models"
         to = {"privacy.ledger": str(ledger), "output.folder": str(models)}
-        flags = {**PRIVATE, "snapshots.every": every, **to, "cluster.dask": address}
+        flags = {**private, "snapshots.every": every, **to, "cluster.dask": address}
         fitted = fit if address is None else fit_on_cluster
         results.append(fitted(settings_of(tmp_path, records, **flags)))
         reports.append(read_report(ledger))
         files.append(len(list(models.iterdir())))
     one, other = results
+    check_statement(other.model.privacy)
     assert one.counts == other.counts
     assert one.counts.rejects.total() > 0
     assert one.model.settings == other.model.settings
@@ -244,17 +226,14 @@ def test_private_releases_are_those_of_one_process(cluster, records, tmp_path, m
     bought = [[[each[n] for n in paid] for each in r["snapshots"]] for r in reports]
     assert bought[0] == bought[1]
     assert files[0] == files[1]
-
-
-def test_the_same_documents_are_paid_for_once_wherever_they_are_read(cluster, records, tmp_path):
-    flags = {**PRIVATE, "snapshots.every": 4000, "privacy.ledger": str(tmp_path / "ledger")}
-    there = {"cluster.dask": cluster.scheduler_address}
-    found = fit_on_cluster(settings_of(tmp_path, records, **flags, **there))
-    check_statement(found.model.privacy)
-    before = (tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()
-    # Refused by the ledger before the cluster is reached.
-    nowhere = {"cluster.dask": "nonsense://x"}
-    for fitted, more in ((fit, {}), (fit_on_cluster, there), (fit_on_cluster, nowhere)):
+    # The same documents are paid for once, wherever they are read.
+    before = (tmp_path / "model").read_bytes(), ledger.read_bytes()
+    for fitted, more in (
+        (fit, None),
+        (fit_on_cluster, cluster.scheduler_address),
+        # Refused by the ledger before the cluster is reached.
+        (fit_on_cluster, "nonsense://x"),
+    ):
         with pytest.raises(LedgerError, match="documents must not be in two releases"):
-            fitted(settings_of(tmp_path, records, **flags, **more))
-        assert ((tmp_path / "model").read_bytes(), (tmp_path / "ledger").read_bytes()) == before
+            fitted(settings_of(tmp_path, records, **flags | {"cluster.dask": more}))
+        assert ((tmp_path / "model").read_bytes(), ledger.read_bytes()) == before

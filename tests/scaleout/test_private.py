@@ -79,24 +79,36 @@ def on_cluster(client, parts, settings):
     return recorder, fit_privately(client, of_partitions(parts), settings, recorder)
 
 
+def killing(part, marker):
+    """Return a partition; the first time, end the process instead."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "kills"),
     [
-        {},
-        {"solver": "simultaneous", "n_iterations": 3},
-        {"documents_per_snapshot": 19_000},
-        {"refinement_rounds": 2},
+        ({}, False),
+        ({"solver": "simultaneous", "n_iterations": 3}, False),
+        ({"documents_per_snapshot": 19_000}, False),
+        ({"refinement_rounds": 2}, False),
+        ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
     ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement"],
+    ids=["tensor", "power", "two windows, and a rest", "refinement", "a lost worker"],
 )
-def test_releases_are_those_of_one_process(client, rows, changes):
-    settings = settings_of(**changes)
+def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
+    settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
+    if kills:
+        parts = [dask.delayed(killing)(part, marker) for part in parts]
     wanted, model = in_one_process(settings, rows)
-    recorder, found = on_cluster(client, partitions(rows), settings)
+    recorder, found = on_cluster(client, parts, settings)
     assert_same_releases(recorder, wanted)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy
+    assert marker.exists() == kills
 
 
 def test_one_document_more_would_show(client, rows):
@@ -153,24 +165,6 @@ def test_a_slot_is_never_added_twice():
     for again in (one, other, Aggregates(sums, ((190, 200),), counts)):
         with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
             merged(both, again)
-
-
-def killing(part, marker):
-    """Return a partition; the first time, end the process instead."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return part
-
-
-def test_a_lost_worker_changes_no_release(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
-    wanted, model = in_one_process(settings, rows)
-    parts = [dask.delayed(killing)(part, tmp_path / "killed") for part in partitions(rows)]
-    recorder, found = on_cluster(client, parts, settings)
-    assert (tmp_path / "killed").exists()
-    assert_same_releases(recorder, wanted)
-    np.testing.assert_array_equal(found.components, model.components)
 
 
 def shrinking(part, marker):

@@ -13,7 +13,6 @@ import scipy.sparse
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
 from streamlda.scaleout.shards import (
-    Reading,
     Shard,
     batches_of,
     count_rows,
@@ -81,9 +80,9 @@ def test_shards_are_about_equal_and_in_order(tmp_path):
 
 def test_reading_options_reach_the_connector(tmp_path):
     (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "latin-1")
-    how = Reading(format="jsonl", text_field="a.b", encoding="latin-1", compression=None)
+    how = {"format": "jsonl", "text_field": "a.b", "encoding": "latin-1", "compression": None}
     assert texts_of(of_files(tmp_path / "x", how)) == ["größe", "wide"]
-    how = Reading(format="jsonl", text_field="a.b", encoding="latin-1", max_document_bytes=20)
+    how["max_document_bytes"] = 20
     assert texts_of(of_files(tmp_path / "x", how)) == [None, "wide"]
 
 

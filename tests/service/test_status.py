@@ -12,8 +12,6 @@ from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     now = 1000.0
 
     def __call__(self):
@@ -68,8 +66,8 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     documents = {"learned": 70, "short": 5, "rejected": 3, "blank": 2}
     for outcome, n in documents.items():
         status.count(outcome, n)
-    status.count_reject("not JSON", 2)
-    status.count_reject("too long")
+    for reason in ("not JSON", "not JSON", "too long"):
+        status.count_reject(reason)
     status.count_dead_letter("not JSON")
     status.count_bytes(12345)
     status.set_slots(80, 920)

@@ -25,8 +25,6 @@ from tests.run.opened import ROWS, new_pipeline
 
 
 class Bench:
-    """A worker with all that is around it."""
-
     def __init__(self, folder, kind, store=Checkpoints, sink=None):
         self.pipeline = new_pipeline(kind, folder / "run")
         self.store = store.open(folder / "c")
@@ -39,7 +37,6 @@ class Bench:
         )
 
     def next(self, *kinds):
-        """Return the next events, which are of these kinds."""
         found = [self.events.get(timeout=60) for _ in kinds]
         assert [type(event) for event in found] == [*kinds]
         return found
@@ -106,8 +103,6 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
 
 
 class Away:
-    """A topic that is not there."""
-
     def publish(self, key, value, headers):
         raise SourceError("a topic must be there, got none; make it")
 

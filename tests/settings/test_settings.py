@@ -275,24 +275,15 @@ def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value)
 
 
 def test_the_table_is_described_whole():
+    # The page of the daemon shows what is described, and is compared with it.
     rows = describe()
     assert [row["name"] for row in rows] == [s.name for s in TABLE if "run" in s.commands]
     for column in ("variable", "flag"):
         assert len({row[column] for row in rows}) == len(rows)
-    for setting in TABLE:
-        assert setting.help.endswith(".")
-        assert setting.section == "log" or "json" not in setting.choices
-    by_name = {row["name"]: row for row in rows}
-    assert by_name["memory.queue"] == {
-        "name": "memory.queue",
-        "type": "bytes",
-        "default": "64 MiB",
-        "unit": "bytes",
-        "help": "Most memory of documents that wait.",
-        "variable": "STREAMLDA_MEMORY_QUEUE",
-        "flag": "--memory-queue",
-    }
-    assert by_name["kafka.password"]["flag"] == "--kafka-password-file"
+    assert all(setting.help.endswith(".") for setting in TABLE)
+    assert [row["flag"] for row in rows if row["name"] == "kafka.password"] == [
+        "--kafka-password-file"
+    ]
 
 
 VALUES = st.one_of(

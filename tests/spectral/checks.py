@@ -4,6 +4,8 @@
 exactly, from a tensor. All checks are of `streamlda.spectral.power.PowerMethod` alone.
 """
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -18,12 +20,22 @@ def orthonormal(d, k, seed):
 def noisy_array(d, seed, level=0.05):
     """Return a dense symmetric array: an orthogonal tensor with noise."""
     rng = np.random.default_rng(seed)
-    noise = rng.standard_normal((d, d, d))
-    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-    noise = sum(noise.transpose(order) for order in orders)
-    vectors = orthonormal(d, d, seed)
-    exact = np.einsum("n,an,bn,cn->abc", np.linspace(1, 2, d), vectors, vectors, vectors)
-    return exact + level * noise / np.linalg.norm(noise)
+    noise = sum(map(rng.standard_normal((d, d, d)).transpose, permutations(range(3))))
+    return composed(np.linspace(1, 2, d), orthonormal(d, d, seed)) + level * noise / np.linalg.norm(
+        noise
+    )
+
+
+def composed(values, vectors):
+    return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
+
+
+def noisy(seed, level):
+    rng = np.random.default_rng(seed)
+    values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, seed)
+    noise = sum(map(rng.standard_normal((10, 10, 10)).transpose, permutations(range(3))))
+    noise *= level / np.linalg.norm(noise)
+    return values, vectors, noise, rng
 
 
 def answer(solver, tensor):

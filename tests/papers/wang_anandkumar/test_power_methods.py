@@ -15,8 +15,7 @@ from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor
 from streamlda.spectral.tensor_power import apply_pairs, tensor_power
 from tests.papers.wang_anandkumar.test_tensors import symmetric
 from tests.spectral import twins
-from tests.spectral.checks import check_recovers, noisy_array, orthonormal
-from tests.spectral.test_tensor_power import composed, noisy
+from tests.spectral.checks import check_recovers, composed, noisy, noisy_array, orthonormal
 
 NOTHING = "no eigenvalue above zero"
 

@@ -1,10 +1,11 @@
-"""A batch of records: what it counts, about how large it is, and when it is refused."""
+"""A batch of records: what it counts, and when it is refused; secrets, that no error shows."""
 
 from sys import getsizeof
 
 import pytest
 
-from streamlda.errors import SourceError
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.stream.credentials import read_secret
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 
 REJECTS = [Reject("file", 2, "not-utf8")]
@@ -41,3 +42,27 @@ def test_a_batch_that_breaks_a_rule_is_refused_unseen(batch, message):
         batch.check(3)
     assert "ann" not in str(caught.value)
     assert "apple" not in str(caught.value)
+
+
+def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_SECRET", "other")
+    for data in (b"secr\xc3\xa9t", b"secr\xc3\xa9t\n", b"secr\xc3\xa9t\r\na comment\n"):
+        (tmp_path / "file").write_bytes(data)
+        assert read_secret(str(tmp_path / "file"), "TEST_SECRET") == "secrét"
+    assert read_secret(None, "TEST_SECRET") == "other"
+    # No error holds any of a secret.
+    for data, message in (
+        (b"secret\xff", "must be readable, got file=.*UnicodeDecodeError"),
+        (b"\nsecret", "must not be empty"),
+        (None, "must be readable, got file=.*FileNotFoundError"),
+    ):
+        (tmp_path / "file").unlink()
+        if data is not None:
+            (tmp_path / "file").write_bytes(data)
+        with pytest.raises(InvalidSettingError, match=message) as caught:
+            read_secret(str(tmp_path / "file"), "TEST_SECRET")
+        assert "secret" not in str(caught.value).replace("a secret", "")
+        assert caught.value.__cause__ is caught.value.__context__ is None
+    monkeypatch.setenv("TEST_SECRET", "")
+    with pytest.raises(InvalidSettingError, match="got file=None variable='TEST_SECRET'"):
+        read_secret(None, "TEST_SECRET")
