@@ -104,14 +104,8 @@ def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) ->
     """Read a file of `write_arrays`, all of it checked before any of it is used.
 
     Time O(bytes). Memory twice the size of the file, once after the return, and
-    O(`MAX_HEADER_BYTES`) at most to parse the header.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not a whole, unaltered file of that kind.
-    NewerFormatError
-        If it is, but of a later version than `format_version`.
+    O(`MAX_HEADER_BYTES`) at most to parse the header. `NewerFormatError` if it is a whole file of a
+    later version than `format_version`, `ModelFileError` if it is none of that kind.
     """
     # Before opening: to open a named pipe waits for a writer.
     is_file = stat.S_ISREG(Path(path).stat().st_mode)

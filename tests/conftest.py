@@ -8,7 +8,6 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 pytest_plugins = ["tests.browser", "tests.kafka.fixtures"]
@@ -31,7 +30,7 @@ settings.load_profile("quick")
 MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         for part in (*item.path.parent.parts, item.path.stem):
             if part in MARKERS:

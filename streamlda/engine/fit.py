@@ -70,10 +70,7 @@ def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
     return replace(
         model,
         background=frequencies / frequencies.sum(),
-        diagnostics={
-            **model.diagnostics,
-            "documents_skipped": documents.n_documents - used,
-        },
+        diagnostics={**model.diagnostics, "documents_skipped": documents.n_documents - used},
         documents_seen=used,
         tokens_seen=int(documents.lengths.sum()),
     )

@@ -85,7 +85,8 @@ class BufferedToeplitz:
 
     def prefix_coefficients(self) -> NDArray[np.float64]:
         """Return the first column of B = A C^-1, shape (horizon,); B is Toeplitz too."""
-        weights, decays = self._inverse
+        # The i-th subdiagonal of C^-1 is -sum_j weight_j decay_j^(i-1).
+        weights, decays = _invert(np.array(self.theta), np.array(self.omega))
         powers = decays[:, None] ** np.arange(self.horizon - 1)
         rows: NDArray[np.float64] = np.cumsum(np.concatenate([[1.0], -weights @ powers]))
         return rows
@@ -107,11 +108,6 @@ class BufferedToeplitz:
         """
         rows: NDArray[np.float64] = np.sqrt(np.cumsum(self.prefix_coefficients() ** 2))
         return self.sensitivity * rows
-
-    @cached_property
-    def _inverse(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights and decays of C^-1, whose i-th subdiagonal is -sum_j weight_j decay_j^(i-1)."""
-        return _invert(np.array(self.theta), np.array(self.omega))
 
 
 def buffered_toeplitz(horizon: int) -> BufferedToeplitz:

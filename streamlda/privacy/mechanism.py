@@ -95,9 +95,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.checks import between, require
 from streamlda.errors import InvalidDocumentsError
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
+from streamlda.privacy.events import check_relation
 from streamlda.privacy.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
@@ -216,11 +216,7 @@ class JointGaussian:
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
         longest = math.sqrt(releases) * (1 + 1e-9)
         between(1, longest, strategy_sensitivity=strategy_sensitivity)
-        one_of(
-            NEIGHBORING_RELATIONS,
-            neighboring_relation=neighboring_relation,
-            remedy="take add-remove unless the number of documents is public",
-        )
+        check_relation(neighboring_relation)
         total = math.fsum(block.weight for block in self.blocks)
         #: Part of each block in the squared norm of a contribution; sums to 1.
         self.fractions = {block.name: block.weight / total for block in self.blocks}

@@ -93,18 +93,13 @@ class PrefixRelease:
         shapes = {block.name: block.shape for block in self.mechanism.blocks}
         self._rows = {name: StrategyRows(self.strategy, shape) for name, shape in shapes.items()}
         self._sums = {name: PrefixSums(self.strategy, shape) for name, shape in shapes.items()}
-        self._rounds = 0
+        self.rounds = 0  # That have been released.
         self._broken = False
 
     @property
     def horizon(self) -> int:
         """Number of rounds H that can be released."""
         return self.strategy.horizon
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds that have been released."""
-        return self._rounds
 
     @property
     def event(self) -> GaussianRelease:
@@ -119,11 +114,11 @@ class PrefixRelease:
         """
         self._check_finished()
         require(
-            self._rounds < self.horizon,
+            self.rounds < self.horizon,
             "a release of prefix sums must not go past its horizon, where its sensitivity no "
             "longer holds",
             horizon=self.horizon,
-            rounds=self._rounds + 1,
+            rounds=self.rounds + 1,
             remedy="start a new one as a new spend",
         )
         self.mechanism.check(sums)
@@ -131,7 +126,7 @@ class PrefixRelease:
         rows = {name: running.step(sums[name]) for name, running in self._rows.items()}
         noisy = self.mechanism.release(rows, noise)
         released = {name: running.step(noisy.pop(name)) for name, running in self._sums.items()}
-        self._rounds += 1
+        self.rounds += 1
         self._broken = False
         return released
 
@@ -190,14 +185,14 @@ class PrefixRelease:
             same = found[name].shape == () and abs(found[name] / sigma - 1) <= _SAME
             require_state(same, block=name, stddev="of other noise")
         restored._rows, restored._sums = rows, sums
-        restored._rounds = done
+        restored.rounds = done
         return restored
 
     def _check_finished(self) -> None:
         require(
             not self._broken,
             "a step must be finished before the next",
-            broken_round=self._rounds + 1,
+            broken_round=self.rounds + 1,
             remedy="go on from the last saved state if the ledger allows",
         )
 

@@ -204,20 +204,13 @@ class PrivateLearner(Learner):
         settings: Mapping[str, Any] | None = None,
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
-        found = snapshot.topics
-        slots = sum(stage.last + 1 - stage.first for stage in snapshot.stages)
-        wanted = self.settings.n_components
+        found, wanted = snapshot.topics, self.settings.n_components
         notes = diagnostics(found.spectral)
         warnings = notes["warnings"]
         assert isinstance(warnings, list)
         notes["mixed_with_background"] = found.mixed.tolist()
         notes["topics_asked"] = wanted
-        if len(found.components) < wanted:
-            notes["warnings"] = [
-                *warnings,
-                f"{len(found.components)} of {wanted} topics stand above the noise and are "
-                "published; more documents per snapshot or a larger epsilon would show more",
-            ]
+        notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
@@ -225,7 +218,7 @@ class PrivateLearner(Learner):
             vocabulary=vocabulary,
             settings={**asdict(self.settings), **(settings or {})},
             diagnostics=notes,
-            documents_seen=slots,
+            documents_seen=sum(stage.last + 1 - stage.first for stage in snapshot.stages),
             privacy=self.statement(snapshot),
         )
 
@@ -239,7 +232,6 @@ class PrivateLearner(Learner):
         }
         if settings.n_refinement_rounds:
             clip_bounds["shares"] = REFINED_NORM, "fixed"
-        horizon = ledger_terms(settings).horizon
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
@@ -252,5 +244,14 @@ class PrivateLearner(Learner):
             documents_per_user=settings.documents_per_user,
             neighboring_relation=settings.neighboring_relation,
             mode=settings.mode,
-            horizon=horizon,
+            horizon=ledger_terms(settings).horizon,
         )
+
+
+def few_topics(found: int, wanted: int) -> list[str]:
+    """Return what to warn of where a snapshot has fewer topics than were wanted."""
+    message = (
+        f"{found} of {wanted} topics stand above the noise and are published; take more documents "
+        "per snapshot, or a larger epsilon"
+    )
+    return [] if found == wanted else [message]

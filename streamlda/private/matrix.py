@@ -17,17 +17,12 @@ from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.private.learner import PrivateLearner
+from streamlda.private.learner import PrivateLearner, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
-
-FEW_TOPICS = (
-    "{} of {} topics stand above the noise and are published; take more documents per snapshot, or "
-    "a larger epsilon"
-)
 
 
 class MatrixFit:
@@ -47,7 +42,6 @@ class MatrixFit:
         self.settings = settings
         self.model: TopicModel | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
-        self._releaser = ReleaseManager(noise, None, stream)
         self._learner: PrivateLearner | None = None
 
     def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> list[str]:
@@ -77,7 +71,7 @@ class MatrixFit:
                 learner.snapshot()
         messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
         if self.model is not None and learner.engine.snapshot is not before:
-            messages += few_topics(self.model, self.settings.n_components)
+            messages += few_topics(self.model.n_components, self.settings.n_components)
         return messages
 
     @property
@@ -109,15 +103,15 @@ class MatrixFit:
     def _begin(self, ledger: Ledger | None, rows: int) -> PrivateLearner:
         if self._learner is not None:
             # Rows after these may have been released by others meanwhile; the releases will tell.
-            self._releaser.ledger = ledger
+            self._learner.releaser.ledger = ledger
             return self._learner
         if ledger is not None:
             # Known before a row is read: these slots were in a release.
             slots = (DocumentRange(self._stream, 0, rows),)
             cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
             ledger.check(self.settings.event, cohort)
-        self._releaser = ReleaseManager(self._noise, ledger, self._stream)
-        self._learner = PrivateLearner(self.settings, self._releaser, vocabulary=VOCABULARY)
+        releaser = ReleaseManager(self._noise, ledger, self._stream)
+        self._learner = PrivateLearner(self.settings, releaser, vocabulary=VOCABULARY)
         return self._learner
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
@@ -133,9 +127,3 @@ class MatrixFit:
             values = {"n_users": len(users), "n_samples": rows}
             raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users
-
-
-def few_topics(model: TopicModel, n_components: int) -> list[str]:
-    """Return what to warn of where a private model has fewer topics than `n_components`."""
-    found = model.n_components
-    return [] if found == n_components else [FEW_TOPICS.format(found, n_components)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
 from streamlda.run.parts import file_options
 from streamlda.scaleout import (
     Corpus,
@@ -42,20 +42,14 @@ def fit_on_cluster(
 
     Without privacy nothing is written if anything fails.
 
-    Raises
-    ------
-    BudgetExceededError, LedgerError
-        Before any document is read, if the ledger does not allow the first window.
-    MissingExtraError, ClusterError, SourceError, InsufficientDataError, InvalidDocumentsError
-        As `streamlda.scaleout.connect`, `of_files`, `learn_once` and `fit_privately`. What was
-        released before is paid for.
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
+    `fit_privately`. What was released before is paid for.
     """
     start, address = time.monotonic(), settings.cluster.dask
     assert address is not None
     with ExitStack() as opened:
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            warn(f"a release was cut short before, and is paid: {ended}")
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         publisher = Publisher.to(settings.output.folder, settings.output.file)
         corpus = of_files(settings.source.files, file_options(settings))

@@ -6,6 +6,7 @@ With a checkpoint folder, a fit that was cut short goes on as the daemon does.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.run.opening import OpenedRun, capture, open_ledger, open_pipeline
+from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
 from streamlda.run.parts import open_stream, skip_records
 from streamlda.run.rejects import RejectsFile
 from streamlda.settings.table import RunSettings
@@ -23,11 +24,14 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
-from streamlda.stream.source import Source
+from streamlda.stream.source import RecordBatch, Source
 from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
+
+#: Empty polls in a row behind which a rest that may never be a record is not waited for.
+LAST_POLLS = 4
 
 Progress = Callable[[Source, RecordCounts], None]
 
@@ -73,14 +77,10 @@ def fit(
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
 
-    Raises
-    ------
-    BudgetExceededError, LedgerError
-        Before any document is read, if the ledger does not allow the first window.
-    InsufficientDataError
-        If no model could be made; the message counts what came instead, privately record slots.
-    SourceError
-        If the source fails before anything was learned; later failures are returned.
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; `InsufficientDataError` if no model could be made, with what came
+    instead counted, privately record slots; `SourceError` if the source fails before anything was
+    learned: later failures are returned.
     """
     with ExitStack() as opened:
         return _Crank(settings, opened, should_stop, warn).turn(on_progress)
@@ -99,16 +99,17 @@ class _Crank:
         self._settings, self._should_stop, self._warn = settings, should_stop, warn
         self._start = self._saved_at = time.monotonic()
         self._failure: SourceError | None = None
-        self._ended = False
+        self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed = ""
-        rejects = settings.source.rejects
-        on_reject = None if rejects is None else opened.enter_context(RejectsFile(rejects)).write
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            warn(f"a release was cut short before, and is paid: {ended}")
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
         folder = settings.checkpoint.folder
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        on_reject = None
+        if settings.source.rejects is not None:
+            append = self._store is not None and not self._store.empty
+            file = RejectsFile(settings.source.rejects, append=append)
+            on_reject = opened.enter_context(file).write
         self._publisher = Publisher.to(settings.output.folder, settings.output.file)
         run = open_pipeline(settings, self._store, ledger, on_reject)
         self._pipeline = run.pipeline
@@ -170,9 +171,20 @@ class _Crank:
             self._failure = error
             return
         pipeline.add(batch)
-        # A source without an end says how far behind it is.
-        lag = getattr(self._source, "lag", None)
-        self._ended = batch.exhausted or (lag is not None and not batch.n_records and not lag())
+        self._ended = batch.exhausted or self._nothing_is_left(batch)
+
+    def _nothing_is_left(self, batch: RecordBatch) -> bool:
+        """Return whether a source without an end has, for now, no record behind an empty poll."""
+        if batch.n_records or not hasattr(self._source, "lag"):
+            self._empty_polls = 0
+            return False
+        self._empty_polls += 1
+        behind = self._source.lag().values()
+        if any(n is None for n in behind):
+            return False
+        # A log may end with the marker of a transaction, a file with a line that is not whole.
+        rest = 1 if self._settings.source.kind == "kafka" else math.inf
+        return max(behind, default=0) <= (rest if self._empty_polls >= LAST_POLLS else 0)
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline

@@ -21,12 +21,12 @@ from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
     WordsAndDelta,
     check_first_price,
     for_fewer_words,
-    run_terms,
     words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
@@ -56,6 +56,9 @@ from streamlda.text.vocabulary import Vocabulary
 
 OnReject = Callable[[Reject], None]
 
+#: What a run says of a release that it has ended.
+CUT_SHORT = "a release was cut short before, and is paid"
+
 
 @dataclass(slots=True)
 class OpenedRun:
@@ -71,19 +74,21 @@ class OpenedRun:
     released: Released | None = None
 
 
-def open_ledger(settings: RunSettings, opened: ExitStack) -> tuple[Ledger | None, str]:
-    """Open the ledger of a private run or make it, and end a release that a crash cut short.
-
-    Returns the ledger, None without privacy, and what became of that release, "" if there was none.
-    """
+def open_ledger(
+    settings: RunSettings, opened: ExitStack, on_recovery: Callable[[str], None]
+) -> Ledger | None:
+    """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
     if not settings.private:
-        return None, ""
+        return None
     asked = _PrivateTerms.of(settings)
-    terms = run_terms(asked.settings, words=asked.choice is not None)
     assert settings.privacy.ledger is not None
-    ledger = opened.enter_context(Ledger.open(settings.privacy.ledger, terms, create=True))
-    ended = ledger.recover()
-    return ledger, "" if ended is None else f"release {ended.intent.number}: {ended.outcome}"
+    ledger = release_manager.open_ledger(
+        settings.privacy.ledger,
+        asked.settings,
+        words=asked.choice is not None,
+        on_recovery=on_recovery,
+    )
+    return opened.enter_context(ledger)
 
 
 def open_pipeline(
@@ -94,15 +99,9 @@ def open_pipeline(
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
-    Raises
-    ------
-    LedgerError
-        If the ledger knows releases that the checkpoints cannot go on behind, or does not allow
-        the first one.
-    InvalidSettingError
-        If the checkpoints were made with other settings.
-    ModelFileError
-        If no checkpoint is whole.
+    Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
+    does not allow the first one; `InvalidSettingError` if the checkpoints were made with other
+    settings; `ModelFileError` if none is whole.
     """
     if ledger is not None:
         return _open_private(settings, store, ledger)

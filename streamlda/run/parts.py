@@ -33,13 +33,7 @@ def stream_name(settings: RunSettings) -> str:
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-    """Open the source that the settings name, at its beginning.
-
-    Raises
-    ------
-    SourceError, MissingExtraError, InvalidSettingError
-        As the connectors.
-    """
+    """Open the source that the settings name, at its beginning; errors as the connectors."""
     source, kind, shared = settings.source, source_of(settings), _record_options(settings)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))

@@ -27,7 +27,7 @@ from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.matrix import few_topics
+from streamlda.private.learner import few_topics
 from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import learn_once
@@ -161,7 +161,7 @@ def _fit_privately(
         releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
         model = fit_privately(client, corpus, asked, releaser)
     _set(estimator, model, None)
-    for message in few_topics(model, estimator.n_components):
+    for message in few_topics(model.n_components, estimator.n_components):
         warnings.warn(message, UserWarning, stacklevel=4)
 
 

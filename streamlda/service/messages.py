@@ -96,13 +96,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it.
-
-    `fatal` where trying again cannot help.
-    """
+    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it."""
 
     time: float
-    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

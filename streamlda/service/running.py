@@ -76,17 +76,22 @@ def run(settings: RunSettings) -> int:
         snapshots = Snapshots(settings.output.folder)
         _serve(settings, status, snapshots, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            log("warning", "release-cut-short", outcome=ended)
+        ledger = open_ledger(
+            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+        )
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
         found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
-        letters = _dead_letters(settings, status, opened)
+        letters = _closed_with(opened, dead_letter_sink(settings))
         sink = _closed_with(opened, snapshot_sink(settings))
         publisher = Publisher(snapshots, sink, settings.output.file)
-        on_reject = None if letters is None else letters.put
+
+        def put(record: Any, reason: str) -> None:
+            letters.put(record, reason)
+            status.count_dead_letter(reason)
+
+        on_reject = None if letters is None else put
         source = _closed_with(opened, open_stream(settings, on_reject))
         _go_on(source, found, status, supervisor, letters)
 
@@ -143,25 +148,6 @@ def _closed_with(opened: ExitStack, part: Any) -> Any:
     if part is not None:
         opened.callback(part.close)
     return part
-
-
-def _dead_letters(
-    settings: RunSettings, status: Status, opened: ExitStack
-) -> DeadLetterSink | None:
-    sink = _closed_with(opened, dead_letter_sink(settings))
-    return None if sink is None else _Counted(sink, status)
-
-
-class _Counted:
-    """Dead letters that are counted as they go."""
-
-    def __init__(self, sink: DeadLetterSink, status: Status) -> None:
-        self._sink, self._status = sink, status
-        self.flush, self.close = sink.flush, sink.close
-
-    def put(self, record: Any, reason: str) -> None:
-        self._sink.put(record, reason)
-        self._status.count_dead_letter(reason)
 
 
 def _go_on(

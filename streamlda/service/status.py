@@ -110,19 +110,20 @@ class Status:
         with self._lock:
             self._documents[outcome] += n
             now = self._clock()
-            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
-                self._samples.append((now, sum(self._documents.values())))
-                self._forget_samples(now)
+            if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
+                self._samples.pop()
+            self._samples.append((now, sum(self._documents.values())))
+            self._forget_samples(now)
 
-    def count_reject(self, reason: str, n: int = 1) -> None:
-        """Add documents that could not be used, by reason; a reason never holds document text."""
+    def count_reject(self, reason: str) -> None:
+        """Count a document that could not be used; a reason never holds document text."""
         with self._lock:
-            _add(self._rejects, reason, n)
+            _count(self._rejects, reason)
 
-    def count_dead_letter(self, reason: str, n: int = 1) -> None:
-        """Add records that were written to the dead-letter topic, by reason."""
+    def count_dead_letter(self, reason: str) -> None:
+        """Count a record that was written to the dead-letter topic."""
         with self._lock:
-            _add(self._dead_letters, reason, n)
+            _count(self._dead_letters, reason)
 
     def count_bytes(self, n: int) -> None:
         """Add bytes read from the stream."""
@@ -308,10 +309,10 @@ class Status:
             self._samples.popleft()
 
 
-def _add(table: dict[str, int], reason: str, n: int) -> None:
+def _count(table: dict[str, int], reason: str) -> None:
     known = reason in table or len(table) < MOST_REASONS
     key = reason if known else "other"
-    table[key] = table.get(key, 0) + n
+    table[key] = table.get(key, 0) + 1
 
 
 def _counter(name: str, text: str, label: str | None, values: int | dict[str, int]) -> Metric:

@@ -28,9 +28,6 @@ from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
 
-#: What each answers to whoever asked for it.
-Tell = Callable[[Event], None]
-
 
 def publish_model(publisher: Publisher, released: Released) -> bool:
     """Write the model of a release, if it has one; return whether it has."""
@@ -57,7 +54,7 @@ class Worker:
         store: Checkpoints,
         publisher: Publisher,
         status: Status,
-        tell: Tell,
+        tell: Callable[[Event], None],
         committed: Callable[[Position], None],
         ledger: Ledger | None = None,
     ) -> None:

@@ -38,24 +38,11 @@ def load_settings(
 ) -> RunSettings:
     """Return the settings of a command, checked.
 
-    Parameters
-    ----------
-    path : path-like, optional
-        TOML. Settings of other commands may stand in it too.
-    environment : mapping, optional
-        `os.environ` by default. Every ``STREAMLDA_`` variable must be known, but for
-        ``STREAMLDA_TEST_...``.
-    flags : mapping, optional
-        Values by name; None stands for a flag that was not given.
-    command : str, default "run"
-    names : iterable of str, optional
-        The settings that the command takes; others are skipped in file and environment. By default
-        all of the table.
-
-    Raises
-    ------
-    InvalidSettingError
-        With all that is wrong, a line each.
+    `path` is of TOML, where settings of other commands may stand too; `environment` is `os.environ`
+    by default, and every ``STREAMLDA_`` variable in it must be known, but for
+    ``STREAMLDA_TEST_...``; a flag of None was not given. `names` are the settings that the command
+    takes: others are skipped in file and environment. Raises `InvalidSettingError` with all that is
+    wrong, a line each.
     """
     environment = os.environ if environment is None else environment
     problems: list[str] = []
@@ -93,10 +80,7 @@ def load_settings(
 def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
     """Return the settings that parameters of `StreamLDA` stand for, checked by the same table.
 
-    Raises
-    ------
-    InvalidSettingError
-        Of the first that is wrong, under its name as a parameter.
+    Raises `InvalidSettingError` for the first that is wrong, under its name as a parameter.
     """
     from streamlda.privacy.clipping import ClipBounds
 

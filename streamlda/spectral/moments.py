@@ -101,11 +101,6 @@ class Moments:
         """Columns t of W that the triple statistic is taken through."""
         return self.triple_cross.shape[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the sums, without W."""
-        return sum(array.nbytes for array in self._sums().values())
-
     def restart(self, whitening: Array) -> None:
         """Start again with another projection of the same shape, in the memory of the old sums."""
         require(

@@ -49,6 +49,9 @@ class Components:
 class PowerMethod(Protocol):
     """An iteration that lives on answers."""
 
+    #: p, of the tensor.
+    order: int
+
     @property
     def probes(self) -> Array:
         """Unit vectors u as columns, shape (d, L): where the next answer is wanted."""

@@ -116,19 +116,11 @@ class Pipeline(Generic[LearnerT]):
 
     Memory: the learner, one block of documents and, while words are learned, their documents.
 
-    Parameters
-    ----------
-    words : Vocabulary, VocabularyLearner or PrivateVocabularySelection
-        The words, or how to find them. Documents that they are learned from are learned from like
-        all others; records that they are selected from are used for nothing else.
-    make_learner : callable of (Vocabulary, int)
-        Called once the words are known, with the record slot of the first row.
-    schedule : Schedule, optional
-        Of a learner that counts no slots; others know themselves when something is due.
-    about : mapping, optional
-        Plain JSON values that each model records.
-    on_reject : callable of Reject, optional
-        Called for every rejected record and, with the reason ``"short"``, for every short document.
+    Documents that words are learned from are learned from like all others; records that words are
+    selected from are used for nothing else. `make_learner` is called once the words are known, with
+    the record slot of the first row. `schedule` is of a learner that counts no slots: others know
+    themselves when something is due. `about` are plain JSON values that each model records.
+    `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
     """
 
     def __init__(
@@ -308,10 +300,7 @@ class Pipeline(Generic[LearnerT]):
     def release(self) -> Released:
         """Make what is due, or end what is running here: a model, or why there is none.
 
-        Raises
-        ------
-        BudgetExceededError, LedgerError
-            If the budget or the ledger of a private learner does not allow it.
+        Raises `BudgetExceededError` or `LedgerError` if a private learner is not allowed it.
         """
         self._released_at = self.records
         if self._learner is None and isinstance(self.words, PrivateVocabularySelection):

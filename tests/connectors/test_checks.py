@@ -48,18 +48,13 @@ class PickySource(ListSource):
 
     def poll(self, max_records, timeout_seconds=1.0):
         first = self.at + 1
-        texts = super().poll(max_records, timeout_seconds).texts
-        ended = self.at == len(self.texts)
-        locations = [RecordLocation("list", first + i) for i in range(len(texts))]
-        rejected = [text.startswith("t") for text in texts]
-        rejects = [
-            Reject(*location, "no-t")
-            for location, bad in zip(locations, rejected, strict=True)
-            if bad
-        ]
-        texts = [None if bad else text for text, bad in zip(texts, rejected, strict=True)]
+        batch = super().poll(max_records, timeout_seconds)
+        locations = [RecordLocation("list", first + i) for i in range(batch.n_records)]
+        texts = [None if text.startswith("t") else text for text in batch.texts]
+        pairs = zip(locations, texts, strict=True)
+        rejects = [Reject(*location, "no-t") for location, text in pairs if text is None]
         users = [text and text[0] for text in texts]
-        return RecordBatch(texts, rejects, ended, locations, users)
+        return RecordBatch(texts, rejects, batch.exhausted, locations, users)
 
 
 def wrong(base=ListSource, **methods):
@@ -158,9 +153,8 @@ def failures(kind):
     texts = ["one", "two", "three", "four", "five"]
     case = Case(lambda: kind(texts), texts, [], kind.ends)
     if issubclass(kind, PickySource):
-        rejects = [Reject("list", 2, "no-t"), Reject("list", 3, "no-t")]
-        texts_left = ["one", "four", "five"]
-        case = Case(lambda: kind(texts), texts_left, rejects, users=["o", "f", "f"])
+        rejects = [Reject("list", at, "no-t") for at in (2, 3)]
+        case = Case(case.make, ["one", "four", "five"], rejects, users=["o", "f", "f"])
     failed = []
     for check in SOURCE_CHECKS:
         try:

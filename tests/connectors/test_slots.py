@@ -27,7 +27,7 @@ LONGEST = 40
 
 TOO_LONG = b"word " * LONGEST
 BAD_RECORDS = {
-    "txt": [b"", b" ", b"\r", b"\xff", b"short", TOO_LONG],
+    "text": [b"", b" ", b"\r", b"\xff", b"short", TOO_LONG],
     "jsonl": [
         *(b"", b" ", b"{", b"[]", b"{}", b'{"text": 3}', b'{"text": null}', b'{"text": ""}'),
         *(b'{"text": "short"}', b'{"text": "\xff"}', TOO_LONG),
@@ -43,13 +43,8 @@ def record(form, text):
     return (f"7,{text}" if form == "csv" else text).encode()
 
 
-def write(path, form, records):
-    if form == "parquet":
-        table = pa.table({"text": pa.array(records, pa.binary())})
-        pq.write_table(table, path, row_group_size=3)
-    else:
-        header = b"id,text\n" if form == "csv" else b""
-        path.write_bytes(header + b"".join(line + b"\n" for line in records))
+def as_lines(records):
+    return b"".join(line + b"\n" for line in records)
 
 
 class Rows(Learner):
@@ -82,7 +77,12 @@ def rows_of(source, sizes, counts_slots=True):
 def rows_of_files(form, files, sizes, **options):
     with tempfile.TemporaryDirectory() as folder:
         for i, records in enumerate(files):
-            write(Path(folder, f"{i}.{form}"), form, records)
+            path = Path(folder, f"{i}.{form}")
+            if form == "parquet":
+                table = pa.table({"text": pa.array(records, pa.binary())})
+                pq.write_table(table, path, row_group_size=3)
+            else:
+                path.write_bytes((b"id,text\n" if form == "csv" else b"") + as_lines(records))
         return rows_of(FileSource(folder, max_document_bytes=LONGEST), sizes, **options)
 
 
@@ -90,9 +90,8 @@ def rows_of_pipe(form, files, sizes):
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream:
         with os.fdopen(writing, "wb") as writer:
-            writer.write(b"".join(line + b"\n" for records in files for line in records))
-        name = "text" if form == "txt" else form
-        return rows_of(StdinSource(stream, format=name, max_document_bytes=LONGEST), sizes)
+            writer.write(as_lines(files[0] + files[1]))
+        return rows_of(StdinSource(stream, format=form, max_document_bytes=LONGEST), sizes)
 
 
 @st.composite
@@ -114,7 +113,7 @@ sizes_of_polls = st.lists(st.integers(1, 20), min_size=1, max_size=5)
 
 @pytest.mark.parametrize(
     ("read", "form"),
-    [*((rows_of_files, form) for form in BAD_RECORDS), (rows_of_pipe, "txt"),
+    [*((rows_of_files, form) for form in BAD_RECORDS), (rows_of_pipe, "text"),
      (rows_of_pipe, "jsonl")],
 )  # fmt: skip
 @given(data=st.data())

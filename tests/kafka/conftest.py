@@ -1,6 +1,7 @@
 """Sources and sinks that a test opens on a broker, closed at its end."""
 
 from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ def opened():
     with ExitStack() as stack:
 
         def opened(kind, topics, topic, **options):
-            made = kind(topic, bootstrap_servers=topics.bootstrap, **options)
+            made = kind(topic, **{"bootstrap_servers": topics.bootstrap, **options})
             return stack.enter_context(closing(made))
 
         yield opened
@@ -22,20 +23,14 @@ def opened():
 @pytest.fixture
 def source_of(opened):
     """Open a source, of text unless another format is named."""
-
-    def source_of(topics, topic, **options):
-        return opened(KafkaSource, topics, topic, **{"format": "text", **options})
-
-    return source_of
+    return lambda *where, **options: opened(KafkaSource, *where, **{"format": "text", **options})
 
 
 @pytest.fixture
 def letters_to(opened):
-    """Open a topic of dead letters."""
-    return lambda topics, topic, **options: opened(DeadLetters, topics, topic, **options)
+    return partial(opened, DeadLetters)
 
 
 @pytest.fixture
 def snapshots_to(opened):
-    """Open a topic of snapshots."""
-    return lambda topics, topic, **options: opened(SnapshotTopic, topics, topic, **options)
+    return partial(opened, SnapshotTopic)

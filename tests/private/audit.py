@@ -252,7 +252,7 @@ def release_again(stages, noise):
         shapes = {block.name: block.shape for block in begun.mechanism.blocks}
         begun._rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
         begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
-        begun._rounds = 0
+        begun.rounds = 0
         for stage in rounds:
             stage._prefix = begun
     return [stage.release(noise) for stage in stages]

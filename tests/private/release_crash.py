@@ -11,6 +11,7 @@ import hashlib
 import signal
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -153,11 +154,7 @@ def every_step(scratch, stride):
     return outcomes
 
 
-def any_moment(scratch, kills, seed):
-    """Kill at random moments of a worker's way, as `ledger_crash` does."""
-    return ledger_crash.any_moment(scratch, kills, seed, work, verify)
-
-
 if __name__ == "__main__":
     load_kernels()
+    any_moment = partial(ledger_crash.any_moment, work=work, verify=verify)
     serve({"every-step": every_step, "any-moment": any_moment})

@@ -19,8 +19,11 @@ from streamlda.private.contributions import (
     View,
 )
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.power import PowerStatistic
+from streamlda.private.refinement import RefinementStatistic
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
+from streamlda.spectral.power import unit_columns
 from tests.privacy.neighbours import distance
 
 D = 5
@@ -72,11 +75,41 @@ def view_of(documents, d=D):
     return View(batch_of_counts(documents, d), np.ones(len(documents), dtype=bool))
 
 
+#: Along the longest row of the projection, at right angles to it, and the row itself five times.
+ALONG = unit_columns(PROJECTION[[3]].T, PROJECTION[[3]].T)
+PROBES = {
+    "orthonormal": np.linalg.qr(np.hstack([ALONG, np.random.default_rng(0).normal(size=(3, 2))]))[
+        0
+    ],
+    "equal": np.repeat(ALONG, 5, axis=1),
+    "spread out": unit_columns(*[np.random.default_rng(1).normal(size=(3, 7))] * 2),
+    "a row": PROJECTION[[0]].T,
+}
+
+#: Topics, prior, background and word weights: each word in one topic (words 0 and 3 are all but
+#: certain of one of their own), or in all.
+APART = np.full((2, D), 1e-12)
+APART[0, [0, 1, 2]], APART[1, [3, 4]] = 1 / 3, 1 / 2
+MIXED = np.array([[0.5, 0.1, 0.1, 0.2, 0.1], [0.1, 0.2, 0.3, 0.2, 0.2]])
+EVEN = np.full(D, 1 / D)
+PUBLIC = {
+    "apart": (APART, np.ones(2), np.full(D, 1e-12), np.ones(D)),
+    "mixed": (MIXED, np.array([0.2, 0.4]), EVEN, np.array([1.0, 3.0, 2.0, 1.5, 40.0])),
+}
+
 #: What a stage may consist of. Bounds are in units of the largest norm.
 KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "triples", "all"]
+ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
+ROUNDS += [f"refined {public}" for public in PUBLIC]
 
 
 def statistics_of(kind, bound, d=D):
+    if kind in ROUNDS:
+        which, name = kind.split(" ", 1)
+        if which == "refined":
+            return [RefinementStatistic(*PUBLIC[name])]
+        of_values, bound = which == "values", bound * LONGEST**3
+        return [PowerStatistic(PROJECTION, PROBES[name], bound, values_only=of_values)]
     first = FirstStatistic(d, bound, 0.1)
     pairs = PairStatistic(d, PROJECTION, bound * LONGEST, 0.78)
     triples = TripleStatistic(PROJECTION, bound * LONGEST**3, 0.12)
@@ -101,7 +134,7 @@ def settings_of(relation="add-remove", per_user=None, **options):
         **options,
     }
     if per_user is not None:
-        values |= {"privacy_unit": "user", "documents_per_user": per_user, "snapshots": 3}
+        values = {"privacy_unit": "user", "documents_per_user": per_user, "snapshots": 3} | values
     return PrivateSettings(**values)
 
 
@@ -206,14 +239,11 @@ def run(config, batch, users=None, seed=1, cuts=(), first_slot=0):
     return own
 
 
-def replayed(own, config, batch=None):
-    """Return a run that is fed the released sums of another, over blanks or other documents."""
-    other, start = Run(config, seed=99), 0
+def replayed(own, config):
+    """Return a run that is fed the released sums of another, over blanks."""
+    other = Run(config, seed=99)
     for released in own.released:
-        if batch is None:
-            other.engine.skip(other.engine.stage.slots_left)
-        else:
-            start += other.engine.add(batch.rows(start, batch.n_documents))
+        other.engine.skip(other.engine.stage.slots_left)
         other.settle(released)
     return other
 

@@ -14,9 +14,10 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.users import UserBound
-from streamlda.private import contributions
+from streamlda.private import contributions, refinement
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
@@ -128,6 +129,22 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     assert tight(finding), finding
 
 
+def in_a_round_of_refinement(draws, relation="add-remove"):
+    settings = settings_of(n_features=30, refinement_rounds=2, neighboring_relation=relation)
+    base, slot = documents(400, 30), [slot_in(settings, "refine 2")]
+    other = None if relation == "add-remove" else one_word(30, 4)
+    streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
+    return audit(settings, *streams, draws)
+
+
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+def test_a_round_of_refinement_gives_away_what_is_claimed(relation, monkeypatch):
+    # Without background a document of one word is at the bound.
+    monkeypatch.setattr(refinement, "BACKGROUND_PRIOR", 1e-9)
+    finding = in_a_round_of_refinement(1500, relation)
+    assert tight(finding), finding
+
+
 # Planted bugs: each lets the adversary see more than is claimed.
 
 
@@ -198,6 +215,15 @@ def test_planted_bug_is_found(bug, stage, monkeypatch):
     settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
     bug(monkeypatch)
     finding = with_and_without(settings, stage, word, 3000)
+    assert not finding.sound, finding
+
+
+def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
+    def larger(norms, bound):
+        return 1.5 * clipping.clip_factors(norms, bound)
+
+    monkeypatch.setattr(refinement, "clip_factors", larger)
+    finding = in_a_round_of_refinement(1500)
     assert not finding.sound, finding
 
 

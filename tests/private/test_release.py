@@ -3,7 +3,7 @@
 Statistical tests use `SecureNoise`; each fails by chance with probability below 1e-6.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import BudgetExceededError, InsufficientDataError, LedgerError
+from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
@@ -72,10 +72,10 @@ def learner_of(settings, releaser, **values):
 
 
 def blank_run(settings, slots, noise=None):
-    """Return what was released of blanks: noise, and nothing else."""
+    """What was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
     feed(learner_of(settings, recorder), DocumentBatch.from_matrix(np.zeros((slots, D))))
-    return recorder
+    return recorder.released
 
 
 @pytest.mark.statistical
@@ -91,59 +91,43 @@ def blank_run(settings, slots, noise=None):
     ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
 )
 def test_released_noise_is_as_large_as_it_says(changes):
-    # Each block of which there are a hundred values.
     settings = settings_of(**changes)
-    found = {}
+    found = defaultdict(list)
     # Seeded for quantiles: one in some thousand, of noise alone, is too low for a clip bound.
     noise = SeededNoise(5) if settings.clipping == "quantile" else SecureNoise()
-    recorder = blank_run(settings, 6000, noise)
-    for _, arrays, stddevs in recorder.released:
+    for _, arrays, stddevs in blank_run(settings, 6000, noise):
         for name, array in arrays.items():
-            found.setdefault(name, []).append(array.reshape(-1) / stddevs[name])
-    for name, draws in found.items():
-        values = np.hstack(draws)
-        if len(values) < 100:
-            continue
+            found[name].extend(array.ravel() / stddevs[name])
+    large = {name: np.array(values) for name, values in found.items() if len(values) >= 100}
+    assert large
+    for name, values in large.items():
         assert has_scale(values, alarm=ALARM), name
         assert stats.kstest(values, "norm").pvalue > ALARM
-    assert any(len(np.hstack(draws)) >= 100 for draws in found.values())
-
-
-@pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says():
-    settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds = {}
-    for _ in range(8):
-        recorder = blank_run(settings, 1500)
-        prefixes = [r for r in recorder.released if r[0] == "prefix"]
-        for t, (_, arrays, stddevs) in enumerate(prefixes):
-            rounds.setdefault(t, []).append(arrays["pair"] / stddevs["pair"])
-    assert len(rounds) >= 3
-    for draws in rounds.values():
-        assert has_scale(np.hstack(draws), alarm=ALARM)
 
 
 def independent(a, b):
-    """Tell whether two samples of equal length are uncorrelated, entry by entry."""
-    return bool(stats.pearsonr(a, b).pvalue > ALARM)
+    """Whether two samples of equal length are uncorrelated, entry by entry."""
+    return bool(stats.pearsonr(a.ravel(), b.ravel()).pvalue > ALARM)
 
 
 @pytest.mark.statistical
 def test_noise_of_windows_stages_and_blocks_is_independent():
-    recorder = blank_run(settings_of(), 20_000)
-    stages = {
-        stage: [arrays for name, arrays, _ in recorder.released if name == stage][:60]
-        for stage in ("pairs", "triples")
-    }
-    pair = np.array([arrays["pair"] for arrays in stages["pairs"]])
-    first = np.array([arrays["first"] for arrays in stages["pairs"]])
-    assert independent(pair[:-1].reshape(-1), pair[1:].reshape(-1))
-    assert independent(pair[:, :D].reshape(-1), first.reshape(-1))
-    assert independent(pair[:, :-1].reshape(-1), pair[:, 1:].reshape(-1))
-    triple = np.hstack([arrays["triple"] for arrays in stages["triples"]])
-    assert independent(pair.reshape(-1)[: len(triple)], triple)
+    released = blank_run(settings_of(), 20_000)
+
+    def draws(stage, block):
+        return np.array([arrays[block] for name, arrays, _ in released if name == stage][:60])
+
+    pair, first, triple = (
+        draws("pairs", "pair"),
+        draws("pairs", "first"),
+        draws("triples", "triple"),
+    )
+    assert independent(pair[:-1], pair[1:])
+    assert independent(pair[:, :D], first)
+    assert independent(pair[:, :-1], pair[:, 1:])
+    assert independent(pair.ravel()[: triple.size], triple)
     # The test does find noise that is shared in part.
-    assert not independent(pair[:-1].reshape(-1), (pair[1:] + 0.3 * pair[:-1]).reshape(-1))
+    assert not independent(pair[:-1], pair[1:] + 0.3 * pair[:-1])
 
 
 # The ledger.
@@ -165,11 +149,12 @@ class Witness(SecureNoise):
         return super().discrete_gaussian(sigma, shape)
 
 
-def test_price_is_on_the_disk_before_noise_is_drawn(folder):
+def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
     settings, steps, path = settings_of(), [], folder / "ledger"
     witness = Witness(path)
     with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
-        learner = learner_of(settings, ReleaseManager(witness, ledger))
+        recorder = Recorder(witness, ledger)
+        learner = learner_of(settings, recorder)
         feed(learner, documents(99))
         assert steps.count("intent:durable") == 1
         feed(learner, documents(1))
@@ -177,13 +162,6 @@ def test_price_is_on_the_disk_before_noise_is_drawn(folder):
         assert ledger.pending is None
     assert Counter(witness.seen) == {("pairs", "stream:0-88"): 4, ("triples", "stream:88-100"): 4}
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
-
-
-def test_released_sums_are_stored_as_they_were_published(folder):
-    settings = settings_of()
-    with open_ledger(folder / "ledger", settings) as ledger:
-        recorder = Recorder(SecureNoise(), ledger)
-        feed(learner_of(settings, recorder), documents(100))
     names = ["000001-pairs.safetensors", "000002-triples.safetensors"]
     stored = folder / "ledger.releases"
     assert sorted(path.name for path in stored.iterdir()) == names
@@ -191,13 +169,11 @@ def test_released_sums_are_stored_as_they_were_published(folder):
     slots = [(0, 87), (88, 99)]
     for name, released, ends in zip(names, recorder.released, slots, strict=True):
         found = read_arrays(stored / name, RELEASE_FORMAT, RELEASE_VERSION)
-        assert found.arrays.keys() == released[1].keys()
-        for block, array in released[1].items():
-            assert np.array_equal(found.arrays[block], array)
         about = found.metadata
+        assert found.arrays.keys() == released[1].keys()
+        assert all(np.array_equal(found.arrays[b], array) for b, array in released[1].items())
         assert (about["stage"], about["first"], about["last"]) == (released[0], *ends)
-        assert about["secure"] is True
-        assert about["stddevs"] == released[2]
+        assert (about["secure"], about["stddevs"]) == (True, released[2])
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
@@ -215,22 +191,20 @@ def test_slots_are_not_released_twice(folder):
 
 
 def test_budget_is_refused_before_noise_and_documents(folder):
-    users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
-    users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
-    path = folder / "ledger"
+    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}
+    users = replace(LARGE, **users)  # of 100 documents, noise alone may end the window
+    path, small = folder / "ledger", folder / "small"
     with opened(path, users) as (_, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
     witness = Witness(path)
-    with open_ledger(path, users) as ledger:
-        with pytest.raises(BudgetExceededError):
-            learner_of(users, ReleaseManager(witness, ledger), first_slot=1000)
-        assert len(ledger.report()["snapshots"]) == 2
-    small = folder / "small"
-    with Ledger.open(small, ledger_terms(settings_of(epsilon=1.0)), create=True) as ledger:
+    with pytest.raises(BudgetExceededError), opened(path, users, witness, first_slot=1000):
+        pass
+    with open_ledger(small, settings_of(epsilon=1.0)) as ledger:
         with pytest.raises(BudgetExceededError):
             learner_of(settings_of(), ReleaseManager(witness, ledger))
-        assert ledger.spent == 0
+        assert (ledger.spent, ledger.generation) == (0, 0)
     assert witness.seen == []
+    assert len(LedgerReader(path).report()["snapshots"]) == 2
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
@@ -241,17 +215,13 @@ def test_killed_at_every_step(stride, folder, crashes):
     assert counted["killed committed"] > 5 // stride
 
 
-def test_killed_at_any_moment(folder, crashes):
-    counted = crashes.run("any-moment", folder, 12, 20261121)
+@pytest.mark.parametrize(
+    ("kills", "seed"), [(12, 20261121), pytest.param(500, 7, marks=pytest.mark.soak)]
+)
+def test_killed_at_any_moment(kills, seed, folder, crashes):
+    counted = crashes.run("any-moment", folder, kills, seed)
     assert counted["killed pending"] > 2
     assert counted["artifacts"] > 10
-
-
-@pytest.mark.soak
-def test_killed_at_any_moment_five_hundred_times(folder, crashes):
-    counted = crashes.run("any-moment", folder, 500, 7)
-    assert counted["killed pending"] > 10
-    assert counted["artifacts"] > 20
 
 
 # What is said about it.
@@ -266,6 +236,8 @@ def test_killed_at_any_moment_five_hundred_times(folder, crashes):
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+        ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
+        ({"refinement_rounds": 3}, "fixed", None),
     ],
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
@@ -273,7 +245,7 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
         feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name = ledger.ledger_id
+        name, spent = ledger.ledger_id, ledger.spent
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
@@ -287,31 +259,21 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     slots = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == slots
     assert model.documents_seen == 1000
+    refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
+    assert said["clip_bounds"].get("shares") == refined
+    if settings.privacy_unit == "document":
+        # Every slot is in one stage: parallel composition.
+        assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 
 def test_without_a_ledger_noise_alone_decides_what_is_said():
-    models = []
+    said = []
     for noise in (SecureNoise(), SeededNoise(3)):
         learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
-        models.append(feed(learner, documents(1000)))
-    assert models[0].privacy["ledger"] == "in memory"
-    assert models[0].privacy["cohort"] == {"first": 50, "last": 1049}
-    assert models[1].privacy == {"statement": "not private (seeded)"}
-
-
-def test_there_is_no_snapshot_before_a_whole_window():
-    learner = learner_of(LARGE, ReleaseManager())
-    feed(learner, documents(500))
-    assert not learner.ends_well
-    with pytest.raises(InsufficientDataError, match="slots=500 documents_per_snapshot=1000"):
-        learner.snapshot()
-    feed(learner, documents(439))
-    assert not learner.ends_well
-    feed(learner, documents(1))
-    # Half of the last stage is enough at the end of the stream.
-    assert learner.ends_well
-    learner.release()
-    assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
+        said.append(feed(learner, documents(1000)).privacy)
+    assert said[0]["ledger"] == "in memory"
+    assert said[0]["cohort"] == {"first": 50, "last": 1049}
+    assert said[1] == {"statement": "not private (seeded)"}
 
 
 def test_a_lost_window_says_why_and_its_stage_counts():
@@ -337,56 +299,37 @@ def test_a_lost_window_says_why_and_its_stage_counts():
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def behind(learner, saved, ledger):
-    """Return a learner that goes on from a saved state behind the last release, and its skips."""
-    again = learner_of(learner.settings, ReleaseManager(ledger=ledger))
-    again.engine = PrivateEngine.from_state(*saved)
-    return again, again.catch_up(ledger.last_intent)
-
-
-def running(learner):
-    """Return the name and the first slot of the running stage."""
-    return learner.engine.stage.name, learner.engine.stage.first
-
-
-@pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_was_ended_early(
-    tmp_path, read_after_saving
-):
-    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
-        with pytest.raises(InsufficientDataError, match="a stage must have a slot"):
-            learner.release()
-        assert (running(learner), learner.fraction_of_window) == (("pairs", 0), 0.88)
-        feed(learner, documents(2000))
-        saved = learner.engine.state()
-        feed(learner, documents(read_after_saving))
-        assert learner.release() is None
-        again, skipped = behind(learner, saved, ledger)
-        assert skipped == read_after_saving
-        for each in (learner, again):
-            assert each.engine.slots == 2000 + read_after_saving
-            assert running(each) == ("triples", each.engine.slots)
-            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
-        feed(again, documents(1500))
-        model = again.release()
-    assert [(s["name"], s["last"]) for s in model.privacy["stages"]] == [
-        ("pairs", 1999 + read_after_saving),
-        ("triples", 3499 + read_after_saving),
-    ]
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(tmp_path, early):
-    """As of a checkpoint on the way out, after the last slots and before their release."""
-    slots = 700 if early else 880
-    with opened(tmp_path / "ledger", LARGE) as (ledger, learner):
-        learner.add(documents(slots))
-        if early:
+@pytest.mark.parametrize(
+    ("settings", "before", "after", "ended"),
+    [
+        (LONG, 2000, 0, False),
+        (LONG, 2000, 700, False),
+        (LARGE, 880, 0, False),
+        (LARGE, 700, 0, True),
+    ],
+)
+def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+    """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
+    end = before + after
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        learner.add(documents(before))
+        if ended:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.release()
-        again, skipped = behind(learner, saved, ledger)
-        assert (running(again), skipped) == (("triples", slots), 0)
+        if after:
+            learner.add(documents(after))
+        assert learner.release() is None
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
+        again.engine = PrivateEngine.from_state(*saved)
+        assert again.catch_up(ledger.last_intent) == after
+        for each in (learner, again):
+            stage = each.engine.stage
+            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        last = again.add(documents(1500))
+        model = again.release()
+    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
+    assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
 def test_a_state_does_not_go_on_behind_another_release(tmp_path):

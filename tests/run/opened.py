@@ -1,18 +1,12 @@
 """Pipelines made by `open_pipeline`, and the records that tests of runs give them."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.settings.load import load_settings
-from streamlda.settings.table import RunSettings
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
-from streamlda.stream.pipeline import Pipeline
 from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted
 from tests.service.daemon_process import settings_of, texts
@@ -20,10 +14,10 @@ from tests.service.daemon_process import settings_of, texts
 TEXTS = texts(700)
 #: Every seventh record brings no text.
 ROWS = [None if i % 7 == 3 else text for i, text in enumerate(TEXTS)]
-NAMES: list[str] = planted.words(200)  # type: ignore[no-untyped-call]
+NAMES = planted.words(200)
 
 SMALL = {"topics.oversampling": 5, "topics.warmup_documents": 100, "snapshots.every": 200}
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "given": {"vocabulary.kind": "given"},
     # Documents do not follow this model, so that likelihood refines its topics.
     "hashed": {"vocabulary.hash_bits": 7, "topics.alpha_0": 10.0},
@@ -33,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def run_settings(kind: str, folder: Path, flags: dict[str, Any] | None = None) -> RunSettings:
+def run_settings(kind, folder, flags=None):
     """Return the settings of a daemon with a vocabulary of this kind."""
     folder.mkdir(exist_ok=True)
     more = {**(SMALL if kind != "private" else {}), **KINDS[kind], "source.stream": "s"}
@@ -46,12 +40,12 @@ def run_settings(kind: str, folder: Path, flags: dict[str, Any] | None = None) -
     return load_settings(environment={}, flags=flags)
 
 
-def new_pipeline(kind: str, folder: Path, flags: dict[str, Any] | None = None) -> Pipeline[Any]:
+def new_pipeline(kind, folder, flags=None):
     """Return the pipeline of a run that begins."""
     return open_pipeline(run_settings(kind, folder, flags)).pipeline
 
 
-def save(pipeline: Pipeline[Any], store: Checkpoints) -> bool:
+def save(pipeline, store):
     """Save a pipeline at its records, and return whether there was something to save."""
     captured = capture(pipeline, store, {"at": pipeline.records})
     if captured is not None:
@@ -59,7 +53,7 @@ def save(pipeline: Pipeline[Any], store: Checkpoints) -> bool:
     return captured is not None
 
 
-def projected(folder: Path) -> dict[str, Any]:
+def projected(folder):
     """Return the flags of a run through a projection over `NAMES`."""
     settings = EngineSettings(n_components=3, n_features=200, oversampling=5, refine=False)
     W = np.random.default_rng(0).normal(size=(200, 8))

@@ -68,6 +68,9 @@ def test_no_more_documents_are_read_than_are_wanted(settings, scripted):
     found = fit(settings(**{"source.max_documents": 5}))
     assert source.asked == [5, 3]
     assert (found.model.documents_seen, found.stopped, found.failure) == (5, False, None)
+    scripted(RecordBatch([TEXT] * 4))
+    with pytest.raises(SourceError, match="max_records=3"):
+        fit(settings(**{"source.max_documents": 3}))
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -82,9 +85,7 @@ def test_a_stop_learns_from_all_that_was_read(settings, scripted, learned):
     assert (found.model.documents_seen, found.stopped) == (20, True)
     assert read == [10, 20]
     assert len(source.asked) == 2
-
-
-def test_nothing_is_read_after_a_stop_before_the_start(settings, scripted):
+    # Nothing is read after a stop before the start.
     source = scripted(RecordBatch([TEXT]))
     with pytest.raises(InsufficientDataError, match="documents=0"):
         fit(settings(), should_stop=lambda: True)
@@ -106,9 +107,3 @@ def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp
     with pytest.raises(SourceError, match="gone"):
         fit(settings())
     assert not (tmp_path / "m").exists()
-
-
-def test_a_batch_that_breaks_the_rules_ends_a_fit(settings, scripted):
-    scripted(RecordBatch([TEXT] * 4))
-    with pytest.raises(SourceError, match="max_records=3"):
-        fit(settings(**{"source.max_documents": 3}))

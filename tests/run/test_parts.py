@@ -1,23 +1,19 @@
 """From settings to the parts of a run that touch the outside."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from streamlda.run.parts import open_stream, security, stream_name
+from streamlda.run.parts import security, stream_name
 from streamlda.run.rejects import RejectsFile
 from streamlda.settings.build import analyzer, public_words
 from streamlda.settings.load import load_settings
-from streamlda.settings.table import RunSettings
 from streamlda.stream.source import Reject
-from tests.service.daemon_process import settings_of, write_documents
 
 KAFKA = {"kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
 
 
-def loaded(flags: dict[str, Any]) -> RunSettings:
+def loaded(flags):
     return load_settings(environment={}, flags=flags)
 
 
@@ -30,29 +26,23 @@ def loaded(flags: dict[str, Any]) -> RunSettings:
         ({"source.files": ["-"]}, "stdin"),
     ],
 )
-def test_a_stream_has_a_name(flags: dict[str, Any], name: str) -> None:
+def test_a_stream_has_a_name(flags, name):
     assert stream_name(loaded(flags)) == name
 
 
-def test_secrets_are_named_and_not_read(tmp_path: Path) -> None:
-    flags = {
-        **KAFKA,
-        "kafka.protocol": "SASL_SSL",
-        "kafka.mechanism": "PLAIN",
-        "kafka.username": "reader",
-        "kafka.password_file": str(tmp_path / "absent"),
-    }
-    found = security(loaded(flags))
-    assert found["password_file"] == str(tmp_path / "absent")
-    assert found["username"] == "reader"
-    in_variable = {name: value for name, value in flags.items() if "password" not in name}
+def test_secrets_are_named_and_not_read(tmp_path):
+    flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
+    flags["kafka.username"] = "reader"
+    file = str(tmp_path / "absent")
+    found = security(loaded({**flags, "kafka.password_file": file}))
+    assert (found["password_file"], found["username"]) == (file, "reader")
     variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
-    found = security(load_settings(environment=variable, flags=in_variable))
+    found = security(load_settings(environment=variable, flags=flags))
     assert found["password_env"] == "STREAMLDA_KAFKA_PASSWORD"
     assert "canary" not in str(found)
 
 
-def test_words_are_split_as_the_settings_say(tmp_path: Path) -> None:
+def test_words_are_split_and_found_as_the_settings_say(tmp_path):
     (tmp_path / "stop").write_text("news\n")
     for flag, wanted in (
         ({"vocabulary.token_pattern": "[a-z0-9]+"}, ["b2b", "news"]),
@@ -60,29 +50,13 @@ def test_words_are_split_as_the_settings_say(tmp_path: Path) -> None:
         ({"vocabulary.stop_words": str(tmp_path / "stop")}, ["the"]),
     ):
         assert analyzer(loaded({**KAFKA, **flag})).build_analyzer()("the b2b news") == wanted
-
-
-def test_words_are_given_hashed_or_found_later(tmp_path: Path) -> None:
-    (tmp_path / "words").write_text("alpha\nbeta\n")
-    for flag, n_features in (
-        ({"vocabulary.file": str(tmp_path / "words")}, 2),
-        ({"vocabulary.hash_bits": 4}, 16),
-    ):
-        words = public_words(loaded({**KAFKA, **flag}))
-        assert words is not None
-        assert words.n_features == n_features
+    given = {"vocabulary.file": str(tmp_path / "stop")}
+    for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
+        assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
     assert public_words(loaded({**KAFKA, "vocabulary.kind": "learned"})) is None
 
 
-@pytest.mark.parametrize("kind", ["files", "follow"])
-def test_files_are_opened_at_their_beginning(tmp_path: Path, kind: str) -> None:
-    source = write_documents(tmp_path / "documents.jsonl", ["one two", "three"])
-    opened = open_stream(loaded(settings_of(tmp_path, source, source__kind=kind)))
-    assert opened.poll(10, 5.0).documents == ["one two", "three"]
-    opened.close()
-
-
-def test_rejects_are_lines_at_once_behind_those_of_before(tmp_path: Path) -> None:
+def test_rejects_are_lines_at_once_behind_those_of_before(tmp_path):
     path = tmp_path / "rejects"
     for append in (False, True, False):
         before = path.read_text() if append else ""

@@ -4,33 +4,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamlda.service import messages as m
 from streamlda.service.machine import Machine, Phase
-from streamlda.service.messages import (
-    BudgetExhausted,
-    Checkpoint,
-    CheckpointDone,
-    CheckpointTaken,
-    Exit,
-    Failed,
-    FlushDeadLetters,
-    Learn,
-    Learned,
-    MemoryPressure,
-    Pause,
-    Poll,
-    Polled,
-    Rebuild,
-    Release,
-    ReleaseDone,
-    Resume,
-    SignalReceived,
-    SourceFailed,
-    Started,
-    Tick,
-)
+from streamlda.service.messages import Checkpoint, Exit, Learn, Poll, Release, SignalReceived, Tick
 from streamlda.service.rules import Rules
 
 LIMIT, MOST_BYTES = 1000, 400
+RULES = {"queue_bytes": LIMIT, "poll_records": 16, "checkpoint_seconds": 5}
+RULES |= {"breaker_records": 50, "attempts": 3}
 
 
 def rarely(n):
@@ -46,30 +27,14 @@ class Life(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(0, 60), stop=st.booleans(), at_end=st.booleans())
     def start(self, slots, stop, at_end):
-        self.machine = Machine(
-            Rules(
-                queue_bytes=LIMIT,
-                poll_records=16,
-                checkpoint_seconds=5,
-                breaker_records=50,
-                stop_when_exhausted=stop,
-                release_at_end=at_end,
-                attempts=3,
-            )
-        )
-        self.at_end = at_end
-        self.time = 0.0
+        rules = Rules(**RULES, stop_when_exhausted=stop, release_at_end=at_end)
+        self.machine, self.at_end, self.time = Machine(rules), at_end, 0.0
         self.polled, self.learned, self.saved, self.flushed = 0, 0, 0, True
-        self.writing = None
-        self.sizes, self.records = {}, {}
+        self.writing, self.records = None, {}
         self.left = self.left_to_poll = slots
-        self.poll = self.work = None
-        self.owed = False
-        self.paused = False
-        self.code = None
-        self.signalled_at = None
-        self.ended = False
-        self.tell(Started(0.0, slots))
+        self.poll = self.work = self.code = self.signalled_at = None
+        self.owed = self.paused = self.ended = False
+        self.tell(m.Started(0.0, slots))
 
     def tell(self, event):
         before, signalled = self.code, self.signalled_at
@@ -88,9 +53,7 @@ class Life(RuleBasedStateMachine):
             case Poll(n):
                 assert self.poll is None
                 assert self.signalled_at is None
-                assert not self.paused or n == 0
-                assert n <= 16
-                assert n <= self.left_to_poll
+                assert n <= min(16, 0 if self.paused else self.left_to_poll)
                 self.poll = n
             case Learn(n):
                 self.begin(instruction)
@@ -101,20 +64,20 @@ class Life(RuleBasedStateMachine):
                 assert self.left == 0 or (self.ended and self.at_end)
                 assert not self.owed, "never two releases without a checkpoint between"
                 assert self.writing is None, "a release is not made beside a checkpoint"
-            case FlushDeadLetters():
+            case m.FlushDeadLetters():
                 self.flushed = True
             case Checkpoint(n):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
                 assert self.flushed
                 assert self.writing is None
-            case Pause():
+            case m.Pause():
                 assert not self.paused
                 self.paused = True
-            case Resume():
+            case m.Resume():
                 assert self.paused
                 self.paused = False
-            case Rebuild():
+            case m.Rebuild():
                 assert self.poll is None
                 self.paused = False
             case Exit(code):
@@ -150,14 +113,10 @@ class Life(RuleBasedStateMachine):
             # Flushed with the next checkpoint, whichever batch that one reaches.
             self.flushed = self.flushed and not rejects
         self.ended = self.ended or (last and waiting)
-        self.tell(Polled(self.time, n, size, rejects, exhausted=last))
+        self.tell(m.Polled(self.time, n, size, rejects, exhausted=last))
 
     @precondition(lambda self: self.work is not None)
-    @rule(
-        fails=rarely(30),
-        slots=st.sampled_from([60, 40, 20, 5, 1, None]),
-        refused=rarely(12),
-    )
+    @rule(fails=rarely(30), slots=st.sampled_from([60, 40, 20, 5, 1, None]), refused=rarely(12))
     def answer_work(self, fails, slots, refused):
         self.answer(fails, slots, refused)
 
@@ -165,21 +124,21 @@ class Life(RuleBasedStateMachine):
         work, self.work = self.work, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
         if fails:
-            self.tell(Failed(self.time, names[type(work)]))
+            self.tell(m.Failed(self.time, names[type(work)]))
         elif isinstance(work, Learn):
             self.left -= sum(self.records[n] for n in range(self.learned + 1, work.batch + 1))
             self.learned = work.batch
-            self.tell(Learned(self.time, rounds=self.learned // 4))
+            self.tell(m.Learned(self.time, rounds=self.learned // 4))
         elif isinstance(work, Checkpoint):
             self.writing = work.batch
-            self.tell(CheckpointTaken(self.time))
+            self.tell(m.CheckpointTaken(self.time))
         elif refused:
             self.left = self.left_to_poll = 0
-            self.tell(BudgetExhausted(self.time))
+            self.tell(m.BudgetExhausted(self.time))
         else:
             self.left = self.left_to_poll = slots or 0
             self.owed = True
-            self.tell(ReleaseDone(self.time, True, slots))
+            self.tell(m.ReleaseDone(self.time, True, slots))
 
     @precondition(lambda self: self.writing is not None)
     @rule(fails=rarely(10))
@@ -189,18 +148,17 @@ class Life(RuleBasedStateMachine):
     def end_writing(self, fails=False):
         written, self.writing = self.writing, None
         if fails:
-            self.tell(Failed(self.time, "checkpoint"))
+            self.tell(m.Failed(self.time, "checkpoint"))
         else:
             self.saved, self.owed = written, False
-            self.tell(CheckpointDone(self.time))
+            self.tell(m.CheckpointDone(self.time))
 
     @precondition(lambda self: self.poll is not None)
-    @rule(fatal=rarely(20), happens=rarely(3))
-    def fail_poll(self, fatal, happens):
-        if not happens:
-            return
-        self.poll = None
-        self.tell(SourceFailed(self.time, fatal))
+    @rule(happens=rarely(3))
+    def fail_poll(self, happens):
+        if happens:
+            self.poll = None
+            self.tell(m.SourceFailed(self.time))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 20.0]))
     def tick(self, seconds):
@@ -209,20 +167,18 @@ class Life(RuleBasedStateMachine):
 
     @rule(short=rarely(3))
     def memory(self, short):
-        self.tell(MemoryPressure(self.time, short))
+        self.tell(m.MemoryPressure(self.time, short))
 
     @rule()
     def fail_to_publish(self):
-        self.tell(Failed(self.time, "publish"))
+        self.tell(m.Failed(self.time, "publish"))
 
     @precondition(lambda self: self.learned > 2 or self.time > 20)
     @rule(happens=rarely(12))
     def signal(self, happens):
-        if not happens:
-            return
-        if self.signalled_at is None:
+        if happens and self.signalled_at is None:
             self.tell_signal()
-        else:
+        elif happens:
             self.tell(SignalReceived(self.time))
             assert self.code is not None
 
@@ -246,9 +202,8 @@ class Life(RuleBasedStateMachine):
         ending = self.machine.phase is Phase.DRAINING and not self.ended
         if self.signalled_at is None:
             self.tell_signal()
-        for _ in range(100):
-            if self.code is not None:
-                break
+        turns = iter(range(100))
+        while self.code is None and next(turns, None) is not None:
             self.time += 0.05
             if self.work is not None:
                 self.answer()
@@ -256,10 +211,8 @@ class Life(RuleBasedStateMachine):
                 self.end_writing()
             else:
                 self.tell(Tick(self.time))
-        assert self.code == 0 or (ending and self.code in (0, 65, 71, 74)) or self.late()
-
-    def late(self):
-        return self.code == 75 and self.time >= self.signalled_at + 9.0
+        late = self.code == 75 and self.time >= self.signalled_at + 9.0
+        assert self.code == 0 or (ending and self.code in (65, 71, 74)) or late
 
 
 Life.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=100)

@@ -40,10 +40,6 @@ def problems_of(path=None, environment=None, flags=None, command="run"):
     return str(caught.value).split("\n")[1:]
 
 
-def values(settings):
-    return {setting.name: settings[setting.name] for setting in TABLE}
-
-
 def test_defaults_are_valid_and_read_from_text_they_are_the_same():
     settings = load()
     assert settings.topics.count == 10
@@ -54,7 +50,7 @@ def test_defaults_are_valid_and_read_from_text_they_are_the_same():
     given = {row["name"]: row["default"] for row in describe() if row["default"] != "none"}
     given = {name: text for name, text in given.items() if name not in ("vocabulary.hash_bits",)}
     again = load_settings(None, {}, {**given, "vocabulary.size": None, **KAFKA})
-    assert values(again) == values(settings)
+    assert all(again[setting.name] == settings[setting.name] for setting in TABLE)
 
 
 def test_flags_go_before_variables_and_these_before_the_file(write):
@@ -68,59 +64,45 @@ def test_flags_go_before_variables_and_these_before_the_file(write):
     assert [origins.get(name) for name in names] == ["flag", "environment", "file", None]
 
 
-def test_a_file_gives_every_kind_of_value(write):
-    path = write(
-        '[source]\nkind = "files"\nfiles = ["a", "b"]\n'
-        '[memory]\nlimit = "1.5 GiB"\nqueue = 2097152\n'
-        '[checkpoint]\ninterval = "5 min"\n[topics]\nalpha_0 = "auto"\n'
-        "[breaker]\nshare = 0.25\n"
-        "[vocabulary]\nmin_document_frequency = 3\nmax_document_frequency = 0.3\nngrams = '1..2'"
-    )
-    settings = load_settings(path, {})
-    assert settings.source.files == ("a", "b")
-    assert (settings.memory.limit, settings.memory.queue) == (3 * 2**29, 2**21)
-    assert settings.checkpoint.interval == 300.0
-    assert settings.topics.alpha_0 == "auto"
-    assert settings.breaker.share == 0.25
-    words = settings.vocabulary
-    assert (words.min_document_frequency, words.max_document_frequency) == (3, 0.3)
-    assert isinstance(words.min_document_frequency, int)
-    assert words.ngrams == (1, 2)
+KINDS = {
+    "memory.limit": ("'1.5 GiB'", 3 * 2**29),
+    "memory.queue": ("2097152", 2**21),
+    "checkpoint.interval": ("'5 min'", 300.0),
+    "topics.alpha_0": ("'auto'", "auto"),
+    "breaker.share": ("0.25", 0.25),
+    "source.allow_gaps": ("true", True),
+    "vocabulary.min_document_frequency": ("3", 3),
+    "vocabulary.max_document_frequency": ("0.3", 0.3),
+    "vocabulary.ngrams": ("'1..2'", (1, 2)),
+}
 
 
-def test_variables_are_read_as_text():
-    settings = load_settings(
-        flags={"source.kind": "follow"},
-        environment={
-            "STREAMLDA_MEMORY_LIMIT": "512MiB",
-            "STREAMLDA_CHECKPOINT_INTERVAL": "90",
-            "STREAMLDA_SOURCE_ALLOW_GAPS": "true",
-            "STREAMLDA_SOURCE_FILES": "a:b",
-            "STREAMLDA_TOPICS_ALPHA_0": "0.5",
-            "STREAMLDA_VOCABULARY_MIN_DOCUMENT_FREQUENCY": "7",
-            "STREAMLDA_TEST_ANYTHING": "is not ours",
-        },
-    )
-    assert settings.memory.limit == 2**29
-    assert settings.checkpoint.interval == 90.0
-    assert settings.source.allow_gaps is True
-    assert settings.source.files == ("a", "b")
-    assert settings.topics.alpha_0 == 0.5
-    assert settings.vocabulary.min_document_frequency == 7
+def test_a_file_and_variables_give_every_kind_of_value(write):
+    path = write("".join(f"{name} = {text}\n" for name, (text, _) in KINDS.items()))
+    variables = {
+        f"STREAMLDA_{name.upper().replace('.', '_')}": text.strip("'")
+        for name, (text, _) in KINDS.items()
+    }
+    variables |= {"STREAMLDA_SOURCE_FILES": "a:b", "STREAMLDA_TEST_ANYTHING": "is not ours"}
+    files = {"source.files": ["a", "b"]}
+    for settings in (
+        load_settings(path, {}, {**files, "source.kind": "follow"}),
+        load_settings(environment=variables, flags={"source.kind": "follow"}),
+    ):
+        assert {name: settings[name] for name in KINDS} == {n: v for n, (_, v) in KINDS.items()}
+        assert settings.source.files == ("a", "b")
+        assert isinstance(settings.vocabulary.min_document_frequency, int)
 
 
-def test_what_is_left_open_is_known_from_the_rest():
+def test_what_is_left_open_is_known_from_the_rest_and_the_command(write):
     assert load().source.kind == "kafka"
-    assert load_settings(None, {}, FIT, "fit").source.kind == "files"
     assert load().vocabulary.kind == "learned"
     assert load(vocabulary__file="words").vocabulary.kind == "given"
     assert load(vocabulary__hash_bits=9).vocabulary.kind == "hashed"
-
-
-def test_a_command_has_its_own_defaults_and_reads_the_file_of_another(write):
+    # A command has its own defaults, and reads the file of another.
     path = write("[http]\nport = 9\n[topics]\ncount = 5\n")
     settings = load_settings(path, {}, FIT, "fit")
-    assert settings.topics.count == 5
+    assert (settings.topics.count, settings.source.kind) == (5, "files")
     assert (settings.checkpoint.folder, load().checkpoint.folder) == (None, "checkpoints")
 
 
@@ -170,8 +152,6 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[source]\nfiles = [1]\n", "source.files must be a list of text"),
         ("[memory]\nlimit = '5 parsec'\n", "memory.limit must be a size"),
         ("[memory]\nlimit = '1.2.3 MiB'\n", "memory.limit must be a size"),
-        ("[checkpoint]\ninterval = 0\n", "checkpoint.interval must be >= 0.1"),
-        ("[privacy]\nepsilon = 0\n", "privacy.epsilon must be > 0"),
         ("[privacy]\ndelta = 1\n", "privacy.delta must be > 0 and <= 1"),
         ("[kafka]\ntopic = ''\n", "kafka.topic must be text"),
         ("[vocabulary]\nmax_document_frequency = 1.5\n", "must be a fraction from 0.0 to 1.0"),
@@ -225,6 +205,10 @@ def test_settings_that_clash_are_refused(flags, hint):
     assert hint in "\n".join(problems_of(flags={**KAFKA, **flags}))
 
 
+def test_private_runs_are_accepted():
+    assert load(**{name.replace(".", "__"): value for name, value in PRIVATE.items()}).private
+
+
 @pytest.mark.parametrize(
     ("flags", "hint"),
     [
@@ -243,10 +227,6 @@ def test_fit_names_the_flags_that_clash(flags, hint):
     assert hint in "\n".join(problems_of(flags=flags, command="fit"))
 
 
-def test_private_runs_are_accepted():
-    assert load(**{name.replace(".", "__"): value for name, value in PRIVATE.items()}).private
-
-
 def test_the_estimator_has_the_defaults_of_the_table():
     signature = inspect.signature(StreamLDA.__init__).parameters
     named = {name: p.default for name, p in signature.items() if name != "self"}
@@ -262,8 +242,6 @@ def test_the_estimator_has_the_defaults_of_the_table():
     [
         ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
         ({"n_components": 10.0}, "n_components must be an integer"),
-        ({"alpha_0": -1.0}, "alpha_0 must be > 0"),
-        ({"solver": "other"}, "solver must be one of"),
         ({"delta": 1e-6}, "delta must have epsilon"),
         ({"epsilon": 1.0}, "delta must be set with epsilon"),
         ({"epsilon": 1.0, "delta": 1e-6, "gibbs_sweeps": 2}, "gibbs_sweeps must be left out with"),
@@ -274,20 +252,14 @@ def test_parameters_are_checked_by_the_table_under_their_own_names(parameters, m
         settings_of_parameters(parameters)
 
 
-SASL = {
-    "kafka.protocol": "SASL_SSL",
-    "kafka.mechanism": "PLAIN",
-    "kafka.username": "reader",
-    **KAFKA,
-}
-
-
 def test_a_secret_comes_from_a_file_or_a_variable_and_is_never_shown(tmp_path, write, monkeypatch):
+    sasl = {"kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN", "kafka.username": "reader"}
     (tmp_path / "password").write_text("hunter2\n")
     path = write(f"[kafka]\npassword_file = '{tmp_path / 'password'}'\n")
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", "hunter2")
-    by_variable = load_settings(None, {"STREAMLDA_KAFKA_PASSWORD": "hunter2"}, SASL)
-    for settings in (load_settings(path, {}, SASL), by_variable):
+    sasl |= KAFKA
+    by_variable = load_settings(None, {"STREAMLDA_KAFKA_PASSWORD": "hunter2"}, sasl)
+    for settings in (load_settings(path, {}, sasl), by_variable):
         assert settings.kafka.password.reveal() == "hunter2"
         assert "hunter2" not in repr(settings) + str(settings)
     by_file = load_settings(None, {"STREAMLDA_HTTP_TOKEN_FILE": "/run/token"}, KAFKA)
@@ -303,24 +275,15 @@ def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value)
 
 
 def test_the_table_is_described_whole():
+    # The page of the daemon shows what is described, and is compared with it.
     rows = describe()
     assert [row["name"] for row in rows] == [s.name for s in TABLE if "run" in s.commands]
     for column in ("variable", "flag"):
         assert len({row[column] for row in rows}) == len(rows)
-    for setting in TABLE:
-        assert setting.help.endswith(".")
-        assert setting.section == "log" or "json" not in setting.choices
-    by_name = {row["name"]: row for row in rows}
-    assert by_name["memory.queue"] == {
-        "name": "memory.queue",
-        "type": "bytes",
-        "default": "64 MiB",
-        "unit": "bytes",
-        "help": "Most memory of documents that wait.",
-        "variable": "STREAMLDA_MEMORY_QUEUE",
-        "flag": "--memory-queue",
-    }
-    assert by_name["kafka.password"]["flag"] == "--kafka-password-file"
+    assert all(setting.help.endswith(".") for setting in TABLE)
+    assert [row["flag"] for row in rows if row["name"] == "kafka.password"] == [
+        "--kafka-password-file"
+    ]
 
 
 VALUES = st.one_of(
@@ -337,29 +300,23 @@ VALUES = st.one_of(
 NAMES = st.sampled_from([*SETTINGS, *(f"{n}_file" for n in SETTINGS)]) | st.text(max_size=12)
 
 
-def refusal(path, flags):
-    """Return the message of a refusal, or None; no other error is let through."""
+def check_read_or_refused(path, flags):
+    """Whatever is given: it is read, or refused with a list of problems."""
     try:
         load_settings(path, {}, flags)
     except InvalidSettingError as error:
-        return str(error)
-    return None
-
-
-def is_a_list_of_problems(message):
-    head, *problems = message.split("\n")
-    return f"problems={len(problems)};" in head and all(p.startswith("- ") for p in problems)
+        head, *problems = str(error).split("\n")
+        assert f"problems={len(problems)};" in head
+        assert all(problem.startswith("- ") for problem in problems)
 
 
 @given(flags=st.dictionaries(NAMES, VALUES, max_size=6))
 def test_any_values_are_read_or_refused_never_worse(flags):
-    message = refusal(None, {**KAFKA, **flags})
-    assert message is None or is_a_list_of_problems(message)
+    check_read_or_refused(None, {**KAFKA, **flags})
 
 
 @given(text=st.text(string.printable, max_size=80))
 def test_any_file_is_read_or_refused_never_worse(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("any") / "streamlda.toml"
     path.write_text(text, "utf-8")
-    message = refusal(path, KAFKA)
-    assert message is None or is_a_list_of_problems(message)
+    check_read_or_refused(path, KAFKA)

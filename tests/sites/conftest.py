@@ -2,17 +2,15 @@
 
 import pytest
 
-from streamlda.sites.rounds import Round
-from tests.sites.protocol import Sites, config_of, keys_of
+from tests.sites.protocol import Sites
 
 
 @pytest.fixture(scope="module")
 def at_work(tmp_path_factory):
-    keys = keys_of(3)
-    with Sites(config_of(keys, weights=[0.2, 0.3, 0.5]), keys, tmp_path_factory.mktemp("s")) as s:
-        yield s
+    with Sites.of(3, tmp_path_factory.mktemp("s"), weights=[0.2, 0.3, 0.5]) as sites:
+        yield sites
 
 
 @pytest.fixture
 def this(at_work):
-    return Round.first(at_work.config)
+    return at_work.first

@@ -23,9 +23,8 @@ from streamlda.private import contributions
 from streamlda.sites import site as site_module
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
-from streamlda.sites.site import ShareAccumulator
 from tests.private.audit import LIKELY, SURE, Finding, mu_below, one_word
-from tests.sites.protocol import Sites, added, config_of, counts_of, keys_of, settings_of
+from tests.sites.protocol import Sites, added, counts_of
 
 pytestmark = pytest.mark.statistical
 
@@ -36,11 +35,11 @@ S, HONEST, D = 5, 2, 10
 class Scene:
     """Honest sites with their raw sums, without the canary and with it, and colluders' keys."""
 
-    def __init__(self, sites, this, word, honest=HONEST):
+    def __init__(self, sites, this, word):
         self.round, self.config = this, sites.config
         _, self.stage = this.open(sites.config)
-        self.honest = list(sites.sites.values())[:honest]
-        self.colluders = sites.keys[honest:]
+        self.honest = list(sites.sites.values())[:HONEST]
+        self.colluders = sites.keys[HONEST:]
         base = counts_of(sites.documents["site0"])
         first, _ = self.honest[0].slots_wanted(this)
         base[first + 3] = 0
@@ -55,19 +54,15 @@ class Scene:
         self.direction = {
             name: (canary[name] - blank[name]).reshape(-1) / sigma[name] ** 2 for name in canary
         }
-        self._known = {}
-        self._attempts = 1
+        self._known, self._attempts = {}, 1
 
     def _sums(self, site, batch):
-        accumulator = ShareAccumulator(
-            self.round, self.config, site.name, *site.slots_wanted(self.round)
-        )
+        accumulator = site.begin(self.round)
         accumulator.add(batch)
         return accumulator.sums()
 
-    def shares(self, sums, this=None):
+    def shares(self, sums, this):
         """Draw a share of each honest site, as it would be sent; blocks are flat."""
-        this = self.round if this is None else this
         made = [
             site._masked(this, self.stage.name, self.stage.mechanism, own).arrays
             for site, own in zip(self.honest[: len(sums)], sums, strict=True)
@@ -95,7 +90,7 @@ class Scene:
 
 def of_the_sum(scene, sums):
     """What the aggregator and the colluders have of one round."""
-    return scene.score(scene.unmasked(scene.shares(sums), scene.round))
+    return scene.score(scene.unmasked(scene.shares(sums, scene.round), scene.round))
 
 
 def of_one_share(scene, sums):
@@ -115,14 +110,8 @@ def of_two_attempts(scene, sums):
     return scene.score({name: (first[name] - again[name]).view(np.int64) for name in first})
 
 
-def audit(
-    sites,
-    look,
-    draws=1000,
-    claim=None,
-    scene=None,
-):
-    scene = scene or Scene(sites, Round.first(sites.config), word=3)
+def audit(sites, look, draws=1000, claim=None, scene=None):
+    scene = scene or Scene(sites, sites.first, word=3)
     scores = [
         np.array([look(scene, sums) for _ in range(draws)])
         for sums in (scene.absent, scene.present)
@@ -134,31 +123,28 @@ def audit(
 
 
 def at_work(tmp_path, colluders, **changes):
-    keys = keys_of(S)
-    settings = settings_of(n_features=D, **changes)
-    return Sites(config_of(keys, settings, colluders=colluders), keys, tmp_path)
+    return Sites.of(S, tmp_path, colluders=colluders, n_features=D, **changes)
 
 
-def tight(finding):
-    return finding.sound and finding.likely >= 0.6 * finding.claim
+def assert_tight(finding):
+    assert finding.sound, finding
+    assert finding.likely >= 0.6 * finding.claim, finding
 
 
 def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
-        first = audit(sites, of_the_sum)
-        this = sites.answer(Round.first(sites.config)).next_round
+        assert_tight(audit(sites, of_the_sum))
+        this = sites.answer(sites.first).next_round
         rows = np.linalg.norm(this.arrays["map"], axis=1)
         scene = Scene(sites, this, word=int(rows.argmax()))
         assert scene.stage.name == "triples"
-        last = audit(sites, of_the_sum, scene=scene)
-    assert tight(first), first
-    assert tight(last), last
+        assert_tight(audit(sites, of_the_sum, scene=scene))
 
 
 def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     with at_work(tmp_path, 0) as sites:
         finding = audit(sites, of_the_sum, claim=sites.config.epsilon_against(S - HONEST))
-    assert tight(finding), finding
+    assert_tight(finding)
     assert finding.sure > sites.config.settings.epsilon
 
 
@@ -168,9 +154,6 @@ def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
         finding = audit(sites, look)
     # Where there is nothing to find, a bound is above this with probability below 1e-6.
     assert finding.likely < 0.6
-
-
-# Planted bugs.
 
 
 def masks_of_one_round(patch):

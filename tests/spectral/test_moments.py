@@ -1,7 +1,6 @@
 """Moments against the definition and against theory; merging, resuming, size, noise."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral import moments as moments_module
-from streamlda.spectral.moments import Moments, document_weights
+from streamlda.spectral.moments import Moments
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
 
@@ -125,26 +124,6 @@ def test_halves_are_equal_and_follow_no_period():
     assert np.concatenate(pieces).tolist() == halves[:700].tolist()
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("t", [0, 2, 3])
-def test_resume_goes_on_bit_for_bit(t):
-    documents = [*corpus("random"), *corpus("random", 8)]
-    batch, W = batch_of(documents, 9), np.random.default_rng(3).uniform(-1, 1, (9, 3))
-    # A checkpoint between two halves, after short documents.
-    usable = sum(len(tokens) >= 3 for tokens in documents[:33])
-    assert usable % 2 == 1
-    uninterrupted = accumulated(W, batch.rows(0, 33), t=t)
-    stored = {name: array.copy() for name, array in uninterrupted.state().items()}
-    resumed = Moments.from_state(W, stored)
-    assert snapshot(resumed) == snapshot(uninterrupted)
-    for moments in (uninterrupted, resumed):
-        moments.add(batch.rows(33, 80))
-    assert snapshot(resumed) == snapshot(uninterrupted)
-    # What was stored is not what goes on.
-    assert stored["tally"].tolist()[:3] == [usable, 33 - usable, t]
-    assert not np.array_equal(stored["pair_cross"], resumed.pair_cross)
-
-
 def restored(**changes):
     """Restore sums of 12 words and 3 columns whose state was changed."""
     state = accumulated(np.ones((12, 3)), planted(5)).state() | changes
@@ -209,34 +188,6 @@ def test_means_of_too_few_documents_are_refused():
     assert moments.first_moment().sum() == pytest.approx(1.0)
     with pytest.raises(InsufficientDataError, match="at least 2 documents"):
         moments.half_differences()
-
-
-@pytest.mark.parametrize("t", [0, 5, 12])
-def test_memory_is_what_the_docstring_says_and_does_not_grow(t):
-    # So large that what Python itself keeps of a first call does not count.
-    d, m = 60_000, 12
-    W = np.random.default_rng(4).uniform(-1, 1, (d, m))
-    batches = [PlantedLDA(3, d, seed=5).documents(n) for n in (50, 200, 100)]
-    promised = 8 * (3 * d + d * m + d * t + 2 * t**2 + 2 * t**3)
-    tracemalloc.start()
-    try:
-        base = tracemalloc.get_traced_memory()[0]
-        moments = Moments(W, t)
-        for batch in batches:
-            moments.add(batch)
-            held = tracemalloc.get_traced_memory()[0] - base
-            assert held == pytest.approx(promised, rel=0.01)
-    finally:
-        tracemalloc.stop()
-    assert moments.nbytes == promised
-    assert moments.whitening is W
-
-
-def test_document_weights_are_exact_for_long_documents():
-    rows = np.array([[2, 0], [2, 1], [0, 100_000]])
-    expected = [[0] * 3, *(1 / np.cumprod([n, n - 1, n - 2], dtype=float) for n in (3, 100_000))]
-    weights = document_weights(DocumentBatch.from_matrix(rows))
-    np.testing.assert_allclose(weights, expected, rtol=1e-15)
 
 
 def accepted(variances, others):

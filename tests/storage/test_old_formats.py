@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamlda.documents import DocumentBatch
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
@@ -52,8 +51,18 @@ PRIVATE = {
 }
 
 
+def private_settings(**changes):
+    sizes = {"n_components": 3, "epsilon": 4.0, "delta": 1e-5}
+    return PrivateSettings(**{**sizes, **changes})
+
+
+def copied(paths, folder):
+    for path in paths:
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, folder / path.name)
+
+
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old(tmp_path_factory):
     folder = tmp_path_factory.mktemp("formats")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
@@ -61,17 +70,22 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(old: Path) -> dict[str, np.ndarray]:
+def texts(old):
+    return [json.loads(line)["text"] for line in (old / "documents.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def expected(old):
     return dict(np.load(old / "expected.npz"))
 
 
 @pytest.fixture(scope="module")
-def facts(old: Path) -> dict:
+def facts(old):
     return json.loads((old / "expected.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def documents() -> DocumentBatch:
+def documents():
     return PlantedLDA(3, 40, seed=7, mean_length=20).documents(3000)
 
 
@@ -92,22 +106,18 @@ def test_engines_go_on(old, expected, facts, documents, name):
 
 
 @pytest.mark.parametrize("name", ["refined", "spectral", "hashed", "online", "ngrams"])
-def test_models_are_read(old, expected, facts, name):
+def test_models_are_read(old, texts, expected, facts, name):
     model = load(old / f"model-{name}")
     check_topics(model, expected, f"model-{name}")
-    lines = (old / "documents.jsonl").read_text().splitlines()[:3]
-    theta = model.transform([json.loads(line)["text"] for line in lines])
     found = [json.loads(line)["topics"] for line in facts[f"infer-{name}"].splitlines()]
-    np.testing.assert_allclose(theta, found, atol=1e-5)
+    np.testing.assert_allclose(model.transform(texts[:3]), found, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(PRIVATE))
 def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, tmp_path):
-    for path in (old / "private").glob(f"{name}.*"):
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, tmp_path / path.name)
-    sizes = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 900, "oversampling": 4}
-    settings = PrivateSettings(n_components=3, n_features=40, **sizes, **PRIVATE[name])
+    copied((old / "private").glob(f"{name}.*"), tmp_path)
+    sizes = {"n_features": 40, "documents_per_snapshot": 900, "oversampling": 4}
+    settings = private_settings(**sizes, **PRIVATE[name])
     model = load(tmp_path / f"{name}.model")
     assert model.privacy["statement"] == "private"
     with Ledger.open(tmp_path / f"{name}.ledger", ledger_terms(settings)) as ledger:
@@ -129,19 +139,18 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
         assert newest.privacy["statement"] == "private"
 
 
-@pytest.mark.parametrize(("name", "words"), [("learned", "learned"), ("hashed", "hashed")])
-def test_checkpoints_of_a_daemon_go_on(old, name, words):
+@pytest.mark.parametrize("words", ["learned", "hashed"])
+def test_checkpoints_of_a_daemon_go_on(old, texts, words):
     flags = {"source.files": "documents.jsonl", "snapshots.every": 500, "topics.count": 3}
     flags |= {"topics.oversampling": 4, "topics.warmup_documents": 300, "vocabulary.kind": words}
-    with Checkpoints.open(old / f"checkpoints-{name}") as store:
+    with Checkpoints.open(old / f"checkpoints-{words}") as store:
         saved = store.newest()
         if words == "hashed":
             flags["vocabulary.hash_bits"] = saved.vocabulary.n_features.bit_length() - 1
         pipeline = open_pipeline(load_settings(environment={}, flags=flags), store).pipeline
     assert saved.vocabulary.kind == words
     assert pipeline.records == 1200
-    lines = (old / "documents.jsonl").read_text().splitlines()[:100]
-    pipeline.add(RecordBatch([json.loads(line)["text"] for line in lines]))
+    pipeline.add(RecordBatch(texts[:100]))
     model = pipeline.release().model
     assert model.documents_seen + model.diagnostics["documents_skipped"] == 1300
 
@@ -156,16 +165,11 @@ def test_a_projection_and_the_daemons_that_share_it(old, expected):
 
 
 def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
-    for path in old.glob("daemon.ledger*"):
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, tmp_path / path.name)
-    shutil.copytree(old / "checkpoints-private", tmp_path / "checkpoints")
-    settings = PrivateSettings(
-        n_components=3, n_features=32, epsilon=4.0, delta=1e-5, documents_per_snapshot=500
-    )
+    copied([*old.glob("daemon.ledger*"), old / "checkpoints-private"], tmp_path)
+    settings = private_settings(n_features=32, documents_per_snapshot=500)
     with (
         Ledger.open(tmp_path / "daemon.ledger", ledger_terms(settings)) as ledger,
-        Checkpoints.open(tmp_path / "checkpoints") as store,
+        Checkpoints.open(tmp_path / "checkpoints-private") as store,
     ):
         saved = store.newest(ledger, catch_up=True)
         assert saved.releases_behind == 0

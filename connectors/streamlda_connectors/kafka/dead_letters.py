@@ -12,8 +12,14 @@ import orjson
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError, StreamLDAError
-from streamlda_connectors.kafka.client import Record
-from streamlda_connectors.kafka.producer import Delivery, Message, NotWritten, Producer, TooLarge
+from streamlda_connectors.kafka.client import (
+    Delivery,
+    Message,
+    NotWritten,
+    Producer,
+    Record,
+    TooLarge,
+)
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.

@@ -12,7 +12,6 @@ from streamlda.papers.imtiaz_sarwate.metrics import (
 )
 from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
-    paper_components,
     plain_pairs,
     plain_triples,
     symmetric_pairs,
@@ -84,16 +83,6 @@ def test_orthogonal_samples_on_the_sphere_attain_the_bound():
     assert shift(raw, second_of(b), [second_block(4, BOUND)]) > 2 * SECOND_RATIO
 
 
-def test_the_papers_decomposition_is_exact_without_noise():
-    rng = np.random.default_rng(2)
-    a, w = rng.standard_normal((3, 6)), np.array([0.5, 0.3, 0.2])
-    pairs = np.einsum("k,ka,kb->ab", w, a, a)
-    triples = np.einsum("k,ka,kb,kc->abc", w, a, a, a)
-    vectors, values = paper_components(pairs, triples, 3, rng)
-    assert values == pytest.approx(w[::-1] ** -0.5)
-    assert vectors == pytest.approx(a[::-1])
-
-
 D, K, RADIUS = 12, 3, 4.0
 STDDEVS = np.sqrt(np.concatenate([[3.0, 2.0, 1.5], np.full(D - K, 0.1)]))
 
@@ -107,8 +96,8 @@ def sums_of(parts):
     return [second_sum(clipped(part, RADIUS)) for part in parts]
 
 
-def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500), seed=0):
-    network = network_of(sizes, scheme, epsilon, route=route, seed=seed)
+def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500)):
+    network = network_of(sizes, scheme, epsilon, route=route)
     found = principal_subspace(sums_of(samples(sizes)), K, network, RADIUS, route=route)
     assert found.vectors.T @ found.vectors == pytest.approx(np.eye(K))
     return captured_energy(found.vectors, np.diag(STDDEVS**2))
@@ -118,17 +107,6 @@ def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500), seed=0):
 def test_all_energy_is_captured_where_noise_is_small(scheme):
     assert energy(scheme, 1e3) > 6.4
     assert energy(scheme, 1e3, "paper") > 6.4
-
-
-@pytest.mark.statistical
-def test_schemes_are_in_order():
-    # Means of 12 runs with seeds fixed; gaps are over four standard errors.
-    cape, paper, conventional, local = (
-        np.mean([energy(*case, seed=seed) for seed in range(12)])
-        for case in (("cape", 0.1), ("cape", 0.1, "paper"), ("conventional", 0.1), ("local", 0.1))
-    )
-    assert cape > max(paper, conventional) + 0.2
-    assert conventional > local + 0.2
 
 
 @pytest.mark.parametrize("scheme", ["cape", "conventional", "local", "pooled-private"])
@@ -144,17 +122,8 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme):
     assert used >= 0.98 or scheme == "conventional"
 
 
-def test_captured_energy_is_a_trace_and_largest_for_the_leading_eigenvectors():
-    rng = np.random.default_rng(0)
-    A = rng.standard_normal((6, 6))
-    A = A @ A.T
-    values, vectors = np.linalg.eigh(A)
-    assert captured_energy(vectors[:, -2:], A) == pytest.approx(values[-2:].sum())
-    V = np.linalg.qr(rng.standard_normal((6, 2)))[0]
-    assert captured_energy(V, A) == pytest.approx(np.trace(V.T @ A @ V))
-
-
-def test_component_errors_by_hand():
+def test_measures_by_hand():
+    assert captured_energy(np.eye(3)[:, 1:], np.diag([1.0, 2.0, 4.0])) == pytest.approx(6)
     true = np.array([[0.0, 0.0], [3.0, 4.0]])
     assert component_error(true, true[::-1]) == matched_component_error(true, true[::-1]) == 0
     # Both estimates are at the first component; one of them has to be matched with the second.
