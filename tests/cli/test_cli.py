@@ -69,8 +69,7 @@ def test_evaluate_takes_ngrams_and_a_single_word(folder, tmp_path):
     assert "bread cheese" in load(tmp_path / "two").vocabulary.words
 
 
-def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("streamlda.cli.reading.POLL_RECORDS", 2)
+def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
     lines = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
     path = tmp_path / "in.txt"
     path.write_bytes(f"{lines[0]}\n\n{lines[1]}\n".encode() + b"\xff\n" + lines[2].encode())
