@@ -93,25 +93,15 @@ def write_arrays(
         todo = "make room or choose another folder, then write again"
         raise OSError(error.errno, rule + found + todo, str(path)) from error
     # The new name must survive a power cut too, and it is the folder that holds names.
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) -> ArraysFile:
     """Read a file of `write_arrays`, all of it checked before any of it is used.
 
-    Time O(bytes). Memory twice the size of the file, once after the return, and
-    O(`MAX_HEADER_BYTES`) at most to parse the header.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not a whole, unaltered file of that kind.
-    NewerFormatError
-        If it is, but of a later version than `format_version`.
+    `ModelFileError` refuses what is not a whole, unaltered file of that kind, `NewerFormatError` a
+    later version than `format_version`. Time O(bytes). Memory twice the size of the file, once
+    after the return, and O(`MAX_HEADER_BYTES`) at most to parse the header.
     """
     # Before opening: to open a named pipe waits for a writer.
     is_file = stat.S_ISREG(Path(path).stat().st_mode)
@@ -296,3 +286,12 @@ def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Bina
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
