@@ -93,11 +93,7 @@ def write_arrays(
         todo = "make room or choose another folder, then write again"
         raise OSError(error.errno, rule + found + todo, str(path)) from error
     # The new name must survive a power cut too, and it is the folder that holds names.
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) -> ArraysFile:
@@ -290,3 +286,12 @@ def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Bina
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

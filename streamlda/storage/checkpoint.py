@@ -194,14 +194,9 @@ class Checkpoints:
         Nothing may be learned or released meanwhile. Time and memory O(bytes of the state).
         """
         arrays, metadata = state_of(learner)
-        body: dict[str, Any] = {
-            "position": dict(position),
-            "about": dict(about or {}),
-            "ledger_id": None,
-            "epoch": None,
-        }
-        if metadata["run"] is not None:
-            body |= {name: metadata["run"][name] for name in ("ledger_id", "epoch")}
+        run = metadata["run"] or {"ledger_id": None, "epoch": None}
+        body = {"position": dict(position), "about": dict(about or {})}
+        body |= {name: run[name] for name in ("ledger_id", "epoch")}
         # Here and not when it is written: what has no JSON form costs no time then.
         to_json(body)
         kept: Arrays = {}

@@ -146,10 +146,8 @@ class Snapshots:
                 return known.summary
             recent = self.numbers()[-FOLLOWED:]
             if number not in recent:
-                topics = [
-                    Topic(None, share, None) for share in self.model(number).prevalence.tolist()
-                ]
-                return self._summarize(number, topics)
+                shares = self.model(number).prevalence.tolist()
+                return self._summarize(number, [Topic(None, share, None) for share in shares])
             before, missing = None, []
             for earlier in reversed(recent[: recent.index(number)]):
                 before = _unless_damaged(self._read, earlier)

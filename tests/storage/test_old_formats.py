@@ -42,6 +42,7 @@ STATES = [
     *("warmup", "sums", "refining-sums", "refining-annealing", "refining", "follows", "online"),
     *("simultaneous-forgets", "shared-map"),
 ]
+SIZES = {"n_components": 3, "epsilon": 4.0, "delta": 1e-5}
 PRIVATE = {
     "window": {},
     "users": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2},
@@ -49,11 +50,6 @@ PRIVATE = {
     "noisy-power": {"solver": "noisy-power"},
     "refine": {"refinement_rounds": 2},
 }
-
-
-def private_settings(**changes):
-    sizes = {"n_components": 3, "epsilon": 4.0, "delta": 1e-5}
-    return PrivateSettings(**{**sizes, **changes})
 
 
 def copied(paths, folder):
@@ -76,12 +72,7 @@ def texts(old):
 
 @pytest.fixture(scope="module")
 def expected(old):
-    return dict(np.load(old / "expected.npz"))
-
-
-@pytest.fixture(scope="module")
-def facts(old):
-    return json.loads((old / "expected.json").read_text())
+    return json.loads((old / "expected.json").read_text()) | dict(np.load(old / "expected.npz"))
 
 
 @pytest.fixture(scope="module")
@@ -95,33 +86,33 @@ def check_topics(model, expected, name):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_engines_go_on(old, expected, facts, documents, name):
+def test_engines_go_on(old, expected, documents, name):
     engine = load_state(old / f"state-{name}")
     at = engine.documents_seen + engine.documents_skipped
     if name != "shared-map":
-        assert at == facts[f"state-{name}"]["at"]
+        assert at == expected[f"state-{name}"]["at"]
         check_topics(engine.snapshot(), expected, f"state-{name}.then")
     engine.add(documents.rows(at, 3000))
     check_topics(engine.snapshot(), expected, f"state-{name}.end")
 
 
 @pytest.mark.parametrize("name", ["refined", "spectral", "hashed", "online", "ngrams"])
-def test_models_are_read(old, texts, expected, facts, name):
+def test_models_are_read(old, texts, expected, name):
     model = load(old / f"model-{name}")
     check_topics(model, expected, f"model-{name}")
-    found = [json.loads(line)["topics"] for line in facts[f"infer-{name}"].splitlines()]
+    found = [json.loads(line)["topics"] for line in expected[f"infer-{name}"].splitlines()]
     np.testing.assert_allclose(model.transform(texts[:3]), found, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(PRIVATE))
-def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, tmp_path):
+def test_private_learners_go_on_with_their_ledgers(old, expected, documents, name, tmp_path):
     copied((old / "private").glob(f"{name}.*"), tmp_path)
-    sizes = {"n_features": 40, "documents_per_snapshot": 900, "oversampling": 4}
-    settings = private_settings(**sizes, **PRIVATE[name])
+    sizes = {**SIZES, "n_features": 40, "documents_per_snapshot": 900, "oversampling": 4}
+    settings = PrivateSettings(**sizes, **PRIVATE[name])
     model = load(tmp_path / f"{name}.model")
     assert model.privacy["statement"] == "private"
     with Ledger.open(tmp_path / f"{name}.ledger", ledger_terms(settings)) as ledger:
-        assert ledger.epsilon_spent == pytest.approx(facts[f"private-{name}"]["epsilon_spent"])
+        assert ledger.epsilon_spent == pytest.approx(expected[f"private-{name}"]["epsilon_spent"])
         manager = ReleaseManager(SecureNoise(), ledger, name)
         learner = PrivateLearner(settings, manager, vocabulary="public")
         learner = load_state(tmp_path / f"{name}.state", learner)
@@ -166,7 +157,7 @@ def test_a_projection_and_the_daemons_that_share_it(old, expected):
 
 def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
     copied([*old.glob("daemon.ledger*"), old / "checkpoints-private"], tmp_path)
-    settings = private_settings(n_features=32, documents_per_snapshot=500)
+    settings = PrivateSettings(**SIZES, n_features=32, documents_per_snapshot=500)
     with (
         Ledger.open(tmp_path / "daemon.ledger", ledger_terms(settings)) as ledger,
         Checkpoints.open(tmp_path / "checkpoints-private") as store,

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from streamlda.checks import require
+from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
-from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported, sync_folder
+from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
