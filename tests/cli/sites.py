@@ -59,7 +59,6 @@ def aggregate_command(folder, to, shares, round_file=None, config="config", foll
 
 
 def in_processes(commands):
-    """Run commands at the same time, each in a process of its own."""
     program = [sys.executable, "-m", "streamlda"]
     running = [
         subprocess.Popen([*program, *command], stderr=subprocess.PIPE, text=True)
