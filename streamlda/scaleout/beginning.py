@@ -109,7 +109,7 @@ def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]
 def _texts(
     shard: Shard, value: Any, words: VocabularyLearner, documents: int, characters: int
 ) -> list[str]:
-    """Return the texts of a shard behind others of these numbers of documents and characters. A task."""
+    """Return the texts of a shard behind others, counted in documents and characters. A task."""
     texts: list[str] = []
     with task_of(shard):
         for rows in rows_of(shard, value):
