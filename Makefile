@@ -7,6 +7,8 @@ PYTHON ?=
 WORKERS ?= 2
 
 RUN := .venv/bin/python
+# Few tests at a time to a worker, so that all end together.
+SPREAD := -n $(WORKERS) --maxschedchunk 4
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)
 
 .DEFAULT_GOAL := help
@@ -72,10 +74,10 @@ demo-kafka: system
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: lint system
-	$(RUN) -m pytest -n $(WORKERS)
+	$(RUN) -m pytest $(SPREAD)
 
 test-all: system
-	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' -n $(WORKERS)
+	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD)
 	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS)
 
 lint: setup

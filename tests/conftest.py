@@ -29,9 +29,14 @@ settings.load_profile("quick")
 #: Markers of all tests in a folder or a file.
 MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
+#: Folders of tests that start processes.
+SLOW = {"service", "kafka", "scaleout"}
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
         for part in (*item.path.parent.parts, item.path.stem):
             if part in MARKERS:
                 item.add_marker(MARKERS[part])
+    # Long ones first, so that no worker is left alone with them.
+    items.sort(key=lambda item: SLOW.isdisjoint(item.path.parent.parts))

@@ -247,6 +247,7 @@ print(threading.active_count())
 """
 
 
+@pytest.mark.long
 def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     broker, own_topics, topic, source_of, letters_to, snapshots_to, opened
 ):

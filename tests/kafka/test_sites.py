@@ -110,6 +110,7 @@ def test_too_few_documents_send_nothing(folder, topics, topic, tmp_path):
     assert not (tmp_path / "south.share").exists()
 
 
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_tls_and_a_password_in_a_file_or_the_environment(
     folder, broker, own_topics, topic, tmp_path, monkeypatch

@@ -86,7 +86,7 @@ def collections_of(X, parts, client):
     }
 
 
-@pytest.mark.parametrize("warmup", [None, 500], ids=["one round", "two rounds"])
+@pytest.mark.parametrize("warmup", [None, pytest.param(500, marks=pytest.mark.long)])
 def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmup):
     whole = new(warmup_documents=warmup).fit(X)
     assert whole.diagnostics_["rounds_finished"] == (warmup is not None)

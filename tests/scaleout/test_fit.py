@@ -233,6 +233,7 @@ def test_a_shared_projection_is_kept_so_that_engines_can_be_merged(
     assert relative_difference(whole, one) < 1e-10
 
 
+@pytest.mark.long
 def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(settings, cut, tmp_path):
     quiet, killed = tmp_path / "quiet", tmp_path / "killed"
     quiet.mkdir()

@@ -88,7 +88,7 @@ def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, 
     assert left_by(tmp_path) == twin
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_disk_too_slow_to_save_ends_within_the_grace_or_at_a_second_signal(every_4000, signals):
     with Daemon(every_4000, command=slow(every_4000, checkpoint=30)) as daemon:
         daemon.wait_for("released")

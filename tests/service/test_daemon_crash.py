@@ -46,7 +46,7 @@ def crash_run(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("kills", few_or(15, 200))
+@pytest.mark.parametrize("kills", few_or(8, 200))
 def test_kills_at_random_moments_change_nothing(crash_run, kills):
     found = crash_run(PUBLIC, 30_000, "any-moment", kills, 1)
     assert found["killed"] >= kills
@@ -82,6 +82,7 @@ def test_a_kill_at_any_step_releases_nothing_twice(crash_run, kind, stride):
     assert found["snapshots"] >= 2 * found["streams"] - 2 * found["lost"]
 
 
+@pytest.mark.long
 def test_private_crashes_in_a_row_lead_on(crash_run):
     """Each case of `tests.service.daemon_crash_private.AGAIN`, and what it loses."""
     found = crash_run(PRIVATE, 2500, "again")

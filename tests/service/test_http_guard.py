@@ -231,6 +231,7 @@ def test_no_path_method_or_header_breaks_the_daemon(fuzzed, path, prefix, method
     assert answer.status in (200, 400, 404, 405, 415)
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 def test_a_client_made_from_the_description_finds_nothing_wrong(serve, tmp_path):
     """Schemathesis sends what the description allows, and what it does not, and judges both."""

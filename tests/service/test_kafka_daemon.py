@@ -84,6 +84,7 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
         assert left_by(tmp_path / name) == wanted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_kills", few_or(2, 100))
 def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
     n_kills, topics, topic, settings_for, tmp_path
