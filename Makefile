@@ -1,32 +1,43 @@
 # Needs python3 (3.11 to 3.13) and make, nothing else. Everything is installed into .venv, at the
-# exact versions of requirements.lock, with the hashes checked; pip reads your own configuration.
+# exact versions of requirements.lock (what streamlda runs on) and requirements-dev.lock (what tests
+# and benchmarks need besides), with the hashes checked; pip reads your own configuration.
 # The tests need Java, Maven and Chromium besides: `make system` installs them where it may.
 
 PYTHON ?=
 WORKERS ?= 2
 
 RUN := .venv/bin/python
+# Few tests at a time to a worker, so that all end together.
+SPREAD := -n $(WORKERS) --maxschedchunk 4
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo demo-kafka test lint soak bench lock clean
+.PHONY: help base setup system demo demo-kafka test test-all lint soak bench lock clean
 
 help:
 	@echo 'make demo        learn topics from a stream on this machine and print them'
 	@echo 'make demo-kafka  the same by the daemon: broker, producer, topics and a page, live'
-	@echo 'make test        all checks and tests'
-	@echo 'make soak        the long tests'
+	@echo 'make test        checks and tests of all that a change can break, in 5 minutes on 2 cores'
+	@echo 'make test-all    what that leaves: papers, benchmarks, packages, kernels without compiler'
+	@echo 'make soak        the tests that take hours'
 	@echo 'make bench       the benchmarks'
 	@echo 'make setup       only install, into .venv; PYTHON=/path/to/python3 picks the interpreter'
 	@echo 'make system      install what the tests need besides: Java, Maven, Chromium, a broker'
-	@echo 'make lock        choose newer versions of all packages and write requirements.lock'
+	@echo 'make lock        choose newer versions of all packages and write both locks'
 	@echo 'make clean       remove .venv and everything else that was made here'
 
-# The second call does nothing, until the lock, pyproject.toml or the place of the clone changes.
-setup:
+base: LOCK := requirements.lock
+setup: LOCK := requirements-dev.lock
+
+# The second call does nothing, until a lock, pyproject.toml or the place of the clone changes.
+# What `base` installed stays where `setup` adds to it; the other way round, nothing is missing.
+base setup:
 	@set -eu; \
-	wanted=$$(cksum requirements.lock pyproject.toml; pwd); \
-	if [ -x $(RUN) ] && [ "$$(cat .venv/installed 2>/dev/null)" = "$$wanted" ]; then exit 0; fi; \
+	state() { cksum $$1 pyproject.toml; pwd; }; \
+	had=$$(cat .venv/installed 2>/dev/null || true); \
+	[ -x $(RUN) ] || had=; \
+	if [ "$$had" = "$$(state $(LOCK))" ] || [ "$$had" = "$$(state requirements-dev.lock)" ]; \
+	  then exit 0; fi; \
 	found= ; seen= ; \
 	for python in $(CANDIDATES); do \
 	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) \
@@ -42,19 +53,20 @@ setup:
 	  echo "Python must come with venv and pip, got python=$$found;" \
 	    "install them (on Debian and Ubuntu the package python3-venv)" >&2; exit 1; \
 	fi; \
-	echo "Installing into .venv with $$found ..."; \
-	"$$found" -m venv --clear .venv; \
+	echo "Installing $(LOCK) into .venv with $$found ..."; \
+	[ "$$had" = "$$(state requirements.lock)" ] || "$$found" -m venv --clear .venv; \
+	rm -f .venv/installed; \
 	$(RUN) -m pip install --quiet --disable-pip-version-check --only-binary :all: \
-	  --require-hashes -r requirements.lock; \
+	  --require-hashes -r $(LOCK); \
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
-	echo "$$wanted" > .venv/installed
+	state $(LOCK) > .venv/installed
 
 # The second call does nothing. Where it cannot install something, it says what, and goes on.
 system: setup
 	@$(RUN) -m tests.system
 	@$(RUN) -m tests.kafka.choice
 
-demo: setup
+demo: base
 	@.venv/bin/streamlda demo
 
 # For SECONDS=60, or until Ctrl-C.
@@ -62,7 +74,10 @@ demo-kafka: system
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: lint system
-	$(RUN) -m pytest -n $(WORKERS)
+	$(RUN) -m pytest $(SPREAD)
+
+test-all: system
+	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD)
 	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS)
 
 lint: setup
@@ -76,12 +91,16 @@ soak: system
 bench: setup
 	$(RUN) -m bench
 
+UV_COMPILE = build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
 lock: setup
 	$(RUN) -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	build/lock/bin/python -m uv pip compile --quiet --upgrade --universal --python-version 3.11 \
-	  --all-extras --group dev --group bench --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
+	$(UV_COMPILE) --upgrade --all-extras --group build --group dev --group bench pyproject.toml \
+	  --output-file requirements-dev.lock
+	$(UV_COMPILE) --constraint requirements-dev.lock --group build pyproject.toml \
+	  --output-file requirements.lock
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

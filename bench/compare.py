@@ -114,7 +114,7 @@ def figures(result: Json) -> list[Figure]:
             continue
         if theirs is not None:
             found.append(
-                at_least(f"NPMI of {ours}, asked for that of {TOMOTOPY}", npmi, theirs, "{:.3f}")
+                at_least(f"NPMI of {ours}, target that of {TOMOTOPY}", npmi, theirs, "{:.3f}")
             )
         found.append(at_least(f"diversity of {ours}", diversity, 0.6, "{:.2f}"))
     if asked.memory:
@@ -260,11 +260,11 @@ def compare_block(results: Mapping[str, Json], origin: Callable[[Json], str]) ->
         if figure.met is not None
     ]
     met = sum(bool(figure.met) for _, figure in judged)
-    page += f"\nOf {len(judged)} figures that were asked for, {met} are met.\n"
+    page += f"\nOf {len(judged)} figures with a target, {met} are met.\n"
     for scenario, figure in judged:
         if not figure.met:
             page += f"**Missed** (`{scenario}`): {figure.name}: {figure.measured}, "
-            page += f"asked for {figure.target}.\n"
+            page += f"target {figure.target}.\n"
     page += "\n" + PLOT.replace("(plots/", "(bench/plots/") + "\n"
     return page + "".join(dict.fromkeys(map(origin, shown)))
 

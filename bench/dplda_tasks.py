@@ -39,7 +39,7 @@ def planted(parameters: Json, seed: int) -> Any:
 
 
 def budgets(parameters: Json) -> list[float]:
-    """Return the epsilons asked for; one is enough where none is used."""
+    """Return the epsilons of a case; one is enough where none is used."""
     asked: list[float] = parameters["epsilons"]
     return asked[:1] if CONTENDERS[parameters["contender"]].claim == NONE else asked
 

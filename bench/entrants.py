@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STREAMLDA: dict[str, Json] = {
     "streamlda-spectral": {"refinement_passes": 0},
     "streamlda-default": {},
-    "streamlda-more": {"refinement_passes": 2, "refinement_sweeps": 10},
+    "streamlda-more": {"refinement_passes": 2, "gibbs_sweeps": 10},
 }
 DEFAULT, MORE = "streamlda-default", "streamlda-more"
 TOMOTOPY = "tomotopy-200"
@@ -28,7 +28,7 @@ VARIATIONAL = ("gensim-1", "gensim-10", "scikit-learn-1", "scikit-learn-10")
 
 
 class Entrant(NamedTuple):
-    """Who is compared: a library with options, and how many seeds it is asked for."""
+    """Who is compared: a library with options, and how many seeds it gets."""
 
     library: str
     make: Callable[..., contenders.Contender]

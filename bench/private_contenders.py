@@ -91,13 +91,14 @@ def engine(**changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
+        from streamlda.learner import feed
         from streamlda.private.learner import PrivateLearner
         from streamlda.private.release_manager import ReleaseManager
 
         settings = engine_settings(counts, k, alpha_0, epsilon, delta, seed, **changes)
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         for batch in in_batches(counts):
-            learner.add(batch)
+            feed(learner, batch)
         snapshot = learner.engine.snapshot
         if snapshot is None:  # The noise hid all.
             flat = np.full(counts.n_features, 1 / counts.n_features)

@@ -39,7 +39,7 @@ NOISE_STEPS = 2.0**33
 
 
 class Learned(NamedTuple):
-    """Topics of a run, fewer than asked for where noise hid the others, or none at all."""
+    """Topics of a run, fewer than requested where noise hid the others, or none at all."""
 
     components: Any
     alpha: Any
@@ -50,6 +50,7 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
     """Return a function that does one pass: a private window, or without epsilon the engine."""
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
+    from streamlda.learner import feed
     from streamlda.private.learner import PrivateLearner
     from streamlda.private.release_manager import ReleaseManager
     from streamlda.private.settings import PrivateSettings
@@ -74,7 +75,7 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
         )
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         for batch in batches:
-            learner.add(batch)
+            feed(learner, batch)
         snapshot = learner.engine.snapshot
         if snapshot is None:  # The window is over, and the noise hid all.
             flat = np.full(n_features, 1 / n_features)
@@ -196,20 +197,20 @@ def private_command(meter: Meter, parameters: Json, inputs: Json, seed: int) -> 
             texts, field = folder / "texts.jsonl.gz", "text"
             write_texts(texts, parameters)
         with gzip.open(texts, "rb") as lines:
-            places = sum(1 for line in lines if line.strip())
+            slots = sum(1 for line in lines if line.strip())
         command = [sys.executable, "-m", "streamlda", "fit", str(texts), "--quiet"]
         command += ["--text-field", field, "--seed", str(seed), "--hash-bits", "13"]
         command += ["--topics", str(parameters["n_components"]), "--output", str(folder / "model")]
         if parameters["epsilon"] is not None:
             command += ["--epsilon", str(parameters["epsilon"])]
-            command += ["--delta", str(parameters["delta"]), "--snapshot-every", str(places)]
+            command += ["--delta", str(parameters["delta"]), "--snapshot-every", str(slots)]
             command += ["--ledger", str(folder / "ledger")]
         meter.started()
         with meter.timed():
             subprocess.run(command, check=True)
         model = load(folder / "model")
         return {
-            "documents": places,
+            "documents": slots,
             "topics": model.n_components,
             "private": model.privacy["statement"] == "private",
         }

@@ -276,7 +276,7 @@ def roof(kernel: str, measured: Json) -> float:
 def details(result: Json) -> str:
     """Return how far each kernel is from its roof, and by which formulas."""
     header = (
-        *("kernel", "threads", "microseconds a document", "Gflop/s", "GB/s asked for"),
+        *("kernel", "threads", "microseconds a document", "Gflop/s", "GB/s requested"),
         *("of the memory's", "roof, Gflop/s", "of the roof"),
     )
     lines = [header, ("---", *["---:"] * (len(header) - 1))]

@@ -74,7 +74,7 @@ def scenario_block(name: str, results: dict[str, Json]) -> str:
 def shown(scenario: Scenario, result: Json) -> str:
     """Return the figures of a result, its details, and where it was measured."""
     rows = [cells(figure) for figure in scenario.figures(result)]
-    page = table(("figure", "measured", "asked for"), rows) + "\n"
+    page = table(("figure", "measured", "target"), rows) + "\n"
     if scenario.details is not None:
         page += scenario.details(result) + "\n"
     return page + origin(result)
@@ -91,9 +91,7 @@ def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAI
         asked = [figure for figure in figures if figure.met is not None] or figures[:1]
         rows += [(f"`{scenario.id}`", *cells(figure)) for figure in asked]
         lines.add(origin(results[scenario.id]))
-    return (
-        table(("scenario", "figure", "measured", "asked for"), rows) + "\n" + "".join(sorted(lines))
-    )
+    return table(("scenario", "figure", "measured", "target"), rows) + "\n" + "".join(sorted(lines))
 
 
 def private_block(results: dict[str, Json]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.cape_tasks import CAPE_TASKS
 from bench.contenders import CONTENDERS
-from bench.daemon import DAEMON_TASKS
+from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.dplda_tasks import DPLDA_TASKS
 from bench.entrants import COMPARE_TASKS

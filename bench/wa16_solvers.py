@@ -83,13 +83,14 @@ def settings_of(parameters: Json, seed: int, **changes: Any) -> PrivateSettings:
 
 def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     from streamlda.errors import InsufficientDataError
+    from streamlda.learner import feed
     from streamlda.private.learner import PrivateLearner
     from streamlda.private.release_manager import ReleaseManager
 
     settings = settings_of(parameters, seed, solver=parameters["solver"])
     learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
     for batch in in_batches(documents):
-        learner.add(batch)
+        feed(learner, batch)
     if learner.engine.snapshot is None:
         raise InsufficientDataError(f"no window was finished, got missed={learner.missed}")
     topics = learner.engine.snapshot.topics
@@ -133,7 +134,7 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.private.arrays import from_arrays
+    from streamlda.arrays import from_arrays
     from streamlda.private.engine import PrivateEngine
     from streamlda.private.topics import PairView
 

@@ -1,12 +1,21 @@
-"""Named arrays: how the parts of a saved state share one set of names."""
+"""Named arrays: how the parts of a saved state share one set of names.
+
+Projections and topics are kept as they are rather than computed again: what another machine
+computes may differ in its last digits, or in a sign, from what half of a stage was summed through.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import require
+
+T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 
 #: What is needed to go on, of anything: arrays, and plain JSON values.
@@ -21,3 +30,31 @@ def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
 def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays with `prefix` before their names."""
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def to_arrays(value: Any, prefix: str, *, but: tuple[str, ...] = ()) -> Arrays:
+    """Return the fields of a dataclass of arrays and numbers, leaving out those named in `but`."""
+    return {
+        prefix + field.name: np.asarray(getattr(value, field.name))
+        for field in fields(value)
+        if field.name not in but
+    }
+
+
+def from_arrays(kind: type[T], arrays: Mapping[str, NDArray[Any]], prefix: str, **others: Any) -> T:
+    """Make the dataclass again; `others` holds the fields that were left out."""
+    names = [field.name for field in fields(kind) if field.name not in others]  # type: ignore[arg-type]
+    stored = {name: arrays[prefix + name] for name in names}
+    return kind(**{k: v if v.ndim else v.item() for k, v in stored.items()}, **others)
+
+
+def fill(
+    own: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]], rule: str, remedy: str
+) -> None:
+    """Copy stored arrays into those of the same names, or refuse them all for a wrong shape."""
+    for name, array in own.items():
+        shape = stored[name].shape if name in stored else None
+        fits = shape == array.shape
+        require(fits, rule, array=name, shape=shape, expected=array.shape, remedy=remedy)
+    for name, array in own.items():
+        array[...] = stored[name]

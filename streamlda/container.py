@@ -27,7 +27,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -77,13 +77,15 @@ def write_arrays(
     A temporary file in the same folder is forced to the disk and takes the name in one step.
     A symbolic link is followed; permissions are `mode` less the umask (0o600 for raw state). Arrays
     are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come back as
-    lists. An `OSError` has the errno of the cause; nothing is left behind then. Time O(bytes), most
+    lists. An `OSError` has the errno of the cause; no file is left then. Time O(bytes), most
     of it without Python's lock; memory, besides the arrays, that of those that are not row-major.
     """
     pieces = _encode(kind, format_version, arrays, metadata)
     target = Path(os.path.realpath(path))
     try:
-        _replace(target, pieces, mode)
+        with whole_file(target, mode) as file:
+            for piece in pieces:
+                file.write(piece)
     except OSError as error:
         size = sum(map(len, pieces))
         rule = f"a file must be written whole or not at all ({error.strerror or error}), got "
@@ -91,25 +93,15 @@ def write_arrays(
         todo = "make room or choose another folder, then write again"
         raise OSError(error.errno, rule + found + todo, str(path)) from error
     # The new name must survive a power cut too, and it is the folder that holds names.
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) -> ArraysFile:
     """Read a file of `write_arrays`, all of it checked before any of it is used.
 
     Time O(bytes). Memory twice the size of the file, once after the return, and
-    O(`MAX_HEADER_BYTES`) at most to parse the header.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not a whole, unaltered file of that kind.
-    NewerFormatError
-        If it is, but of a later version than `format_version`.
+    O(`MAX_HEADER_BYTES`) at most to parse the header. `NewerFormatError` if it is a whole file of a
+    later version than `format_version`, `ModelFileError` if it is none of that kind.
     """
     # Before opening: to open a named pipe waits for a writer.
     is_file = stat.S_ISREG(Path(path).stat().st_mode)
@@ -220,7 +212,7 @@ def _encode(
 
 
 def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the header as the library would write it, and the arrays in their order behind it."""
+    """Return the header as the library would write it, and the arrays in their order after it."""
     # Wide items first, so that each array is aligned; the library breaks ties of dtypes likewise.
     order = sorted(stored, key=lambda name: (-DTYPES.index(stored[name].dtype.name), name))
     header: dict[str, Any] = {"__metadata__": {"streamlda": text}}
@@ -275,16 +267,31 @@ def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     return to_json({**about, "blake2b": digest.hexdigest()})
 
 
-def _replace(target: Path, pieces: list[Buffer], mode: int) -> None:
+@contextmanager
+def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a file that takes its name in one step, once all of it is on the disk.
+
+    A symbolic link is followed; permissions are `mode` less the umask. Nothing is left behind by an
+    error.
+    """
+    target = Path(os.path.realpath(path))
     temporary = target.parent / f".streamlda-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

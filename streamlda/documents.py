@@ -151,8 +151,13 @@ class DocumentBatch:
             "row_pointers": self.row_pointers,
         }
 
+    def check_features(self, expected: int, of: str) -> None:
+        """Raise `InvalidDocumentsError` unless the words are as many as those `of` something."""
+        rule = f"documents must use the vocabulary of the {of}"
+        _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
+
     def end_of(self, usable: int, start: int = 0) -> int:
-        """Return where the first so many usable documents from `start` end; else the whole end."""
+        """Return where N usable documents from `start` on end, or else the batch."""
         if usable == 0:
             return start
         found = np.flatnonzero(self.usable[start:])

@@ -5,39 +5,34 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit_refined
+from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.estimator_parts import Asked, Learned, Refining, counts_of
-from streamlda.model.evaluation import DocumentCompletion, top_words
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.errors import InsufficientDataError
+from streamlda.estimator_base import BaseTopicEstimator, counts_of
+from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.matrix import MatrixFit, Users
-from streamlda.refinement.refine import refined
-from streamlda.text.vocabulary import Vocabulary
-
-Array = NDArray[np.float64]
+from streamlda.private.matrix import MatrixFit
+from streamlda.private.settings import PrivateSettings
+from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
+from streamlda.settings.load import settings_of_parameters
+from streamlda.settings.table import RunSettings
 
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
     """A private estimator that has not read a whole window of rows yet."""
 
 
-class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class StreamLDA(BaseTopicEstimator):
     """Latent Dirichlet allocation learned in one pass by online tensor decomposition.
 
     Parameters
@@ -49,16 +44,16 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
         too large on most real text.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        How topics are found: "whitened-tensor", the default, sums a small tensor; the others ask
-        the stream anew at each power iteration, need less memory when K is large, and may find
-        fewer than `n_components` topics. "online-power" is for fits without `epsilon`,
-        "noisy-power" for those with it.
+        How topics are found: "whitened-tensor" sums a small tensor; the others take fresh rows for
+        each power iteration, need less memory when K is large, and may find fewer than
+        `n_components` topics. "online-power" is for fits without `epsilon`, "noisy-power" for
+        those with it.
     documents_per_round : int or None, default None
         For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration. None
-        begins with 1000 and takes more and more, so that topics sharpen for ever.
+        begins with 1000 and takes more and more, so that topics keep sharpening.
     memory_documents : int or None, default None
         For "online-power" and "simultaneous" without `epsilon`: topics rest on the last half to
-        all of so many documents, so that they follow a stream that drifts. None forgets nothing.
+        all of this many documents, so that they follow a stream that drifts. None forgets nothing.
     n_restarts : int or None, default None
         For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 3
         with `epsilon`.
@@ -66,8 +61,8 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         For all but the first: power iterations that find a topic ("simultaneous": all topics).
         None takes 5; with `epsilon` 4 for "noisy-power" and 8 for "simultaneous".
     warmup_documents : int or None, default None
-        First documents that are kept in memory to find where to look. None takes 10000, and 20000
-        for a stream that is refined.
+        First documents, kept in memory, that the first projection is made of; without `epsilon`.
+        None takes 10000, and 20000 for a stream that is refined.
     oversampling : int, default 50
         Directions kept beyond K while summing.
     refinement_passes : int or "auto", default "auto"
@@ -78,13 +73,13 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         fewer than 200, and with another solver. With `epsilon` it refines by rounds of rows of
         their own where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. A
         number is for `fit` alone, without `epsilon`.
-    refinement_sweeps : int, default 0
-        How often `fit` then draws the topics of all tokens anew, by Gibbs sampling; the last
-        third of the sweeps is averaged, and `alpha_` is fitted to them. They lower perplexity, at
-        several times the time (`streamlda.refinement.refine`); they take whole counts, and are
-        not for `partial_fit` and not with `epsilon`.
+    gibbs_sweeps : int, default 0
+        How often `fit` then draws the topics of all tokens by Gibbs sampling; the last third of
+        the sweeps is averaged, and `alpha_` is fitted to them. They lower perplexity, at several
+        times the time (`streamlda.refinement.refine`); they take whole counts, and are not for
+        `partial_fit` and not with `epsilon`.
     random_state : int, RandomState instance or None, default None
-        Seed of the random maps, restarts and sweeps. It seeds no noise.
+        Seed of random projections, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
         With a number, only differentially private snapshots are published, and all that is fitted
         shows no more than they do. What all snapshots may cost one privacy unit.
@@ -93,7 +88,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     documents_per_snapshot : int or None
         Rows of a window, at least 100. `partial_fit` needs it; in `fit`, None takes all rows.
     privacy_unit : {"document", "user"}, default "document"
-        Whom the promise is made to. With "user", pass `users` with the rows.
+        Whom the guarantee is about. With "user", pass `users` with the rows.
     documents_per_user : int or None
         For users: most documents of one user that count in a stage of a window.
     neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
@@ -108,7 +103,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         or public numbers.
     ledger : str, path-like or None, default None
         File that remembers what was spent; made if there is none, and open only during a fit.
-        None keeps the account in memory: the promise holds for this one fit, the statement says
+        None keeps the account in memory: the guarantee holds for this fit alone, the statement says
         so, and *a further fit on the same rows spends again without anyone noticing*.
     stream : str, default "matrix"
         Name of the rows in the ledger, which refuses rows that were in a release. Give each matrix
@@ -137,7 +132,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         steps and sweeps made, and which topic of the spectral fit each one began as; all else is
         about the spectral fit, in the order of the refined topics.
     documents_seen_ : int
-        Documents learned from (those with at least 3 tokens). With `epsilon`, rows behind the
+        Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
         snapshot, whatever they hold.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
@@ -152,7 +147,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     Notes
     -----
-    `partial_fit` uses each document when it comes and then forgets it, so it may go on for ever.
+    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end.
     Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a document until
     topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are first
     read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
@@ -172,10 +167,10 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     noise, with a warning; with `epsilon` they are refused.
 
     With `epsilon`, these are public and not protected: the parameters, the number of rows (a row
-    is a place: a blank one counts), the columns of `X`, and their names. A vocabulary that was
-    learned from the same documents, as by ``CountVectorizer``, voids the promise. Pickles and
-    copies keep the published model only: they can transform, not go on. `warmup_documents` is not
-    used. What `score`, `perplexity` and `transform` return about documents is not protected.
+    is a record slot, a blank one too), the columns of `X`, and their names. A vocabulary that was
+    learned from the same documents, as by ``CountVectorizer``, voids the guarantee. Pickles and
+    copies keep the published model only: they can transform, not go on. What `score`, `perplexity`
+    and `transform` return about documents is not protected.
 
     References
     ----------
@@ -198,9 +193,8 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     ('private', 4.0, (5, 3))
     """
 
-    _engine: Engine
-    #: There only after a private fit; None when it cannot go on.
-    _private: MatrixFit | None
+    #: None for a private fit that has ended, of which only its model is kept.
+    _learner: Engine | MatrixFit | None
     #: None when documents came since it was made, or no window was full.
     _model: TopicModel | None
 
@@ -217,7 +211,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         warmup_documents: int | None = None,
         oversampling: int = 50,
         refinement_passes: int | str = "auto",
-        refinement_sweeps: int = 0,
+        gibbs_sweeps: int = 0,
         random_state: Any = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -242,7 +236,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
         self.refinement_passes = refinement_passes
-        self.refinement_sweeps = refinement_sweeps
+        self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
         self.epsilon = epsilon
         self.delta = delta
@@ -276,7 +270,7 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         ------
         ValueError
             If counts are negative or not finite, or if fewer than 2 documents have 3 tokens; if
-            sweeps are asked for and counts are not whole numbers, or a refinement with `epsilon`.
+            there are sweeps and counts are not whole numbers, or a refinement with `epsilon`.
         BudgetExceededError, LedgerError
             With a ledger that does not allow it, or in which these rows were released.
         """
@@ -286,11 +280,14 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             if is_collection(X):
                 fit_collection(self, X, users)
                 return self
-        refinement = self._refinement()
+        settings = self._settings(self._seed(), users)
         X = self._validated(X, reset=True, min_samples=2)
-        if self._asks_for_privacy(users):
-            return self._learn_privately(X, users, reset=True, finish=True)
-        self._fit(*counts_of(X, refinement))
+        self._warn_of_few_words(X.shape[1])
+        if settings.private:
+            return self._fit_privately(settings, X, users, reset=True, finish=True)
+        batch = counts_of(X, settings.topics.gibbs_sweeps)
+        asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
+        self._learner, self._model = fit(asked, batch, passes, settings.topics.gibbs_sweeps)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -310,279 +307,139 @@ class StreamLDA(Asked, Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Raises
         ------
         ValueError
-            If counts are negative or not finite, or a refinement is asked for.
+            If counts are negative or not finite, or a parameter sets passes or sweeps.
         BudgetExceededError, LedgerError
             As `fit`.
         """
-        if any(self._refinement()):
-            raise InvalidSettingError(
-                "passes and sweeps go over all documents again, which partial_fit must not keep, "
-                f"got refinement_passes={self.refinement_passes} "
-                f"refinement_sweeps={self.refinement_sweeps}; set passes to 'auto' and sweeps to "
-                "0, or call fit"
-            )
-        reset = not (hasattr(self, "_engine") or hasattr(self, "_private"))
-        private = self._asks_for_privacy(users)
-        if not reset and private != hasattr(self, "_private"):
-            raise InvalidSettingError(
-                "a fit must go on as it began, private or not, got "
-                f"epsilon={self.epsilon} private={not private}; fit anew"
-            )
+        reset = not hasattr(self, "_learner")
+        settings = self._settings(self._seed() if reset else 0, users)
+        topics = settings.topics
+        require(
+            topics.refinement_passes in ("auto", 0) and not topics.gibbs_sweeps,
+            "passes and sweeps go over all documents again, which partial_fit must not keep",
+            refinement_passes=topics.refinement_passes,
+            gibbs_sweeps=topics.gibbs_sweeps,
+            remedy="set passes to 'auto' and sweeps to 0, or call fit",
+        )
+        require(
+            reset or settings.private == self._is_private,
+            "a fit must go on as it began, private or not",
+            epsilon=self.epsilon,
+            private=self._is_private,
+            remedy="call fit",
+        )
         X = self._validated(X, reset=reset)
-        if private:
-            return self._learn_privately(X, users, reset=reset, finish=False)
-        return self._learn(counts_of(X)[0], reset=reset)
-
-    def transform(self, X: Any) -> Array:
-        """Return the topic proportions of documents; the model is not changed.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            Rows sum to 1. A row depends on its document alone.
-        """
-        self._check_fitted()
-        X = self._validated(X, reset=False)
-        topics = smoothed(self.components_, self.background_, SMOOTHING)
-        batch = DocumentBatch.from_matrix(X, integral=False)
-        proportions: Array = topic_proportions(batch, topics, self.alpha_)
-        return proportions.astype(X.dtype, copy=False)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the log-likelihood, in nats, of held-out halves of documents.
-
-        Document completion (`streamlda.model.evaluation.DocumentCompletion`): topic proportions
-        come from a random half of a document's tokens, the other half is scored. Rows with
-        fractional entries cannot be split; they are rounded to whole tokens.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts of documents that were not learned from.
-        y : ignored
-        """
-        return float(self._completion(X).log_likelihood_nats)
-
-    def perplexity(self, X: Any) -> float:
-        """Return the perplexity of held-out halves of documents; see `score`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts of documents that were not learned from.
-        """
-        return float(self._completion(X).perplexity)
-
-    def top_words(self, n: int = 10, names: Iterable[str] | None = None) -> list[list[str]]:
-        """Return the `n` most probable words of each topic.
-
-        Parameters
-        ----------
-        n : int, default 10
-        names : iterable of str, optional
-            Names of the words, such as ``CountVectorizer.get_feature_names_out()``; by default
-            the column names of a fitted data frame, else the word ids.
-        """
-        self._check_fitted()
-        if names is None:
-            names = getattr(self, "feature_names_in_", map(str, range(self.n_features_in_)))
-        known = list(names)
-        return [[known[i] for i in row] for row in top_words(self.components_, n)]
-
-    def to_model(self, names: Iterable[str] | None = None) -> TopicModel:
-        """Return what was learned as a `TopicModel`.
-
-        Parameters
-        ----------
-        names : iterable of str, optional
-            As in `top_words`; stored as a given vocabulary.
-        """
-        self._check_fitted()
-        if names is None:
-            names = getattr(self, "feature_names_in_", None)
-        vocabulary = None if names is None else Vocabulary.given(names)
-        return replace(self._fitted, vocabulary=vocabulary)
-
-    def save(self, path: str | os.PathLike[str], names: Iterable[str] | None = None) -> None:
-        """Write the model to a file that `streamlda.load` reads.
-
-        Parameters
-        ----------
-        path : str or path-like
-        names : iterable of str, optional
-            As in `top_words`.
-        """
-        self.to_model(names).save(path)
+        if reset:
+            self._warn_of_few_words(X.shape[1])
+        if settings.private:
+            return self._fit_privately(settings, X, users, reset=reset, finish=False)
+        batch = counts_of(X)
+        if reset:
+            learner = Engine(engine_settings(settings, batch.n_features))
+        else:
+            assert isinstance(self._learner, Engine)
+            learner = self._learner
+        feed(learner, batch)
+        self._learner, self._model = learner, None
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        if hasattr(self, "_private"):
-            return self._model is not None
-        return hasattr(self, "_engine")
+        return hasattr(self, "_learner") and (not self._is_private or self._model is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if "_private" in state:
+        if self._is_private:
             # Raw sums must not leave the process; what was published may.
-            state["_private"] = None
+            state["_learner"] = None
         return state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
+    def _is_private(self) -> bool:
+        """Whether what was learned is private."""
+        return hasattr(self, "_learner") and not isinstance(self._learner, Engine)
 
     @property
     def _fitted(self) -> TopicModel:
-        """The model as of the last document; sought anew only when documents came since."""
-        if hasattr(self, "_private") and self._model is None:
+        """The model as of the last document; made only when documents came since."""
+        if self._is_private and self._model is None:
             raise self._no_snapshot()
         if not self.__sklearn_is_fitted__():
             # AttributeError, so that hasattr() tells a fitted estimator from a new one.
             raise AttributeError("an estimator must be fitted before its topics are read")
-        self._model = self._model or self._engine.snapshot()
+        if self._model is None:
+            assert isinstance(self._learner, Engine)
+            self._model = self._learner.snapshot()
         return self._model
+
+    def _check_fitted(self) -> None:
+        if self._is_private and self._model is None:
+            raise self._no_snapshot()
+        check_is_fitted(self)
+
+    def _no_snapshot(self) -> Exception:
+        values: dict[str, int] = {"copied": True}
+        remedy = "fit it"
+        if isinstance(self._learner, MatrixFit):
+            values = {"slots_missing": self._learner.slots_missing}
+            remedy = "pass that many further rows to partial_fit"
+        return failure(
+            "a private estimator must have read a whole window before its topics are read",
+            **values,
+            documents_per_snapshot=self.documents_per_snapshot,
+            remedy=remedy,
+            error=NoSnapshotError,
+        )
 
     @staticmethod
     def _new_noise() -> Noise:
         """Return the noise of a private fit; there is no parameter for it on purpose."""
         return SecureNoise()
 
-    def _check_fitted(self) -> None:
-        if hasattr(self, "_private") and self._model is None:
-            raise self._no_snapshot()
-        check_is_fitted(self)
-
-    def _no_snapshot(self) -> NoSnapshotError:
-        if self._private is None:
-            found, todo = "a copy from before it", "fit it"
-        else:
-            found = f"slots_missing={self._private.slots_missing}"
-            todo = "pass that many further rows to partial_fit"
-        return NoSnapshotError(
-            "a private estimator must have read a whole window before its topics are read, got "
-            f"{found} documents_per_snapshot={self.documents_per_snapshot}; {todo}"
+    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
+        """Return the parameters as settings, checked."""
+        settings = settings_of_parameters({**self.get_params(), "random_state": seed})
+        require(
+            settings.private or users is None,
+            "users must come with epsilon, whose unit they are",
+            epsilon=self.epsilon,
+            remedy="set epsilon and delta, or leave users out",
         )
+        return settings
 
-    def _fit(self, batch: DocumentBatch, asked: Refining) -> None:
-        self._warn_of_few_words(batch.n_features)
-        settings = self._settings(batch.n_features)
-        if settings.refines and asked != (0, 0):
-            self._engine, self._model = fit_refined(settings, batch, asked.passes, asked.sweeps)
-        else:
-            engine = Engine(settings)
-            engine.add(batch)
-            found = engine.snapshot()
-            if any(asked):
-                seed = settings.seed % 2**63
-                much = {"passes": asked.passes or 0, "gibbs_sweeps": asked.sweeps}
-                found = refined(found, batch, **much, seed=seed)
-            self._engine, self._model = engine, found
-        self.__dict__.pop("_private", None)
-
-    def _learn(self, batch: DocumentBatch, *, reset: bool) -> Self:
-        if reset:
-            self._warn_of_few_words(batch.n_features)
-            engine = Engine(self._settings(batch.n_features, endless=True))
-            engine.add(batch)
-            self._engine = engine
-            self.__dict__.pop("_private", None)
-        else:
-            self._engine.add(batch)
-        self._model = None
-        return self
-
-    def _learn_privately(self, X: Any, users: Users | None, *, reset: bool, finish: bool) -> Self:
+    def _fit_privately(
+        self, settings: RunSettings, X: Any, users: Users | None, *, reset: bool, finish: bool
+    ) -> Self:
         batch = DocumentBatch.from_matrix(X)
-        ends = finish and self.documents_per_snapshot is None
+        ends = finish and settings.snapshots.every is None
+        asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
         if reset:
-            self._warn_of_few_words(batch.n_features)
-            settings = self._private_settings(batch, self._seed(), ends)
-            learner = MatrixFit(
-                settings, self._new_noise(), self.ledger, self.stream, {"solver": self.solver}
-            )
+            stream = settings.source.stream or "matrix"
+            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
         else:
-            learner = self._going_on(batch)
-        before, lost = learner.model, len(learner.lost)
+            learner = self._running(asked)
         try:
-            learner.add(batch, users, finish=finish)
+            messages = learner.add(batch, users, finish=finish)
         finally:
             # Also after an error on the way: what was released stays released.
             if learner.begun and (not finish or learner.model is not None):
-                self._private, self._model = None if ends else learner, learner.model
-                self.__dict__.pop("_engine", None)
-        for message in learner.lost[lost:]:
-            warnings.warn(f"a window gave no snapshot: {message}", UserWarning, stacklevel=3)
-        model = learner.model
-        if model is not None and model is not before and model.n_components < self.n_components:
-            warnings.warn(
-                f"{model.n_components} of {self.n_components} topics stand above the noise and are "
-                "published; take more documents per snapshot, or a larger epsilon",
-                UserWarning,
-                stacklevel=3,
-            )
+                self._learner, self._model = None if ends else learner, learner.model
+        for message in messages:
+            warnings.warn(message, UserWarning, stacklevel=3)
         return self
 
-    def _going_on(self, batch: DocumentBatch) -> MatrixFit:
-        learner = self._private
-        if learner is None:
-            raise InvalidSettingError(
+    def _running(self, settings: PrivateSettings) -> MatrixFit:
+        """Return the private fit that goes on."""
+        learner = self._learner
+        if not isinstance(learner, MatrixFit):
+            raise failure(
                 "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
-                "the published model only, got no sums; fit anew, or save the state of a running "
-                "learner with streamlda.storage.state"
+                "the published model only, got no sums",
+                remedy="call fit, or save the state of a running learner with "
+                "streamlda.storage.state",
             )
-        if learner.differs(self._private_settings(batch, learner.settings.seed, False)):
-            raise InvalidSettingError(
-                "parameters must stay as they were when a private fit began, got others; set them "
-                "back, or fit anew"
-            )
-        return learner
-
-    def _warn_of_few_words(self, n_features: int) -> None:
-        if self.n_components > n_features:
-            warnings.warn(
-                "there should be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={n_features}: the topics "
-                "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            ensure_min_samples=min_samples,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_non_negative=True,
+        require(
+            not learner.differs(settings),
+            "parameters must stay as they were when a private fit began, got others",
+            remedy="set them back, or call fit",
         )
-
-    def _completion(self, X: Any) -> Any:
-        self._check_fitted()
-        X = self._validated(X, reset=False)
-        completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
-        whole = X.copy()
-        if hasattr(whole, "data") and hasattr(whole, "eliminate_zeros"):
-            np.rint(whole.data, out=whole.data)
-        else:
-            np.rint(whole, out=whole)
-        completion.add(DocumentBatch.from_matrix(whole))
-        result = completion.result()
-        if result.held_out_tokens == 0:
-            raise InsufficientDataError(
-                "documents must have at least 2 tokens to be scored, got "
-                f"held_out_tokens=0 n_samples={X.shape[0]}; pass more or longer documents"
-            )
-        return result
+        return learner

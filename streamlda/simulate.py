@@ -7,12 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import above, at_least, between, failure, require
+from streamlda.checks import above, at_least, between, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.errors import SourceError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.model.inference import checked_alpha
-from streamlda.stream.source import Position, Progress, RecordBatch
 
 #: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
 BLOCK_DOCUMENTS = 1024
@@ -161,55 +159,6 @@ class PlantedLDA:
         return self._held[1]
 
 
-class SimulatedSource:
-    """The texts of a planted corpus as a `streamlda.stream.source.Source`.
-
-    Position ``{"document": n}`` is the number of the next document. Nothing is stored, so any
-    position can be sought at the cost of one block. The source keeps a position of its own in the
-    corpus. It is endless without `n_documents`. Memory: one poll and one block.
-    """
-
-    def __init__(self, planted: PlantedLDA, n_documents: int | None = None) -> None:
-        if n_documents is not None:
-            at_least(0, n_documents=n_documents)
-        self._planted, self._total = planted, n_documents
-        self._next, self._closed = 0, False
-
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return the next `max_records` texts, fewer at the end; never waits."""
-        if self._closed:
-            raise SourceError("a source must be open to be polled, got closed=True; open a new one")
-        at_least(1, max_records=max_records)
-        n = max_records
-        if self._total is not None:
-            n = max(0, min(n, self._total - self._next))
-        self._planted.seek(self._next)
-        self._next += n
-        ended = self._total is not None and self._next >= self._total
-        return RecordBatch([*self._planted.texts(n)], exhausted=ended)
-
-    def position(self) -> Position:
-        """Return the number of the next document."""
-        return {"document": self._next}
-
-    def seek(self, position: Position) -> None:
-        """Go on at a stored position."""
-        document = position.get("document")
-        if type(document) is not int or document < 0:
-            rule = "a position of a simulated source must hold a document number >= 0"
-            remedy = "take it from position()"
-            raise failure(rule, document=document, remedy=remedy, error=SourceError)
-        self._next = document
-
-    def progress(self) -> Progress:
-        """Return documents drawn and in all."""
-        return Progress(self._next, self._total, "documents")
-
-    def close(self) -> None:
-        """Stop the source; later polls are errors."""
-        self._closed = True
-
-
 def _running_sums(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return running sums along rows whose last number is exactly 1."""
     sums: NDArray[np.float64] = np.cumsum(probabilities, axis=1)
@@ -219,6 +168,6 @@ def _running_sums(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _search_starts(cdf: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return, for each row and bucket ``[b / V, (b + 1) / V)``, where the search for a u begins."""
-    # Lowered a little, so that rounding of u * V never starts behind the word drawn.
+    # Lowered a little, so that rounding of u * V never starts after the word drawn.
     grid = np.arange(cdf.shape[1]) / cdf.shape[1] - 1e-15
     return np.array([np.searchsorted(sums, grid, "right") for sums in cdf], dtype=np.int32)

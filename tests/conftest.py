@@ -8,7 +8,6 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 pytest_plugins = ["tests.browser", "tests.kafka.fixtures"]
@@ -27,7 +26,17 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: Markers of all tests in a folder or a file.
+MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
+
+#: Folders of tests that start processes.
+SLOW = {"service", "kafka", "scaleout"}
+
+
+def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.parent.name == "kernels":
-            item.add_marker("kernels")
+        for part in (*item.path.parent.parts, item.path.stem):
+            if part in MARKERS:
+                item.add_marker(MARKERS[part])
+    # Long ones first, so that no worker is left alone with them.
+    items.sort(key=lambda item: SLOW.isdisjoint(item.path.parent.parts))

@@ -116,12 +116,16 @@ def expected_moments(components, alpha):
     second = np.einsum("i,ia,ib->ab", alpha, mu, mu) / (a * (a + 1))
     pairs = second + a / (a + 1) * np.multiply.outer(first, first)
     third = 2 * np.einsum("i,ia,ib,ic->abc", alpha, mu, mu, mu) / (a * (a + 1) * (a + 2))
+    return first, pairs, third + triples_without(first, pairs, a)
+
+
+def triples_without(first, pairs, a):
+    """Return what E P3 holds besides M3."""
     mixed = sum(
         np.einsum(f"{x},{y}->abc", pairs, first) for x, y in (("ab", "c"), ("ac", "b"), ("bc", "a"))
     )
     cube = np.einsum("a,b,c->abc", first, first, first)
-    triples = third + a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube
-    return first, pairs, triples
+    return a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube
 
 
 def find_faults(documents, n_features, most_tokens):

@@ -59,16 +59,6 @@ def count_windows(documents, topics, window):
     return occurrences, pairs, windows
 
 
-def plain_windows(documents, words, window):
-    """Count windows that hold a word, by the textbook: it is there if any of its tokens is."""
-    occurrences = Counter()
-    for document in documents:
-        for start in range(max(1, len(document) - window + 1)):
-            for word in words:
-                occurrences[word] += word in document[start : start + window]
-    return occurrences
-
-
 def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):
     tokens = []
     for d, (first, last) in enumerate(pairwise(offsets)):

@@ -60,28 +60,12 @@ def call(command: list[str]) -> str | None:
     return (done.stdout + done.stderr).strip()[-300:] if done.returncode else None
 
 
-class Apt:
-    """apt-get as root. Package lists are brought up to date at most once, and only on need."""
-
-    def __init__(self, before: list[str]) -> None:
-        # A service of the host must not ask anything, or be restarted, because of a test.
-        self._get = [*before, "env", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"]
-        self._get += ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"]
-        self._updated = False
-
-    def install(self, packages: tuple[str, ...]) -> str | None:
-        """Install the first of the packages that there is; returns None, or why it failed."""
-        why = self._install_known(packages)
-        if why is None or self._updated:
-            return why
-        self._updated = True
-        return call([*self._get, "update"]) or self._install_known(packages)
-
-    def _install_known(self, packages: tuple[str, ...]) -> str | None:
-        for package in packages:
-            if call(["apt-cache", "show", "--no-all-versions", package]) is None:
-                return call([*self._get, "install", "--no-install-recommends", package])
-        return f"there is no package {' or '.join(packages)}"
+def install_package(get: list[str], packages: tuple[str, ...]) -> str | None:
+    """Install the first of the packages that apt knows; returns None, or why it failed."""
+    for package in packages:
+        if call(["apt-cache", "show", "--no-all-versions", package]) is None:
+            return call([*get, "install", "--no-install-recommends", package])
+    return f"there is no package {' or '.join(packages)}"
 
 
 def install(wanted: list[str], cache: Path) -> dict[str, str]:
@@ -91,11 +75,17 @@ def install(wanted: list[str], cache: Path) -> dict[str, str]:
     before = administrator()
     if before is None:
         return dict.fromkeys(wanted, "apt-get needs root, or sudo without a password")
-    apt = Apt(before)
-    failed = {}
+    # A service of the host must not ask anything, or be restarted, because of a test.
+    get = [*before, "env", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"]
+    get += ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"]
+    failed, updated = {}, False
     for what in wanted:
         print(f"Installing {what} with apt-get ...", flush=True)
-        why = apt.install(PACKAGES[what])
+        why = install_package(get, PACKAGES[what])
+        # Package lists are brought up to date at most once, and only on need.
+        if why and not updated:
+            updated = True
+            why = call([*get, "update"]) or install_package(get, PACKAGES[what])
         if what in missing(cache):
             failed[what] = why or "its package is there, and it cannot be used"
             remember_failure(cache, what, failed[what])

@@ -41,6 +41,11 @@ def test_batch_holds_what_it_was_given():
     for name in (*("counts", "word_ids", "row_pointers"), "lengths", "usable"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(batch, name)[0] = 0
+    matrix = sp.csr_matrix(DENSE.astype(np.float64))
+    for one, other in ((DocumentBatch.from_matrix(matrix), matrix), (batch, batch.to_csr())):
+        assert np.shares_memory(one.counts, other.data)
+        assert np.shares_memory(one.word_ids, other.indices)
+    assert matrix.data.flags.writeable
 
 
 I32, I64, F64 = np.int32, np.int64, np.float64
@@ -65,35 +70,25 @@ VIOLATIONS = {
     "counts in a matrix": (parts(counts=np.ones((4, 1))), "one count a word id"),
     "ids in a matrix": (parts(word_ids=np.zeros((4, 1), I32)), "one count a word id"),
     "first pointer": (pointers(1, 2, 2, 4, 4), "first=1"),
-    "last pointer": (pointers(0, 2, 2, 4, 3), "last=3"),
-    "last pointer far": (pointers(0, 2, 2, 4, 9), "last=9 entries=4"),
+    "last pointer": (pointers(0, 2, 2, 4, 9), "last=9 entries=4"),
     "falling pointers": (pointers(0, 3, 2, 4, 4), "row pointers must rise"),
     "wrapping difference": (pointers(0, 2**63 - 1, -(2**62), 4, 4), "row pointers must rise"),
-    "fractional pointers": (
-        pointers(0, 2.5, 2.5, 4, 4),
-        "pointers .* integers .* dtype=float64",
-    ),
+    "float pointers": (pointers(0, 2.5, 2.5, 4, 4), "pointers .* integers .* dtype=float64"),
     "huge pointers": (pointers(0, 2, 2, 4, 2**64 - 1, dtype=np.uint64), "integers that fit int64"),
     "no words": (parts(n_features=0), "n_features=0"),
     "negative word": (word_ids(-1, 3, 1, 4), "min=-1"),
     "word outside": (parts(n_features=4), "max=4 n_features=4"),
     "wrapping words": (word_ids(0, 3, 1, 2**32 + 4, dtype=I64), "that fit int32, got dtype=int64"),
-    "fractional words": (
-        word_ids(0, 3.5, 1, 4, dtype=F64),
-        "ids .* integers .* dtype=float64",
-    ),
+    "float words": (word_ids(0, 3.5, 1, 4, dtype=F64), "ids .* integers .* dtype=float64"),
     "falling words": (word_ids(3, 0, 1, 4), "document=0;"),
     "word twice": (word_ids(0, 3, 4, 4), "document=2;"),
     "NaN": (counts(2, 1, np.nan, 7), "finite, got document=2 count=nan"),
-    "infinity": (counts(2, np.inf, 5, 7), "finite, got document=0 count=inf"),
     "minus infinity": (counts(2, 1, 5, -np.inf), "document=2 count=-inf"),
     "negative count": (counts(2, 1, 5, -7.0), "document=2 count=-7"),
     "explicit zero": (counts(2, 0, 5.0, 7), "document=0 count=0"),
     "fraction": (counts(2, 1, 5.25, 7), "whole .* document=2 count=5.25"),
     "complex": (counts(1j, 1, 1, 1), "real numbers, got dtype=complex128"),
-    "strings": (counts("2", "2", "2", "2"), "real numbers, got dtype=<U1"),
     "objects": (counts(2, 2, 2, None), "real numbers, got dtype=object"),
-    "long word": (counts(2, 1, 5, 2.0**31 + 1), "got document=2"),
     "long document": (counts(2, 1, 1, 2.0**31), "got document=2"),
     "overflow": (counts(1e308, 1e308, 5, 7), "got document=0"),
 }
@@ -108,32 +103,20 @@ def test_batch_refuses(case):
     assert all(part in str(raised.value) for part in ("must", "got ", ";"))
 
 
-def test_words_may_fall_between_documents_also_across_empty_ones():
+def test_what_is_near_a_violation_is_taken():
+    # Words fall between documents, also across empty ones; the longest document.
     pointers = np.array([0, 0, 1, 1, 2, 3, 3])
     batch = DocumentBatch(np.ones(3), np.array([4, 2, 0], dtype=I32), pointers, 5)
     np.testing.assert_array_equal(batch.lengths, [0, 1, 0, 1, 1, 0])
-
-
-def test_longest_document_is_taken():
-    batch = DocumentBatch(**parts(counts=np.array([2, 1, 1, MAX_TOKENS - 1.0])))
+    batch = DocumentBatch(**counts(2, 1, 1, MAX_TOKENS - 1.0))
     assert batch.lengths[2] == MAX_TOKENS
-
-
-def test_weights_are_taken_when_counts_need_not_be_whole():
-    batch = DocumentBatch(**parts(counts=np.array([0.5, 2.75, 5, 7])), integral=False)
+    # Weights, when counts need not be whole.
+    batch = DocumentBatch(**counts(0.5, 2.75, 5, 7), integral=False)
     np.testing.assert_array_equal(batch.lengths, [3.25, 0, 12, 0])
     matrix = sp.csr_matrix(DENSE * 0.5)
     assert DocumentBatch.from_matrix(matrix, integral=False).counts[1] == 0.5
     with pytest.raises(InvalidDocumentsError, match="TF-IDF"):
         DocumentBatch.from_matrix(matrix)
-
-
-@pytest.mark.parametrize("n_documents", [0, 1, 3])
-def test_documents_without_words_make_a_batch(n_documents):
-    batch = DocumentBatch.from_matrix(np.zeros((n_documents, 4)))
-    assert (batch.n_documents, len(batch.counts)) == (n_documents, 0)
-    np.testing.assert_array_equal(batch.lengths, np.zeros(n_documents))
-    assert batch.to_csr().shape == (n_documents, 4)
 
 
 FORMATS = {
@@ -147,8 +130,6 @@ FORMATS = {
     "coo": sp.coo_matrix,
     "coo_array": sp.coo_array,
     "lil": sp.lil_matrix,
-    "dok": sp.dok_matrix,
-    "bsr": sp.bsr_matrix,
 }
 DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float32", "float64"]
 
@@ -168,19 +149,23 @@ def test_from_matrix_takes_every_format_and_dtype(form, dtype):
     np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE.astype(dtype))
 
 
-def raw_csr(data, indices, indptr, kind=sp.csr_matrix):
+def raw(data, indices, indptr, kind=sp.csr_matrix):
     """Return a matrix that still has the duplicates, zeros and order that were put into it."""
     shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)
     return kind((np.array(data), np.array(indices), np.array(indptr)), shape=shape)
 
 
+#: Sums of duplicates may be more than their own dtype can hold.
 UNTIDY = {
-    "unsorted": raw_csr([1, 2, 3], [4, 0, 2], [0, 2, 3]),
-    "duplicates": raw_csr([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
-    "zeros": raw_csr([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
-    "duplicates that cancel": raw_csr([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
-    "csc with duplicates": raw_csr([1, 2, 3], [4, 4, 2], [0, 2, 3], sp.csc_matrix),
-    "coo with duplicates": sp.coo_matrix(([3, 4, 5], ([0, 0, 1], [2, 2, 0])), shape=(2, 5)),
+    "unsorted": raw([1, 2, 3], [4, 0, 2], [0, 2, 3]),
+    "duplicates": raw([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
+    "zeros": raw([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
+    "duplicates that cancel": raw([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
+    "csr of int8": raw(np.full(2, 100, "int8"), [3, 3], [0, 2]),
+    "csr of bool": raw([True, True], [3, 3], [0, 2]),
+    "csc of int8": raw(np.full(2, 100, "int8"), [4, 4], [0, 0, 2], sp.csc_matrix),
+    "coo of int8": sp.coo_matrix((np.full(2, 100, "int8"), ([0, 0], [3, 3])), shape=(1, 5)),
+    "coo of bool": sp.coo_matrix(([True, True], ([0, 0], [3, 3])), shape=(1, 5)),
 }
 
 
@@ -188,23 +173,11 @@ UNTIDY = {
 def test_from_matrix_tidies_a_copy(case):
     matrix = UNTIDY[case]
     before = pickle.dumps(matrix)
-    expected = matrix.toarray()
+    expected = matrix.astype(float).toarray()
     batch = DocumentBatch.from_matrix(matrix)
     np.testing.assert_array_equal(batch.to_csr().toarray(), expected)
     assert (batch.counts > 0).all()
     assert pickle.dumps(matrix) == before
-
-
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
-@pytest.mark.parametrize(("dtype", "total"), [("int8", 200), ("bool", 2)])
-def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtype, total):
-    data = np.full(2, total // 2, dtype=dtype)
-    matrix = {
-        "coo": sp.coo_matrix((data, ([0, 0], [3, 3])), shape=(1, 5)),
-        "csr": sp.csr_matrix((data, [3, 3], [0, 2]), shape=(1, 5)),
-        "csc": sp.csc_matrix((data, [0, 0], [0, 0, 0, 0, 2, 2]), shape=(1, 5)),
-    }[kind]
-    assert DocumentBatch.from_matrix(matrix).lengths[0] == total
 
 
 @pytest.mark.parametrize(
@@ -216,10 +189,8 @@ def test_from_matrix_adds_duplicates_that_their_own_dtype_cannot_hold(kind, dtyp
         (np.array([[2**64 - 1]], dtype=np.uint64), "at most 2147483648 tokens"),
         (sp.coo_matrix(np.array([[2**63 - 1, 2**63 - 1]])), "at most 2147483648 tokens"),
         (np.array([[1e-3, 1]]), "whole numbers"),
-        (sp.csr_matrix([[1j]]), "real numbers, got dtype=complex128"),
         (np.array([["one"]]), "real numbers, got dtype=<U3"),
         (np.array([1, 2, 3]), "matrix of documents by words, got ndim=1"),
-        (sp.coo_array(np.ones(3)), "matrix of documents by words, got ndim=1"),
         (np.ones((3, 0)), "n_features=0"),
         (sp.csr_matrix((2, 2**31)), r"fewer than 2\^31 words, got n_features=2147483648"),
     ],
@@ -229,32 +200,19 @@ def test_from_matrix_refuses(matrix, message):
         DocumentBatch.from_matrix(matrix)
 
 
-def test_from_matrix_shares_memory_when_dtypes_fit():
-    matrix = sp.csr_matrix(DENSE.astype(F64))
-    batch = DocumentBatch.from_matrix(matrix)
-    assert np.shares_memory(batch.counts, matrix.data)
-    assert np.shares_memory(batch.word_ids, matrix.indices)
-    assert matrix.data.flags.writeable
-    wide = DocumentBatch(batch.counts, batch.word_ids, batch.row_pointers, 5)
-    assert np.shares_memory(wide.row_pointers, batch.row_pointers)
-    back = batch.to_csr()
-    assert np.shares_memory(back.data, batch.counts)
-    assert np.shares_memory(back.indices, batch.word_ids)
-
-
 @pytest.mark.fuzz
 @given(
-    rows=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), max_size=7),
+    rows=st.lists(st.lists(st.integers(0, 2**20), min_size=4, max_size=4), max_size=7),
     start=st.integers(-9, 9),
     stop=st.integers(-9, 9),
 )
 def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
     matrix = np.array(rows, dtype=I64).reshape(len(rows), 4)
     batch = DocumentBatch.from_matrix(matrix)
-    whole_lengths = batch.lengths
+    np.testing.assert_array_equal(batch.lengths, matrix.sum(axis=1))
     part = batch.rows(start, stop)
     np.testing.assert_array_equal(part.to_csr().toarray(), matrix[start:stop])
-    np.testing.assert_array_equal(part.lengths, whole_lengths[start:stop])
+    np.testing.assert_array_equal(part.lengths, batch.lengths[start:stop])
     np.testing.assert_array_equal(part.usable, matrix[start:stop].sum(axis=1) >= 3)
     assert part.n_features == 4
     for name in ("counts", "word_ids"):
@@ -263,13 +221,6 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
         assert not array.flags.writeable
     # What a kernel needs of it still holds: it passes the checks of a batch of its own.
     DocumentBatch(part.counts, part.word_ids, part.row_pointers, part.n_features)
-
-
-@pytest.mark.fuzz
-@given(st.lists(st.lists(st.integers(0, 2**20), min_size=3, max_size=3), min_size=1, max_size=30))
-def test_lengths_are_exact(rows):
-    matrix = np.array(rows)
-    np.testing.assert_array_equal(DocumentBatch.from_matrix(matrix).lengths, matrix.sum(axis=1))
 
 
 @given(st.integers(0, 2**12 - 1), st.integers(0, 10**6))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from collections.abc import Sequence
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError, StreamLDAError
@@ -49,14 +50,21 @@ def not_a_position(key: str) -> StreamLDAError:
     )
 
 
-def other_list(what: str, remedy: str, **values: Any) -> StreamLDAError:
-    """Return the error for a position that was made with other files, paths or topics."""
-    return failure(
-        f"a position holds only for the {what} it was made with",
-        **values,
-        remedy=f"{remedy}, or start from the beginning",
-        error=SourceError,
-    )
+def digest_of(listed: Sequence[object]) -> str:
+    """Return what stands in a position for the files that it was made with."""
+    return hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
+
+
+def check_same(what: str, remedy: str, position: Position, **here: object) -> None:
+    """Raise `SourceError` for a position that was made with other files, paths or topics."""
+    for key, value in here.items():
+        require(
+            position.get(key) == value,
+            f"a position holds only for the {what} it was made with",
+            **{key: value, f"{key}_of_position": position.get(key)},
+            remedy=f"{remedy}, or start from the beginning",
+            error=SourceError,
+        )
 
 
 def shortened(name: str, **missing: int) -> StreamLDAError:

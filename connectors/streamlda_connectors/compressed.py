@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from streamlda.errors import MissingExtraError
+from streamlda_connectors.records import Rejected
 
 #: Stored bytes read at once.
 READ_BYTES = 64 * 1024
@@ -24,10 +25,6 @@ BLOCK_BYTES = 256 * 1024
 
 #: A zstd block of 128 KiB may be stored in 4 bytes: input in small slices bounds the output.
 ZSTD_SLICE_BYTES = 512
-
-
-class BrokenCompression(Exception):
-    """Compressed data that is damaged or ends too early; never leaves a connector."""
 
 
 class _Gzip:
@@ -128,11 +125,11 @@ def _blocks(raw: IO[bytes], compression: str | None) -> Iterator[bytes]:
             if stream.needs_input and not data:
                 data = raw.read(READ_BYTES)
                 if not data:
-                    raise BrokenCompression("cut off")
+                    raise Rejected("broken-compression")
             try:
                 block = stream.decompress(data, BLOCK_BYTES)
             except damaged as error:
-                raise BrokenCompression("damaged") from error
+                raise Rejected("broken-compression") from error
             data = b""
             if block:
                 yield block
@@ -163,7 +160,7 @@ class BlockReader:
     def read(self) -> bytes:
         """Return the next block, empty at the end.
 
-        `BrokenCompression` is raised once everything before the damage was returned (for damage
+        `Rejected` is raised once everything before the damage was returned (for damage
         within a block: everything but the block).
         """
         return next(self._blocks, b"")

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.checks import check_open, count_at, not_a_position, other_list, unreadable
+from streamlda_connectors.checks import (
+    check_open,
+    check_same,
+    count_at,
+    digest_of,
+    not_a_position,
+    unreadable,
+)
 from streamlda_connectors.lines import value_parser
 from streamlda_connectors.records import BatchBuilder, RecordQueue, Skipped
 
@@ -69,7 +76,7 @@ class DocstringSource:
         files = [file for name, root in roots for file in _python_files(name, root)]
         self._files = sorted(files, key=lambda file: _hash(file.name))
         listed = [(file.name, file.size) for file in self._files]
-        self._digest = hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
+        self._digest = digest_of(listed)
         self._group = 0
         self._paragraphs: RecordQueue | None = None
         self._start = 0
@@ -127,13 +134,8 @@ class DocstringSource:
 
         Raises `SourceError` if it is no such position, or the installed files have changed since.
         """
-        if position.get("list") != self._digest:
-            raise other_list(
-                "installed versions",
-                "install the same versions",
-                list=self._digest,
-                list_of_position=position.get("list"),
-            )
+        same = {"list": self._digest}
+        check_same("installed versions", "install the same versions", position, **same)
         group, record = count_at(position, "group"), count_at(position, "record")
         if group > self._n_groups:
             raise not_a_position("group")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from streamlda.checks import at_least, failure
 from streamlda.errors import SourceError
 from streamlda.stream.listing import Paths, find_files
@@ -11,20 +9,22 @@ from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check_has_fields,
     check_open,
+    check_same,
     count_at,
+    digest_of,
     not_a_position,
-    other_list,
     unreadable,
 )
 from streamlda_connectors.compressed import check_installed
 from streamlda_connectors.lines import decoder
-from streamlda_connectors.readers import Reader, check_header, open_reader
+from streamlda_connectors.readers import check_header, open_reader
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
     BatchBuilder,
     MissingColumn,
     ReadOptions,
     Rejected,
+    StoredRecords,
 )
 
 
@@ -95,11 +95,11 @@ class FileSource:
             check_has_fields(file.format, user_field)
         self._check_files()
         listed = [(file.name, file.format, file.compression) for file in self._files]
-        self._digest = hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
+        self._digest = digest_of(listed)
         self._index = 0
         self._record = 0
         self._offset = 0
-        self._reader: Reader | None = None
+        self._reader: StoredRecords | None = None
         self._closed = False
 
     def _check_files(self) -> None:
@@ -173,7 +173,7 @@ class FileSource:
         and ``offset`` (records and decompressed bytes of it that were read), ``files`` (how many
         there are) and ``list`` (a digest of their full names, formats and compressions).
         """
-        here = self._reader
+        here = None if self._reader is None else self._reader.records
         ended = self._index == len(self._files)
         return {
             "file": self._index,
@@ -190,13 +190,8 @@ class FileSource:
         Raises `SourceError` if it is no such position, or one of another list of files.
         """
         index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
-        if position.get("list") != self._digest or position.get("files") != len(self._files):
-            raise other_list(
-                "list of files",
-                "name the same files in the same order",
-                list=self._digest,
-                list_of_position=position.get("list"),
-            )
+        same = {"list": self._digest, "files": len(self._files)}
+        check_same("list of files", "name the same files in the same order", position, **same)
         names = [*(file.name for file in self._files), None]
         if index >= len(names) or position.get("name") != names[index]:
             raise not_a_position("name")

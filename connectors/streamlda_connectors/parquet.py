@@ -11,13 +11,13 @@ from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import shortened
 from streamlda_connectors.lines import value_parser
 from streamlda_connectors.records import (
-    BatchBuilder,
     MissingColumn,
     ReadOptions,
     Record,
     RecordQueue,
     Rejected,
     Skipped,
+    StoredRecords,
     user_name,
 )
 
@@ -30,17 +30,15 @@ _TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "bin
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-class ParquetReader:
+class ParquetReader(StoredRecords):
     """Reads the column of the text, and that of the user, a bounded run of rows at a time.
 
     Memory: a run of rows and the buffers of one chunk's pages for each column.
     """
 
-    offset = 0
-
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
         self._arrow = _pyarrow()
-        self._file = file
+        self._size = file.size or 0
         self._max_bytes = options.max_document_bytes
         self._raw = file.open()
         try:
@@ -56,8 +54,9 @@ class ParquetReader:
         except BaseException:
             self._raw.close()
             raise
-        self._records = RecordQueue(file.name, value_parser(), record)
+        self.records = RecordQueue(file.name, value_parser(), record)
         self._runs = self._read_runs(record)
+        self._ended = record >= self._n_rows
 
     def _text_column(self, text_field: str) -> list[str]:
         path, kind = self._find_column(text_field)
@@ -140,37 +139,20 @@ class ParquetReader:
             for value in self._values(run, self._path)
         ]
 
-    @property
-    def record(self) -> int:
-        """Rows handed out."""
-        return self._records.record
-
-    def take(self, batch: BatchBuilder) -> bool:
-        """Add documents to `batch`; return whether the file has ended."""
-        while True:
-            self._records.take(batch)
-            if self._records.empty and self.record >= self._n_rows:
-                return True
-            if batch.full or (batch.late and batch.blocks):
-                return False
-            batch.blocks += 1
-            try:
-                with _damage_rejected(self._arrow):
-                    run = next(self._runs, None)
-            except Rejected as rejected:
-                batch.reject(self._file.name, self.record + 1, rejected.reason)
-                return True
-            if run is None:
-                batch.reject(self._file.name, self.record + 1, "broken-parquet")
-                return True
-            self._records.put(*run)
+    def _fill(self) -> None:
+        with _damage_rejected(self._arrow):
+            run = next(self._runs, None)
+        if run is None:
+            raise Rejected("broken-parquet")
+        self.records.put(*run)
+        self._ended = self.records.record + len(run[0]) >= self._n_rows
 
     def stored_bytes(self) -> int:
-        """Return the part of the file's bytes that its rows read so far make up."""
-        return (self._file.size or 0) * self.record // max(1, self._n_rows)
+        """See `StoredRecords`."""
+        return self._size * self.records.record // max(1, self._n_rows)
 
     def close(self) -> None:
-        """Close the file."""
+        """See `StoredRecords`."""
         self._table.close()
         self._raw.close()
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import shortened
-from streamlda_connectors.compressed import BlockReader, BrokenCompression
+from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
     CsvHeader,
@@ -21,16 +21,16 @@ from streamlda_connectors.lines import (
 )
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
-    BatchBuilder,
     MissingColumn,
     Parser,
     ReadOptions,
     Rejected,
     Skipped,
+    StoredRecords,
 )
 
 
-def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> Reader:
+def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> StoredRecords:
     """Open `file` after `record` records that end at byte `offset`.
 
     Time O(offset) for compressed files, which can only be read from their start: the work is
@@ -63,27 +63,24 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
     splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
     decode = decoder(options.encoding)
     with closing(BlockReader(file.open(), file.compression)) as reader:
-        try:
+        block = reader.read()
+        # The mark is no part of the first field, which may start with a quote.
+        end = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
+        fed = len(block)
+        records = splitter.feed(block[end:])
+        while True:
+            for item in records:
+                if isinstance(item, Skipped):
+                    raise Rejected(item.reason)
+                end += len(item) + 1
+                line = decode(item).removesuffix("\r")
+                if line.strip(" "):
+                    return _find_column(line, min(end, fed), file, options)
+            if not block:
+                return None
             block = reader.read()
-            # The mark is no part of the first field, which may start with a quote.
-            end = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
-            fed = len(block)
-            records = splitter.feed(block[end:])
-            while True:
-                for item in records:
-                    if isinstance(item, Skipped):
-                        raise Rejected(item.reason)
-                    end += len(item) + 1
-                    line = decode(item).removesuffix("\r")
-                    if line.strip(" "):
-                        return _find_column(line, min(end, fed), file, options)
-                if not block:
-                    return None
-                block = reader.read()
-                fed += len(block)
-                records = splitter.feed(block) if block else splitter.finish()
-        except BrokenCompression as error:
-            raise Rejected("broken-compression") from error
+            fed += len(block)
+            records = splitter.feed(block) if block else splitter.finish()
 
 
 def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) -> CsvHeader:
@@ -95,11 +92,13 @@ def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) ->
     return CsvHeader(columns.index(options.text_field), len(columns), end, user_column)
 
 
-class LineReader:
+class LineReader(StoredRecords):
     """Reads text, JSON Lines or CSV."""
 
+    records: RecordStream
+
     def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
-        self._file = file
+        self._name = file.name
         parse: Parser
         splitter = LineSplitter(options.max_document_bytes)
         if file.format == "csv":
@@ -112,64 +111,34 @@ class LineReader:
             parse = json_parser(options.text_field, options.encoding, options.user_field)
         else:
             parse = text_parser(options.encoding)
-        self._records = RecordStream(file.name, splitter, parse, record, offset)
+        self.records = RecordStream(file.name, splitter, parse, record, offset)
         self._blocks = BlockReader(file.open(), file.compression)
         self._behind = self._blocks.skip(offset)
-        self._ended = False
-
-    @property
-    def record(self) -> int:
-        """Records handed out."""
-        return self._records.record
-
-    @property
-    def offset(self) -> int:
-        """Decompressed bytes up to the end of the last of them."""
-        return self._records.offset
-
-    def take(self, batch: BatchBuilder) -> bool:
-        """Add documents to `batch`; return whether the file has ended."""
-        while True:
-            self._records.take(batch)
-            if batch.full and not (self._ended and self._records.empty):
-                return False
-            if self._ended:
-                return True
-            if batch.late and batch.blocks:
-                return False
-            batch.blocks += 1
-            try:
-                self._fill()
-            except BrokenCompression:
-                self._ended = True
-                self._check_reached(self._behind)
-                batch.reject(self._file.name, self.record + 1, "broken-compression")
 
     def _fill(self) -> None:
-        block = self._blocks.read()
+        try:
+            block = self._blocks.read()
+        except Rejected:
+            self._check_reached()
+            raise
         if not block:
-            self._check_reached(self._behind)
+            self._check_reached()
             self._ended = True
-            self._records.finish()
+            self.records.finish()
             return
-        if self._behind:
-            dropped = min(self._behind, len(block))
-            self._behind -= dropped
-            block = block[dropped:]
-        if block:
-            self._records.feed(block)
+        dropped = min(self._behind, len(block))
+        self._behind -= dropped
+        if dropped < len(block):
+            self.records.feed(block[dropped:])
 
-    def _check_reached(self, behind: int) -> None:
-        if behind:
-            raise shortened(self._file.name, bytes_missing=behind)
+    def _check_reached(self) -> None:
+        if self._behind:
+            raise shortened(self._name, bytes_missing=self._behind)
 
     def stored_bytes(self) -> int:
-        """Return how many bytes of the file were read."""
+        """See `StoredRecords`."""
         return self._blocks.stored_bytes()
 
     def close(self) -> None:
-        """Close the file."""
+        """See `StoredRecords`."""
         self._blocks.close()
-
-
-Reader = LineReader | ParquetReader

@@ -6,6 +6,7 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
@@ -39,10 +40,7 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 class Rejected(Exception):
     """Raised by a parser for a record that is to be skipped; never leaves a connector.
 
-    Parameters
-    ----------
-    reason : str
-        A short fixed word: one of `REASONS`, or one of the caller's own.
+    `reason` is a short fixed word: one of `REASONS`, or one of the caller's own.
     """
 
     def __init__(self, reason: str) -> None:
@@ -179,6 +177,11 @@ class RecordQueue:
         self._users: Sequence[str | None] | None = None
         self._next = 0
 
+    @property
+    def offset(self) -> int:
+        """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
+        return 0
+
     def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
         """Queue `records`, once those before are taken; users from `users`, else the records."""
         self._pending, self._users, self._next = records, users, 0
@@ -220,3 +223,39 @@ class RecordQueue:
     def empty(self) -> bool:
         """Whether everything queued was taken."""
         return self._next >= len(self._pending)
+
+
+class StoredRecords(ABC):
+    """The records of one open file, read block by block."""
+
+    #: What was read and not handed out; it counts what was.
+    records: RecordQueue
+    #: Whether nothing more can be read.
+    _ended = False
+
+    def take(self, batch: BatchBuilder) -> bool:
+        """Add documents to `batch`; return whether the file has ended, at damage too."""
+        while True:
+            self.records.take(batch)
+            if self._ended and self.records.empty:
+                return True
+            if batch.full or (batch.late and batch.blocks):
+                return False
+            batch.blocks += 1
+            try:
+                self._fill()
+            except Rejected as rejected:
+                self._ended = True
+                batch.reject(self.records.location, self.records.record + 1, rejected.reason)
+
+    @abstractmethod
+    def _fill(self) -> None:
+        """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""
+
+    @abstractmethod
+    def stored_bytes(self) -> int:
+        """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file."""

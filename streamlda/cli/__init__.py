@@ -19,17 +19,15 @@ from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
-from streamlda.cli.map import map_command
 from streamlda.cli.merge import merge
+from streamlda.cli.projection import projection
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
 from streamlda.cli.topics import topics
-from streamlda.errors import InvalidSettingError, StreamLDAError
-
-#: Exit codes besides 0: failure, wrong usage, and 128 + the number of a signal.
-FAILED, WRONG_USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+from streamlda.errors import StreamLDAError
+from streamlda.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
 
 
 class _PipeClosed(Exception):
@@ -55,12 +53,12 @@ class Commands(click.Group):
             # Nothing may be written at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             code = PIPE_CLOSED
-        except InvalidSettingError as error:
-            code = _report(str(error), WRONG_USAGE)
         except (StreamLDAError, OSError) as error:
-            code = _report(str(error), FAILED)
-        except MemoryError:
-            code = _report("there is not enough memory; use fewer topics or words", FAILED)
+            code = _report(str(error), exit_code(error))
+        except MemoryError as error:
+            code = _report(
+                "there is not enough memory; use fewer topics or words", exit_code(error)
+            )
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -72,7 +70,10 @@ class Commands(click.Group):
 
 
 def _report(message: str, code: int) -> int:
-    click.echo(f"streamlda: error: {' '.join(message.split())}", err=True)
+    # One line, or a line for each of several problems; nothing in it can begin a line of its own.
+    first, *problems = message.split("\n- ")
+    lines = [" ".join(line.split()) for line in (first, *problems)]
+    click.echo("streamlda: error: " + "\n- ".join(lines), err=True)
     return code
 
 
@@ -86,18 +87,19 @@ def _report(message: str, code: int) -> int:
 def commands(context: click.Context) -> None:
     """Learn LDA topics from a stream of documents: one pass, bounded memory.
 
-    Exit codes: 0 done; 1 something could not be read, written or learned; 2 wrong usage or a
-    setting out of range; 3 too little is left of a privacy budget (budget --check); 130 or 143
-    stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output was closed by its reader. Errors,
-    warnings and progress go to standard error.
+    Exit codes: 0 done; 1 the answer is no (budget --check); 2 wrong usage; 65 the data (too few
+    documents, mostly rejects, a damaged file); 70 an internal error; 71 too little memory; 74 the
+    source, the disk or the network failed; 75 the end took too long; 78 settings, words, ledger
+    or checkpoints refuse; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output
+    was closed by its reader. Errors, warnings and progress go to standard error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-        context.exit(WRONG_USAGE)
+        context.exit(USAGE)
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, map_command, budget, site, aggregate),
+    *(fit, run, topics, report, infer, evaluate, merge, projection, budget, site, aggregate),
     *(simulate, demo),
 )
 for command in COMMANDS:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
-from streamlda.cli.sources import by_reason, check_output, warn
+from streamlda.cli.options import GroupedCommand, output_option, quiet_option
+from streamlda.cli.running import by_reason, say, warn, warn_of
+from streamlda.cli.site_options import (
+    SHOWN,
+    config_option,
+    open_round,
+    round_option,
+    share_topic,
+    topic_options,
+)
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
+    from streamlda.sites.exchange import ShareTopic
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
 
 
-@click.command(short_help="Add up the shares of all sites.")
+@click.command(cls=GroupedCommand, short_help="Add up the shares of all sites.")
 @click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
 @config_option
 @round_option
@@ -27,19 +35,19 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="Round file to write, for the next shares of all sites.",
 )
-@click.option(
-    "--output", "-o", required=True, type=click.Path(), help="Model file to write, in the end."
-)
-@kafka_options
-@click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
+@output_option("Model file to write, in the end.")
+@topic_options
+@quiet_option
 def aggregate(
     shares: tuple[str, ...],
     config_path: str,
     round_file: str | None,
     next_round: str,
     output: str,
+    topic: str | None,
+    timeout: float | None,
     quiet: bool,
-    **kafka: Any,
+    **flags: Any,
 ) -> None:
     """Add up the shares SHARE... of all sites of a round, one of each, or those of a Kafka topic.
 
@@ -56,22 +64,20 @@ def aggregate(
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.share import Share
 
-    topic_options = take_options(kafka)
-    if bool(shares) == (topic_options is not None):
-        raise click.UsageError(
-            "shares must come one way: give SHARE..., or --kafka-bootstrap and --kafka-topic"
-        )
-    inputs = [*shares, config_path, *([round_file] if round_file else [])]
-    for path in (next_round, output):
-        check_output(path, inputs)
-    if Path(next_round).resolve() == Path(output).resolve():
-        raise click.UsageError("--next-round and --output must be two files")
+    inputs = [*shares, config_path, *filter(None, [round_file])]
+    check_output(next_round, inputs)
+    check_output(output, [*inputs, next_round])
     config = FederationConfig.load(config_path)
     this = open_round(config, round_file)
-    if topic_options is None:
-        loaded = [Share.load(path) for path in shares]
-    else:
-        loaded = _from_topic(topic_options, config, this, quiet)
+    with share_topic("aggregate", topic, timeout, flags) as source:
+        if bool(shares) == (source is not None):
+            raise click.UsageError(
+                "shares must come one way: give SHARE..., or --kafka-bootstrap and --kafka-topic"
+            )
+        if source is None:
+            loaded = [Share.load(path) for path in shares]
+        else:
+            loaded = _from_topic(source, f"topic {topic}", config, this, quiet)
     found = add_up(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {len(loaded)} sites"]
     if found.next_round is not None:
@@ -90,24 +96,17 @@ def aggregate(
     if found.missed is not None:
         warn(f"this window gave no model, and is paid for: {found.missed}")
     if found.model is not None:
-        for message in found.model.diagnostics.get("warnings", []):
-            warn(message)
-    if not quiet:
-        click.echo("\n".join(lines), err=True)
+        warn_of(found.model)
+    say(quiet, *lines)
 
 
 def _from_topic(
-    given: dict[str, Any], config: FederationConfig, this: Round, quiet: bool
+    source: ShareTopic, named: str, config: FederationConfig, this: Round, quiet: bool
 ) -> list[Share]:
     from streamlda.sites.exchange import read_shares
 
-    with share_topic(given) as topic:
-        found = read_shares(topic.read(), config, this)
-    skipped = found.skipped
-    if skipped and not quiet:
-        click.echo(
-            f"{skipped.total():,} records of other rounds skipped in topic "
-            f"{given['topic']}: {by_reason(skipped)}",
-            err=True,
-        )
+    found = read_shares(source.read(), config, this)
+    if skipped := found.skipped:
+        of = f"{skipped.total():,} records of other rounds skipped in {named}"
+        say(quiet, f"{of}: {by_reason(skipped)}")
     return found.shares

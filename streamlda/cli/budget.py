@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from streamlda.cli.sources import warn
+from streamlda.cli.running import warn
+from streamlda.exit_codes import NO
 
-#: Releases that the table shows of many, and the exit code of ``--check``.
+#: Releases that the table shows of many.
 FIRST, LAST = 3, 20
-TOO_LITTLE_LEFT = 3
 
 
 @click.command(short_help="Show what a privacy ledger has spent.")
@@ -28,7 +28,7 @@ TOO_LITTLE_LEFT = 3
     "wanted",
     type=click.FloatRange(min=0, min_open=True),
     metavar="EPSILON",
-    help="Exit with code 3 unless the budget covers one more release of this epsilon, at the "
+    help="Exit with code 1 unless the budget covers one more release of this epsilon, at the "
     "ledger's delta, of documents that were in no release. [default: no check]",
 )
 @click.pass_context
@@ -38,10 +38,10 @@ def budget(
     """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
 
     What is spent is rounded up and what is left is rounded down, as epsilon at the ledger's delta
-    and as mu^2, in which releases of the same documents add up. Places of a release are numbers of
-    records in their stream, the last included. Nothing is locked or written: a ledger can be read
-    while it is in use. One that is missing, damaged or older than its .marker file counts as used
-    up (exit code 1).
+    and as mu^2, in which releases of the same documents add up. Record slots of a release are
+    numbers of records in their stream, the last included. Nothing is locked or written: a ledger
+    can be read while it is in use. One that is missing, damaged or older than its .marker file
+    counts as used up.
 
     \b
     Keys of --json, which describes every release:
@@ -80,7 +80,7 @@ def budget(
             f"epsilon={report['left_for_new_documents']['epsilon']} left; a budget cannot be "
             "raised afterwards"
         )
-        context.exit(TOO_LITTLE_LEFT)
+        context.exit(NO)
 
 
 def _fits(report: dict[str, Any], epsilon: float) -> bool:

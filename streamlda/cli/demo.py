@@ -9,10 +9,11 @@ from time import perf_counter
 
 import click
 
+from streamlda.cli.options import quiet_option
 from streamlda.cli.running import Progress
 from streamlda.cli.topics import table
 from streamlda.process import resident_bytes
-from streamlda.stream.source import RecordBatch, Source, open_source
+from streamlda.stream.source import RecordBatch, open_source
 
 TOPICS = 14
 
@@ -30,31 +31,18 @@ returns right scipy see set shape single size sklearn specified specify str stri
 tuple type types use used using value values vol way wikipedia journal cdots float
 """
 
+#: Most records of a poll.
+POLL_RECORDS = 4096
+
 #: The planted corpus: topics, words, documents, and tokens a document.
 PLANTED = (14, 2000, 40_000, 60)
 
 
-class Unrepeated:
-    """The documents of a source, each text once: documentation repeats itself.
-
-    Memory: 8 bytes and a set entry for each distinct text, so for sources that end.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._seen: set[int] = set()
-        self.position, self.seek = source.position, source.seek
-        self.progress, self.close = source.progress, source.close
-
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return those of the next texts that were not there before."""
-        batch = self._source.poll(max_records, timeout_seconds)
-        kept: dict[str, None] = {}
-        for text in batch.documents:
-            if hash(text) not in self._seen:
-                self._seen.add(hash(text))
-                kept[text] = None
-        return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
+def _unrepeated(batch: RecordBatch, seen: set[int]) -> RecordBatch:
+    """Return those texts of a batch that were not `seen` before: documentation repeats itself."""
+    kept = [text for text in dict.fromkeys(batch.documents) if hash(text) not in seen]
+    seen.update(map(hash, kept))
+    return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
 
 
 @click.command(short_help="Learn topics from the documentation of installed packages.")
@@ -71,7 +59,7 @@ class Unrepeated:
     show_default=True,
     help="Topics to learn.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@quiet_option
 def demo(documents: int | None, n_topics: int, quiet: bool) -> None:
     """Learn topics from a stream that needs no download, and check them where the truth is known.
 
@@ -99,7 +87,7 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
 
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
-    from streamlda.stream.ingest import Ingestion
+    from streamlda.stream.pipeline import Pipeline
     from streamlda.stream.vocabulary_choice import VocabularyLearner
     from streamlda.text.analysis import TextAnalyzer
 
@@ -110,34 +98,39 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         max_document_frequency=0.1,
         analyzer=TextAnalyzer(stop_words={*ENGLISH_STOP_WORDS, *COMMON.split()}),
     )
-    source = Unrepeated(open_source("docstrings"))
-    with closing(source), Progress(source, quiet) as progress:
-        ingested = Ingestion(
-            source,
-            words,
-            lambda vocabulary: Engine(
-                EngineSettings(
-                    n_components=n_topics,
-                    n_features=vocabulary.n_features,
-                    alpha_0=ALPHA_0,
-                    warmup_documents=20_000,
-                    refine=False,
-                )
-            ),
-            max_documents=documents,
-            on_progress=progress.show,
-        ).run()
-    model = ingested.engine.snapshot(ingested.vocabulary)
+    pipeline = Pipeline(
+        words,
+        lambda vocabulary, _: Engine(
+            EngineSettings(
+                n_components=n_topics,
+                n_features=vocabulary.n_features,
+                alpha_0=ALPHA_0,
+                warmup_documents=20_000,
+                refine=False,
+            )
+        ),
+    )
+    counts, seen, ended = pipeline.counts, set[int](), False
+    with closing(open_source("docstrings")) as source, Progress(quiet) as progress:
+        while not ended and counts.documents != documents:
+            left = POLL_RECORDS if documents is None else documents - counts.documents
+            batch = source.poll(min(left, POLL_RECORDS))
+            pipeline.add(_unrepeated(batch, seen))
+            progress.show(source, counts)
+            ended = batch.exhausted
+    released = pipeline.release()
+    if released.model is None:
+        raise pipeline.insufficient(released.missed)
+    model = released.model
     seconds = perf_counter() - start
     click.echo("\n" + "\n".join(table(model, 9)))
     click.echo(
-        f"\n{ingested.counts.documents:,} paragraphs, {model.tokens_seen:,} tokens, "
+        f"\n{counts.documents:,} paragraphs, {model.tokens_seen:,} tokens, "
         f"{model.n_features:,} words in {seconds:.1f} s: "
-        f"{ingested.counts.documents / seconds:,.0f} documents/s, "
+        f"{counts.documents / seconds:,.0f} documents/s, "
         f"{resident_bytes() / 1e6:,.0f} MB of memory"
     )
-    folder = tempfile.mkdtemp(prefix="streamlda-demo-")
-    path = str(Path(folder, "docstrings.model"))
+    path = str(Path(tempfile.mkdtemp(prefix="streamlda-demo-"), "docstrings.model"))
     model.save(path)
     return path
 

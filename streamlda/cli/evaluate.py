@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlda.cli.infer import words_of
-from streamlda.cli.sources import open_sources, read_blocks, source_options, warn
+from streamlda.cli.options import options_of, read_settings
+from streamlda.cli.reading import DOCUMENTS, read_documents
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-    from streamlda.stream.source import Source
+    from streamlda.settings.table import RunSettings
 
 #: Words of a topic that coherence and diversity look at.
 TOP_WORDS = 10
@@ -22,7 +22,7 @@ TOP_WORDS = 10
 
 @click.command(short_help="Measure a model on held-out documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@source_options
+@options_of("evaluate", DOCUMENTS)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--truth",
@@ -30,16 +30,7 @@ TOP_WORDS = 10
     help="Model file of planted topics (streamlda simulate --truth) to compare with. "
     "[default: none]",
 )
-def evaluate(
-    model_file: str,
-    sources: tuple[str, ...],
-    file_format: str,
-    text_field: str,
-    compression: str,
-    max_documents: int | None,
-    as_json: bool,
-    truth: str | None,
-) -> None:
+def evaluate(model_file: str, as_json: bool, truth: str | None, **flags: Any) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
@@ -50,11 +41,10 @@ def evaluate(
     """
     from streamlda.model.topic_model import load
 
+    settings = read_settings("evaluate", flags)
     model = load(model_file)
-    words_of(model)
     planted = None if truth is None else load(truth)
-    with closing(open_sources(sources, file_format, text_field, compression)) as source:
-        found = _measure(model, source, max_documents)
+    found = _measure(model, settings)
     if planted is not None:
         found["matched_l1_error"] = _distance(planted, model)
     # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
@@ -68,7 +58,7 @@ def evaluate(
         click.echo(f"{name:20} {shown}")
 
 
-def _measure(model: TopicModel, source: Source, max_documents: int | None) -> dict[str, Any]:
+def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     from streamlda.model.coherence import NpmiCounter
     from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
     from streamlda.model.inference import SMOOTHING
@@ -85,7 +75,7 @@ def _measure(model: TopicModel, source: Source, max_documents: int | None) -> di
     if top.shape[1] > 1:
         coherence = NpmiCounter(top) if in_order else NpmiCounter(top, window=None)
     tokens = unseen = 0
-    for texts, _ in read_blocks(source, max_documents, warn):
+    for texts, _ in read_documents(settings):
         ids, offsets = vocabulary.token_ids(texts)
         batch = count_tokens(ids, offsets, vocabulary.n_features)
         tokens += len(ids)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from streamlda.cli.sources import check_output, open_sources, read_blocks, source_options, warn
+from streamlda.cli.options import options_of, read_settings
+from streamlda.cli.reading import DOCUMENTS, read_documents
+from streamlda.errors import VocabularyError
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +26,7 @@ DECIMALS = 6
 
 @click.command(short_help="Print the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@source_options
+@options_of("infer", DOCUMENTS)
 @click.option(
     "--output",
     "-o",
@@ -37,16 +40,7 @@ DECIMALS = 6
     type=click.IntRange(min=1),
     help="Only the N largest proportions, as pairs [topic, proportion]. [default: all, in order]",
 )
-def infer(
-    model_file: str,
-    sources: tuple[str, ...],
-    file_format: str,
-    text_field: str,
-    compression: str,
-    max_documents: int | None,
-    output: str,
-    top: int | None,
-) -> None:
+def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
     """Print a JSON line for each document of SOURCE..., in order.
 
     Members: record and location of the document, tokens of it that the model of FILE knows, and
@@ -56,24 +50,22 @@ def infer(
 
     from streamlda.model.topic_model import load
 
+    settings = read_settings("infer", flags)
     if output != "-":
-        check_output(output, [model_file, *sources])
+        check_output(output, [model_file, *settings.source.files])
     model = load(model_file)
     vocabulary = words_of(model)
     with ExitStack() as opened:
-        source = opened.enter_context(
-            closing(open_sources(sources, file_format, text_field, compression))
-        )
         target: BinaryIO = sys.stdout.buffer
         if output != "-":
             target = opened.enter_context(Path(output).open("wb"))
-        for texts, places in read_blocks(source, max_documents, warn):
+        for texts, locations in read_documents(settings):
             batch = vocabulary.encode(texts).batch
             found = _shown(model.transform(batch), top)
-            for place, length, row in zip(places, batch.lengths.tolist(), found, strict=True):
+            for at, length, row in zip(locations, batch.lengths.tolist(), found, strict=True):
                 line = {
-                    "record": place.record,
-                    "location": place.location,
+                    "record": at.record,
+                    "location": at.location,
                     "tokens": int(length),
                     "topics": row,
                 }
@@ -99,7 +91,7 @@ def _shown(theta: NDArray[Any], top: int | None) -> list[Any]:
 def words_of(model: TopicModel) -> Vocabulary:
     """Return the vocabulary of a model that reads text."""
     if model.vocabulary is None:
-        raise click.ClickException(
+        raise VocabularyError(
             "a model must have a vocabulary to read text, got a model of matrices; "
             "learn one with streamlda fit"
         )

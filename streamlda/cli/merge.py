@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.sources import check_output, warn
+from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.running import say, warn, warn_of
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.storage.checkpoint import Checkpoint
@@ -17,20 +19,20 @@ if TYPE_CHECKING:
 @click.argument(
     "folders", metavar="CHECKPOINT_FOLDER...", nargs=-1, required=True, type=click.Path()
 )
-@click.option("--output", "-o", required=True, type=click.Path(), help="Model file to write.")
+@output_option("Model file to write.")
 @click.option(
     "--state",
     type=click.Path(),
     help="File for the joined sums, which are as secret as the documents. [default: none]",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No summary, only warnings.")
+@quiet_option
 def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
     """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
 
     The daemons may be running: their newest checkpoints are read, and nothing there is changed.
-    They must have begun with one map file (streamlda map), run with equal settings, and read
-    disjoint partitions: then the model is that of one process over all documents. Of one folder
-    it is the model of that daemon, with or without a map file.
+    They must have begun with one projection file (streamlda projection), run with equal settings,
+    and read disjoint partitions: then the model is that of one process over all documents. Of one
+    folder it is the model of that daemon, with or without a projection file.
 
     Private states are refused: private daemons publish snapshots of their own.
     """
@@ -38,11 +40,9 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     from streamlda.storage.state import save_state
 
     outputs = [output] if state is None else [output, state]
-    for path in outputs:
-        check_output(path)
+    for number, path in enumerate(outputs):
+        check_output(path, outputs[:number])
         check_outside(path, folders)
-    if state is not None and Path(state).resolve() == Path(output).resolve():
-        raise click.UsageError("--state and --output must be two files")
     merged = merge_checkpoints(folders)
     for folder, checkpoint in zip(folders, merged.checkpoints, strict=True):
         warn_of_damage(folder, checkpoint)
@@ -50,17 +50,15 @@ def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool)
     if state is not None:
         save_state(state, merged.engine)
     model.save(output)
-    if not quiet:
-        lines = [
-            f"{model.documents_seen:,} documents of {len(folders)} states, "
-            f"{model.tokens_seen:,} tokens",
-            f"{model.n_components} topics over {model.n_features:,} words",
-            *([] if state is None else [f"state: {state}"]),
-            f"model: {output}",
-        ]
-        click.echo("\n".join(lines), err=True)
-    for message in model.diagnostics["warnings"]:
-        warn(message)
+    say(
+        quiet,
+        f"{model.documents_seen:,} documents of {len(folders)} states, "
+        f"{model.tokens_seen:,} tokens",
+        f"{model.n_components} topics over {model.n_features:,} words",
+        *([] if state is None else [f"state: {state}"]),
+        f"model: {output}",
+    )
+    warn_of(model)
 
 
 def check_outside(path: str, folders: tuple[str, ...]) -> None:

@@ -8,24 +8,19 @@ from pathlib import Path
 
 import click
 
-from streamlda.cli.sources import check_output
+from streamlda.cli.options import output_option, quiet_option, words_option
+from streamlda.cli.running import say
+from streamlda.run.outputs import check_output
 
 
 @click.command(short_help="Show models on one page that can be sent and kept.")
 @click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--output", "-o", required=True, type=click.Path(), help="HTML file to write.")
+@output_option("HTML file to write.")
 @click.option(
     "--title", default="Topic report", show_default=True, help="Heading of the page, as plain text."
 )
-@click.option(
-    "--words",
-    "n_words",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Words to show for each topic.",
-)
-@click.option("--quiet", "-q", is_flag=True, help="No summary, only errors.")
+@words_option
+@quiet_option
 def report(
     model_files: tuple[str, ...], output: str, title: str, n_words: int, quiet: bool
 ) -> None:
@@ -47,11 +42,9 @@ def report(
     check_output(output, model_files)
     models = [load(path) for path in model_files]
     write_report(output, models, labels(model_files), title=title, n_words=n_words)
-    if not quiet:
-        compared = "" if len(models) == 1 else f", compared over {len(models)} models"
-        topics = models[-1].n_components
-        told = f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"
-        click.echo(f"{told}\nreport: {output}", err=True)
+    compared = "" if len(models) == 1 else f", compared over {len(models)} models"
+    topics = models[-1].n_components
+    say(quiet, f"{topics} {'topic' if topics == 1 else 'topics'}{compared}", f"report: {output}")
 
 
 def labels(paths: Sequence[str]) -> list[str]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from streamlda.process import resident_bytes
-from streamlda.stream.source import Reject, Source
 
 if TYPE_CHECKING:
-    from streamlda.stream.ingest import Counts
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.stream.pipeline import RecordCounts
+    from streamlda.stream.source import Source
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):
@@ -31,14 +32,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
 
     def __init__(self) -> None:
         self.received = 0
-        self._stop: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
-
-    def call(self, stop: Callable[[], None]) -> None:
-        """Call `stop` at the first signal, now if it has come already."""
-        self._stop = stop
-        if self.received:
-            stop()
 
     def __enter__(self) -> StopSignals:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -54,67 +48,89 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         for each in self._before:
             signal.signal(each, signal.SIG_DFL)
         self.received = number
-        if self._stop is not None:
-            self._stop()
-
-
-class RejectsFile(AbstractContextManager["RejectsFile"]):
-    """A file with a JSON line for each record passed over: location, record, reason."""
-
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).open("w", encoding="ascii")  # noqa: SIM115 - closed by __exit__
-
-    def write(self, reject: Reject) -> None:
-        """Write one line."""
-        self._file.write(json.dumps(reject._asdict()) + "\n")
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 class Progress(AbstractContextManager["Progress"]):
     """A line on standard error: documents, documents/s, memory, and time left where known.
 
-    Parameters
-    ----------
-    source : Source
-        Asked how far it has come.
-    quiet : bool
-        Show nothing.
+    With `slots` it counts record slots, never documents; `quiet` shows nothing.
     """
 
-    def __init__(self, source: Source, quiet: bool) -> None:
-        from tqdm import tqdm
-
-        self._source = source
+    def __init__(self, quiet: bool = False, *, slots: bool = False) -> None:
+        self._quiet, self._slots = quiet, slots
         self._start = monotonic()
-        total = source.progress().total
-        line = "{desc} [{elapsed}]"
-        if total:
-            line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
-        on_terminal = sys.stderr.isatty()
-        # In a log file, a line for every 10 seconds is enough, and none for a short run.
-        self._bar: Any = tqdm(
-            total=total or None,
-            bar_format=line,
-            desc="reading",
-            disable=quiet,
-            leave=False,
-            mininterval=0.2 if on_terminal else 10.0,
-            delay=0.0 if on_terminal else 10.0,
-        )
+        self._bar: Any = None
+        self._label = ""
 
-    def show(self, counts: Counts) -> None:
-        """Show the counts, several times a second at most."""
-        if self._bar.disable:
+    def show(self, source: Source, counts: RecordCounts) -> None:
+        """Show how far a source and its counts have come, several times a second at most."""
+        if self._quiet:
             return
+        if self._bar is None:
+            self._bar = _bar(source.progress().total)
+        n, of = self._number(counts)
         seconds = max(monotonic() - self._start, 1e-9)
         self._bar.set_description_str(
-            f"{counts.documents:,} documents, {counts.documents / seconds:,.0f} documents/s, "
-            f"{resident_bytes() / 1e6:,.0f} MB",
+            f"{n:,} {of}, {n / seconds:,.0f} {of}/s, {resident_bytes() / 1e6:,.0f} MB",
             refresh=False,
         )
-        self._bar.update(self._source.progress().done - self._bar.n)
+        self._bar.update(source.progress().done - self._bar.n)
+
+    def show_round(self, label: str, counts: RecordCounts) -> None:
+        """Show the round of a fit on a cluster; where it begins, at once."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            self._bar = _bar(None)
+        n, of = self._number(counts)
+        self._bar.set_description_str(f"{label}: {n:,} {of}", refresh=label != self._label)
+        self._bar.update()
+        self._label = label
+
+    def _number(self, counts: RecordCounts) -> tuple[int, str]:
+        return (counts.records, "record slots") if self._slots else (counts.documents, "documents")
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _bar(total: int | None) -> Any:
+    from tqdm import tqdm
+
+    line = "{desc} [{elapsed}]"
+    if total:
+        line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
+    # In a log file, a line for every 10 seconds is enough, and none for a short run.
+    seconds = 0.2 if sys.stderr.isatty() else 10.0
+    return tqdm(
+        total=total or None,
+        bar_format=line,
+        desc="reading",
+        leave=False,
+        mininterval=seconds,
+        delay=seconds if seconds > 1 else 0.0,
+    )
+
+
+def by_reason(counts: Mapping[str, int]) -> str:
+    """Return counts as ``not-json 3, too-long 1``, the largest first."""
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
+
+
+def warn(message: str) -> None:
+    """Print a warning on standard error."""
+    click.echo(f"streamlda: warning: {message}", err=True)
+
+
+def say(quiet: bool, *lines: str) -> None:
+    """Print the summary of a command on standard error."""
+    if not quiet:
+        click.echo("\n".join(lines), err=True)
+
+
+def warn_of(model: TopicModel) -> None:
+    """Print what a model warns of."""
+    for message in model.diagnostics.get("warnings", []):
+        warn(message)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from streamlda.cli.sources import check_output
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -34,7 +31,7 @@ BLOCK_DOCUMENTS = 4096
     "--vocabulary-size", type=click.IntRange(min=1), required=True, help="Distinct words."
 )
 @click.option(
-    "--alpha0",
+    "--alpha-0",
     type=float,
     default=1.0,
     show_default=True,
@@ -71,7 +68,7 @@ def simulate(
     documents: int,
     topics: int,
     vocabulary_size: int,
-    alpha0: float,
+    alpha_0: float,
     topic_concentration: float,
     mean_length: float,
     seed: int,
@@ -87,22 +84,20 @@ def simulate(
         raise click.UsageError(f"--output must end in one of {', '.join(SUFFIXES)}, got {output!r}")
     check_output(output)
     if truth is not None:
-        check_output(truth)
-        if Path(truth).resolve() == Path(output).resolve():
-            raise click.UsageError("--truth and --output must be two files")
+        check_output(truth, [output])
     from streamlda.simulate import PlantedLDA
 
     planted = PlantedLDA(
         topics,
         vocabulary_size,
-        alpha_0=alpha0,
+        alpha_0=alpha_0,
         topic_concentration=topic_concentration,
         mean_length=mean_length,
         seed=seed,
     )
     words = made_up_words(vocabulary_size)
     as_json = ".jsonl" in output
-    with _whole_file(output) as file:
+    with _output(output) as file:
         for start in range(0, documents, BLOCK_DOCUMENTS):
             drawn = planted.draw(min(BLOCK_DOCUMENTS, documents - start))
             named = [words[word] for word in drawn.token_ids.tolist()]
@@ -145,24 +140,15 @@ def planted_model(planted: PlantedLDA, words: list[str]) -> TopicModel:
 
 
 @contextmanager
-def _whole_file(path: str) -> Iterator[BinaryIO]:
+def _output(path: str) -> Iterator[BinaryIO]:
     """Open a file, compressed for .gz, that takes its name only when all of it is written."""
-    target = Path(path).resolve()
-    mask = os.umask(0)
-    os.umask(mask)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as raw:  # noqa: PTH123 - a descriptor has no path
-            os.fchmod(descriptor, 0o666 & ~mask)
-            if path.endswith(".gz"):
-                # Without name and time, equal documents give equal bytes.
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                    buffered = io.BufferedWriter(packed)
-                    yield buffered
-                    buffered.flush()
-            else:
-                yield raw
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    from streamlda.container import whole_file
+
+    with whole_file(path) as raw:
+        if not path.endswith(".gz"):
+            yield raw
+            return
+        # Without name and time, equal documents give equal bytes.
+        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0)
+        with packed, io.BufferedWriter(packed) as buffered:
+            yield buffered

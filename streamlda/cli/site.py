@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from streamlda.cli.fit import alpha0_option
+from streamlda.cli.options import GroupedCommand, options_of, output_option, read_settings
 from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
 from streamlda.cli.site_share import share
-from streamlda.cli.sources import check_output
-from streamlda.cli.words import public_words, text_options
-
-if TYPE_CHECKING:
-    from streamlda.text.vocabulary import Vocabulary
+from streamlda.run.outputs import check_output
+from streamlda.settings.setting import AGREEMENT
+from streamlda.settings.table import SETTINGS
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
@@ -31,7 +29,7 @@ def site() -> None:
 
 @site.command(short_help="Make the keys of a site.")
 @click.argument("name")
-@click.option("--output", "-o", required=True, type=click.Path(), help="Key file to write.")
+@output_option("Key file to write.")
 def keygen(name: str, output: str) -> None:
     """Make keys for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
     from streamlda.sites.keys import SiteKeys
@@ -56,17 +54,27 @@ def _weights(value: str | None) -> list[float] | None:
         raise click.BadParameter(f"{value!r} is not a list of numbers like 0.2,0.3,0.5") from error
 
 
-@site.command("config", short_help="Make the federation config of all sites.")
+#: Settings that sites agree on, and those of them that have no default here.
+AGREED = (
+    *("topics.count", "topics.alpha_0", "topics.seed", "snapshots.every", "snapshots.most"),
+    *("privacy.epsilon", "privacy.delta", "privacy.relation", "privacy.clipping"),
+    *("vocabulary.file", "vocabulary.hash_bits", "vocabulary.stop_words"),
+    *("vocabulary.token_pattern", "vocabulary.ngrams"),
+)
+NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
+
+
+@site.command("config", cls=GroupedCommand, short_help="Make the federation config of all sites.")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
-@click.option("--output", "-o", required=True, type=click.Path(), help="Config file to write.")
+@output_option("Config file to write.")
 @click.option(
     "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"
 )
 @click.option(
     "--weights",
     metavar="W,W,...",
-    help="Fraction of the places that each site fills, in the order of the files; they sum to 1. "
-    "[default: equal]",
+    help="Fraction of the record slots that each site fills, in the order of the files; they sum "
+    "to 1. [default: equal]",
 )
 @click.option(
     "--colluders",
@@ -77,96 +85,46 @@ def _weights(value: str | None) -> list[float] | None:
     "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
     "--epsilon against outsiders only, 1 against the other sites too.",
 )
-@click.option("--topics", "-k", type=click.IntRange(min=1), required=True, help="Topics to learn.")
-@click.option(
-    "--epsilon",
-    type=click.FloatRange(min=0, min_open=True),
-    required=True,
-    help="All that is sent shows at most this much of any document.",
-)
-@click.option(
-    "--delta",
-    type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
-    required=True,
-    help="Probability that --epsilon leaves open; far below 1 / documents.",
-)
-@click.option(
-    "--snapshot-every",
-    type=click.IntRange(min=100),
-    metavar="PLACES",
-    required=True,
-    help="Records of all sites together that a model is learned from.",
-)
-@click.option("--snapshots", type=click.IntRange(min=1), help="Most models. [default: no limit]")
-@click.option(
-    "--vocabulary",
-    type=click.Path(),
-    help="File of the words to use, one a line: public. [default: none; it or --hash-bits must be "
-    "given]",
-)
-@click.option(
-    "--hash-bits", type=click.IntRange(1, 22), help="Hash words to 2^BITS columns instead."
-)
-@text_options
-@click.option(
-    "--relation",
-    type=click.Choice(("add-remove", "replace-one")),
-    default="add-remove",
-    show_default=True,
-    help="Neighbouring streams differ by one document more or less, or by another in its place.",
-)
-@click.option(
-    "--clipping",
-    type=click.Choice(("quantile", "worst-case")),
-    default="quantile",
-    show_default=True,
-    help="Bounds of a document's share: a private quantile over all sites, or the largest there "
-    "can be.",
-)
-@alpha0_option
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**64 - 1),
-    default=0,
-    show_default=True,
-    help="Of the public random projection only: the noise has no seed.",
-)
-def make_config(public_keys: tuple[str, ...], output: str, **options: Any) -> None:
+@options_of(AGREEMENT, AGREED)
+def make_config(
+    public_keys: tuple[str, ...],
+    output: str,
+    label: str,
+    weights: str | None,
+    colluders: int,
+    **flags: Any,
+) -> None:
     """Write the federation config of the sites whose public keys are in FILE.pub...
 
     It is public, and the same for all. Let every site compare its digest with the others by another
-    way than the file itself: whose keys are in it decides who can read what.
+    way than the file itself: whose keys are in it decides who can read what. The records of
+    --snapshot-every are those of all sites together; --vocabulary or --hash-bits must be given.
     """
-    from streamlda.private.settings import PrivateSettings
+    from streamlda.settings.build import private_settings, public_words
     from streamlda.sites.federation import FederationConfig, Member
     from streamlda.sites.keys import PublicKeys
 
     check_output(output, public_keys)
-    weights = _weights(options["weights"]) or [1 / len(public_keys)] * len(public_keys)
-    if len(weights) != len(public_keys):
+    parts = _weights(weights) or [1 / len(public_keys)] * len(public_keys)
+    if len(parts) != len(public_keys):
         raise click.UsageError(
-            f"every site must have a weight, got weights={len(weights)} sites={len(public_keys)}"
+            f"every site must have a weight, got weights={len(parts)} sites={len(public_keys)}"
         )
-    words = _words(options)
-    settings = PrivateSettings(
-        n_components=options["topics"],
-        n_features=words.n_features,
-        epsilon=options["epsilon"],
-        delta=options["delta"],
-        documents_per_snapshot=options["snapshot_every"],
-        snapshots=options["snapshots"],
-        neighboring_relation=options["relation"],
-        clipping=options["clipping"],
-        alpha_0=options["alpha0"],
-        seed=options["seed"],
-    )
+    settings = read_settings(AGREEMENT, flags)
+    for name in NEEDED:
+        if settings[name] is None:
+            raise click.UsageError(f"sites must agree on it: set {SETTINGS[name].flag}")
+    words = public_words(settings)
+    if words is None:
+        raise click.UsageError(
+            "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
+        )
     members = [
         Member(PublicKeys.load(path), weight)
-        for path, weight in zip(public_keys, weights, strict=True)
+        for path, weight in zip(public_keys, parts, strict=True)
     ]
-    config = FederationConfig(
-        options["label"], tuple(members), settings, words, options["colluders"]
-    )
+    private = private_settings(settings, words.n_features)
+    config = FederationConfig(label, tuple(members), private, words, colluders)
     config.save(output)
     against = [config.epsilon_against(c) for c in range(len(members))]
     bounds = ", ".join("nothing" if e is None else f"{e:.3g}" for e in against)
@@ -180,23 +138,13 @@ def make_config(public_keys: tuple[str, ...], output: str, **options: Any) -> No
     click.echo("\n".join(lines), err=True)
 
 
-def _words(options: dict[str, Any]) -> Vocabulary:
-    if (options["vocabulary"] is None) == (options["hash_bits"] is None):
-        raise click.UsageError(
-            "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
-        )
-    words = public_words(options)
-    assert words is not None
-    return words
-
-
 site.add_command(share)
 
 
 @site.command(short_help="Begin a round again that not all sites could answer.")
 @config_option
 @round_option
-@click.option("--output", "-o", required=True, type=click.Path(), help="Round file to write.")
+@output_option("Round file to write.")
 def redo(config_path: str, round_file: str | None, output: str) -> None:
     """Write a round once more, under new masks, for a site that has lost its share.
 

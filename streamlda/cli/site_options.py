@@ -1,17 +1,32 @@
-"""Options of both ``streamlda site`` and ``streamlda aggregate``: the config and the round."""
+"""What ``streamlda site`` and ``streamlda aggregate`` share: the config, the round, the topic."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from streamlda.cli.options import options_of, read_settings
+from streamlda.settings.table import TABLE
+
 if TYPE_CHECKING:
+    from streamlda.sites.exchange import ShareTopic
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 #: What the terminal shows of a digest: enough to compare by telephone.
 SHOWN = 32
+
+#: Settings of a connection to Kafka.
+CONNECTION = tuple(
+    setting.name
+    for setting in TABLE
+    if setting.section == "kafka" and setting.key not in ("topic", "partitions", "start", "group")
+)
 
 config_option = click.option(
     "--config",
@@ -33,3 +48,48 @@ def open_round(config: FederationConfig, round_file: str | None) -> Round:
     from streamlda.sites.rounds import Round
 
     return Round.first(config) if round_file is None else Round.load(round_file)
+
+
+def topic_options(command: Command) -> Command:
+    """Add the options of a topic of shares to a command: ``topic``, ``timeout``, ``kafka__...``."""
+    for decorate in (
+        click.option(
+            "--kafka-timeout",
+            "timeout",
+            type=click.FloatRange(min=0, max=86_400, min_open=True),
+            metavar="SECONDS",
+            help="Longest wait for the brokers: to connect, and for each share. [default: 60]",
+        ),
+        options_of("site share", CONNECTION),
+        click.option(
+            "--kafka-topic",
+            "topic",
+            metavar="TEXT",
+            help="Topic of shares. [default: shares are files]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+@contextmanager
+def share_topic(
+    command: str, topic: str | None, timeout: float | None, flags: dict[str, Any]
+) -> Iterator[ShareTopic | None]:
+    """Open the topic of `topic_options`, None if none was given; it connects when it is used."""
+    if not any((topic, timeout, *flags.values())):
+        yield None
+        return
+    from streamlda.run.parts import security
+    from streamlda.sites.exchange import SINK
+    from streamlda.stream.sink import open_sink
+
+    settings = read_settings(command, flags, **{"source.kind": "kafka", "kafka.topic": topic})
+    more = {} if timeout is None else {"request_timeout_seconds": timeout}
+    opened: ShareTopic = open_sink(
+        SINK, topic, bootstrap_servers=settings.kafka.bootstrap, security=security(settings), **more
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()

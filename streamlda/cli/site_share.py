@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.private_fit import PlacesProgress, stream_name
-from streamlda.cli.share_topic import kafka_options, share_topic, take_options
-from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
-from streamlda.cli.sources import check_output, open_sources, source_options, warn
+from streamlda.cli.options import GroupedCommand, options_of, quiet_option, read_settings
+from streamlda.cli.running import Progress, say, warn
+from streamlda.cli.site_options import (
+    SHOWN,
+    config_option,
+    open_round,
+    round_option,
+    share_topic,
+    topic_options,
+)
+from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
-    from streamlda.sites.rounds import Round
-    from streamlda.sites.site import Site
+    from streamlda.settings.table import RunSettings
+    from streamlda.sites.site import ShareAccumulator
+    from streamlda.text.vocabulary import Vocabulary
+
+COMMAND = "site share"
+
+#: Settings of how records are read.
+READING = tuple(
+    f"source.{key}"
+    for key in ("files", "format", "text_field", "compression", "max_record", "stream")
+)
 
 
-@click.command(short_help="Write this site's share of a round.")
-@source_options
+@click.command(cls=GroupedCommand, short_help="Write this site's share of a round.")
+@options_of(COMMAND, READING)
 @config_option
 @round_option
 @click.option("--key", required=True, type=click.Path(), help="Key file of this site.")
@@ -31,33 +47,23 @@ if TYPE_CHECKING:
     "shares are kept in FILE.shares.",
 )
 @click.option(
-    "--stream",
-    metavar="NAME",
-    help="Name of the stream in the ledger, in which places are counted; the same documents must "
-    "always have the same name. [default: the SOURCEs as absolute paths]",
-)
-@click.option(
     "--output",
     "-o",
     type=click.Path(),
     help="Share file to write. [default: none, with --kafka-topic]",
 )
-@kafka_options
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings.")
+@topic_options
+@quiet_option
 def share(
-    sources: tuple[str, ...],
-    file_format: str,
-    text_field: str,
-    compression: str,
-    max_documents: int | None,
     config_path: str,
     round_file: str | None,
     key: str,
     ledger: str,
-    stream: str | None,
     output: str | None,
+    topic: str | None,
+    timeout: float | None,
     quiet: bool,
-    **kafka: Any,
+    **flags: Any,
 ) -> None:
     """Sum the next documents of SOURCE... for a round, and write this site's share of it.
 
@@ -72,6 +78,7 @@ def share(
     sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
     from streamlda.privacy.ledger import Ledger
+    from streamlda.run.parts import stream_name
     from streamlda.sites.answered import AnsweredRounds
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.federation import FederationConfig
@@ -79,74 +86,60 @@ def share(
     from streamlda.sites.share import Share
     from streamlda.sites.site import Site
 
-    topic_options = take_options(kafka)
-    if output is None and topic_options is None:
-        raise click.UsageError(
-            "a share must go somewhere: give --output FILE, or --kafka-bootstrap and --kafka-topic"
-        )
-    outputs = [] if output is None else [output]
-    for path in outputs:
-        check_output(path, [*sources, config_path, key, *([round_file] if round_file else [])])
-    check_output(ledger, [*sources, *outputs])
-    if output is not None and Path(ledger).resolve() == Path(output).resolve():
-        raise click.UsageError("--ledger and --output must be two files")
-    config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
-    this = open_round(config, round_file)
+    connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
+    settings = read_settings(COMMAND, flags)
     with ExitStack() as opened:
-        topic = None
-        if topic_options is not None:
-            topic = opened.enter_context(share_topic(topic_options))
+        to = opened.enter_context(share_topic(COMMAND, topic, timeout, connection))
+        if output is None and to is None:
+            raise click.UsageError(
+                "a share must go somewhere: give --output FILE, or --kafka-bootstrap and "
+                "--kafka-topic"
+            )
+        taken = [*settings.source.files, config_path, key, *filter(None, [round_file])]
+        outputs = [] if output is None else [output]
+        for path in (ledger, *outputs):
+            check_output(path, taken)
+            taken.append(path)
+        config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
+        this = open_round(config, round_file)
+        if to is not None:
             # Now, and not when the documents are summed and paid for.
-            topic.connect()
+            to.connect()
         spent = opened.enter_context(Ledger.open(ledger, config.ledger_terms(), create=True))
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
-        named = stream or stream_name(sources)
-        at_work = Site(config, keys, spent, named, answered=AnsweredRounds(key))
-        stored = at_work.stored(this)
-        if stored is None:
-            reading = (sources, file_format, text_field, compression)
-            stored = _make_share(at_work, this, reading, max_documents, quiet)
+        stream = stream_name(settings)
+        at_work = Site(config, keys, spent, stream, answered=AnsweredRounds(key))
+        stored = at_work.make_share(this, partial(_fill, config.vocabulary, settings, quiet))
         found = Share.load(stored)
         if output is not None:
             found.save(output)
-        if topic is not None:
-            publish_share(topic, stored)
-    if not quiet:
-        slots = [*outputs, *([f"topic {topic_options['topic']}"] if topic_options else [])]
-        lines = [
-            f"share of site {found.site} of round {found.round} ({found.stage}): "
-            + ", ".join(slots),
-            f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
-        ]
-        click.echo("\n".join(lines), err=True)
+        if to is not None:
+            publish_share(to, stored)
+    lies = ", ".join([*outputs, *([f"topic {topic}"] if topic else [])])
+    say(
+        quiet,
+        f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",
+        f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
+    )
 
 
-def _make_share(
-    at_work: Site,
-    this: Round,
-    reading: tuple[tuple[str, ...], str, str, str],
-    max_documents: int | None,
-    quiet: bool,
-) -> Path:
-    from streamlda.stream.ingest import Ingestion
+def _fill(
+    words: Vocabulary, settings: RunSettings, quiet: bool, accumulator: ShareAccumulator
+) -> None:
+    """Add the records of the source, to its end or to what the share takes."""
+    from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
+    from streamlda.run.parts import open_stream
+    from streamlda.stream.pipeline import Pipeline
 
-    accumulator = at_work.begin(this)
-    wanted = accumulator.last if max_documents is None else min(accumulator.last, max_documents)
-    source = open_sources(*reading)
-    try:
-        with PlacesProgress(source, quiet) as progress:
-            ingested = Ingestion(
-                source,
-                at_work.config.vocabulary,
-                lambda words: accumulator,
-                max_documents=wanted,
-                on_progress=progress.show,
-                blanks=True,
-            ).run()
-    finally:
-        source.close()
-    if ingested.failure is not None:
-        raise ingested.failure
-    return at_work.publish(accumulator)
+    pipeline = Pipeline(words, lambda words, first: accumulator)
+    ended = False
+    with closing(open_stream(settings)) as source, Progress(quiet, slots=True) as progress:
+        while pipeline.due is not None and not ended:
+            n = min(pipeline.due, POLL_RECORDS)
+            batch = source.poll(n, POLL_SECONDS)
+            batch.check(n)
+            pipeline.add(batch)
+            progress.show(source, pipeline.counts)
+            ended = batch.exhausted

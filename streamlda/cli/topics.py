@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.sources import warn
+from streamlda.cli.options import words_option
+from streamlda.cli.running import warn_of
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -15,21 +16,14 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option(
-    "--words",
-    "n_words",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Words to show for each topic.",
-)
+@words_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of the topic's Dirichlet parameter: the expected share of the tokens. A
     question mark stands at topics that the documents do not support above sampling noise. The
-    header ends with the privacy statement. A private model tells places, not
+    header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
     """
     from streamlda.model.topic_model import load
@@ -39,8 +33,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
         click.echo(json.dumps(described(model, n_words), ensure_ascii=False, indent=1))
         return
     click.echo("\n".join([*_header(model), "", *table(model, n_words)]))
-    for message in model.diagnostics.get("warnings", []):
-        warn(message)
+    warn_of(model)
 
 
 def described(model: TopicModel, n_words: int) -> dict[str, Any]:
@@ -63,7 +56,7 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
         "topics": [
             {
                 "topic": k,
-                "share": float(model.alpha[k] / model.alpha_0),
+                "share": float(model.prevalence[k]),
                 "supported": supported[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
@@ -78,8 +71,9 @@ def table(model: TopicModel, n_words: int) -> list[str]:
     lines = ["topic  share   words"]
     for k in _by_share(model):
         mark = " " if supported[k] else "?"
-        share = model.alpha[k] / model.alpha_0
-        lines.append(f"{k:5d} {share:6.1%} {mark} {' '.join(word for word, _ in words[k])}")
+        lines.append(
+            f"{k:5d} {model.prevalence[k]:6.1%} {mark} {' '.join(word for word, _ in words[k])}"
+        )
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
     return lines
@@ -95,7 +89,7 @@ def _supported(model: TopicModel) -> list[bool]:
 
 
 def _counts_slots(model: TopicModel) -> bool:
-    """Tell whether the model comes from a private run, whose numbers are places."""
+    """Tell whether the model comes from a private run, whose numbers are record slots."""
     from streamlda.privacy.statement import PRIVATE, SEEDED
 
     return model.privacy.get("statement") in (PRIVATE, SEEDED)
@@ -109,7 +103,7 @@ def _header(model: TopicModel) -> list[str]:
         kind += ": the choice of words depends on the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
-        size = f"places      {model.documents_seen:,} (the number of documents is private)"
+        size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     return [
         f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",
         size,

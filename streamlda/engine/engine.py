@@ -38,7 +38,7 @@ from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
-from streamlda.errors import InvalidDocumentsError
+from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import SpectralTopics
@@ -49,7 +49,7 @@ from streamlda.threads import one_blas_thread
 _WITHOUT_EFFECT = ("refine", "warmup_documents")
 
 
-class Engine:
+class Engine(Learner):
     """Learns topics from batches of documents; see the module's description.
 
     Parameters
@@ -152,25 +152,24 @@ class Engine:
         return self._phase.moments.whitening if isinstance(self._phase, SharedSums) else None
 
     @property
+    def past_warmup(self) -> bool:
+        """Whether topics are refined, or the projection was given."""
+        return self.refining or self.shared_projection is not None
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Learn from a batch.
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Learn from a batch; return its rows. `users` are of no account without privacy.
 
         Raises
         ------
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
-        require(
-            batch.n_features == self.settings.n_features,
-            "documents must use the vocabulary of the engine",
-            n_features=batch.n_features,
-            expected=self.settings.n_features,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self.settings.n_features, "engine")
         start = 0
         with one_blas_thread():
             while start < batch.n_documents:
@@ -181,6 +180,7 @@ class Engine:
                 self._phase = self._phase.next()
                 start = stop
         self.counters.tokens_seen += int(batch.lengths.sum())
+        return batch.n_documents
 
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.
@@ -259,6 +259,9 @@ class Engine:
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
+
+    #: The topics of now are what the engine releases.
+    release = snapshot
 
     def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
@@ -356,13 +359,13 @@ def _mergeable(mine: Phase, other: Phase) -> tuple[SharedSums, SharedSums]:
         raise failure(
             "engines must sum through a shared projection to be merged, got "
             f"shared_projection={shared[0]},{shared[1]}",
-            remedy="make a map file (streamlda map), and begin all engines with it",
+            remedy="make a projection file (`streamlda projection`), and begin all engines with it",
         )
     one, another = mine.moments.whitening, other.moments.whitening
     require(
         np.array_equal(one, another),
         "engines must share one projection to be merged, got "
         f"projection={projection_digest(one)},{projection_digest(another)}",
-        remedy="begin all of them with the same map file",
+        remedy="begin all of them with the same projection file",
     )
     return mine, other

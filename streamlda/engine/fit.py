@@ -1,4 +1,4 @@
-"""Refined topics of documents in memory, and an engine that goes on from them."""
+"""Topics of documents in memory, and an engine that goes on from them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,27 @@ from streamlda.refinement.refine import refined
 START_DOCUMENTS = 20_000
 
 
-def fit_refined(
+def fit(
     settings: EngineSettings,
     documents: DocumentBatch,
     passes: int | None = None,
     gibbs_sweeps: int = 0,
 ) -> tuple[Engine, TopicModel]:
-    """Return refined topics of documents in memory, and an engine that goes on from there.
+    """Return topics of documents in memory, and an engine that goes on from there.
 
-    Spectral topics of the first `START_DOCUMENTS` are refined over all documents, in `passes`
-    (`needed_passes` by default) and Gibbs sweeps, for which counts must be integers. Without
-    passes, or where documents follow the model, spectral topics are those of all documents.
+    If the settings refine, spectral topics of the first `START_DOCUMENTS` are refined over all
+    documents, in `passes` (`needed_passes` by default) and Gibbs sweeps, for which counts must be
+    integers. Without passes, or where documents follow the model, spectral topics are those of all
+    documents. If the settings do not refine, the model alone is refined, by the passes and sweeps
+    that are given; the engine goes on from the spectral topics.
     """
+    seed = settings.seed % 2**63
+    if not settings.refines:
+        engine = Engine(settings)
+        engine.add(documents)
+        model = engine.snapshot()
+        much = {"passes": passes or 0, "gibbs_sweeps": gibbs_sweeps}
+        return engine, refined(model, documents, **much, seed=seed)
     n = int(np.count_nonzero(documents.usable))
     start = documents.end_of(START_DOCUMENTS) if n > START_DOCUMENTS else len(documents)
     engine = Engine.of_rounds(settings)
@@ -49,7 +58,6 @@ def fit_refined(
             return engine, model
     if passes and start < len(documents):
         model = _of_all(model, documents)
-    seed = settings.seed % 2**63
     model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
     return Engine.of_model(settings, model), model
 
@@ -62,10 +70,7 @@ def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
     return replace(
         model,
         background=frequencies / frequencies.sum(),
-        diagnostics={
-            **model.diagnostics,
-            "documents_skipped": documents.n_documents - used,
-        },
+        diagnostics={**model.diagnostics, "documents_skipped": documents.n_documents - used},
         documents_seen=used,
         tokens_seen=int(documents.lengths.sum()),
     )

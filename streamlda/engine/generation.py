@@ -138,7 +138,7 @@ class Generation:
     ) -> None:
         self.settings, self.moments = settings, moments
         self.length = generation_length(settings)
-        #: Columns of V; fewer than `n_components` where the warm-up told fewer apart.
+        #: Columns of V; fewer than `n_components` where the warm-up has fewer directions.
         self.dimension = moments.whitening.shape[1]
         #: Whether the power method turns all components at once.
         self.simultaneous = settings.solver == "simultaneous"

@@ -215,7 +215,7 @@ def start_documents(settings: EngineSettings) -> int:
 
 
 def follows_model(model: TopicModel) -> bool:
-    """Return whether the documents behind a spectral model look like draws from a topic model.
+    """Return whether the documents of a spectral model look like draws from a topic model.
 
     Then every topic stands above sampling noise, the eigenvalues give Dirichlet parameters that sum
     to alpha_0, and topics mixed by these parameters are the word frequencies. Of real text the

@@ -161,7 +161,7 @@ class EngineSettings(TopicSettings):
     def state_bytes(self) -> int:
         """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
 
-        Of an online solver the one round and what it asks: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
+        Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
         with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets
         keeps a second round: 8 (d (3 + 2 K) + K^2) more.
 

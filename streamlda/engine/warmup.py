@@ -49,14 +49,18 @@ class WarmUpDocuments:
         self._documents = self._entries = 0
 
     @property
+    def missing(self) -> tuple[int, int]:
+        """Documents and counts that there is room for."""
+        return self.most - self._documents, WARMUP_MAX_ENTRIES - self._entries
+
+    @property
     def full(self) -> bool:
         """Whether the warm-up ends here."""
-        return self._documents >= self.most or self._entries >= WARMUP_MAX_ENTRIES
+        return min(self.missing) <= 0
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Keep a copy of documents from `start` up to the end of the warm-up; return how many."""
-        missing = self.most - self._documents, WARMUP_MAX_ENTRIES - self._entries
-        part = batch.rows(start, warmup_end(batch, start, *missing))
+        part = batch.rows(start, warmup_end(batch, start, *self.missing))
         self._parts.append(part.copy())
         self._documents += part.n_documents
         self._entries += len(part.counts)

@@ -162,7 +162,7 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     for what stands out, in noise too), so that counting what is above the floor finds too many. But
     they fall slowly from one to the next, and the last topic is followed by a drop. So the last
     clear drop (`CLEAR_DROP`) to what may be noise (`NOISE_REACH`) is taken. Text that has no k of
-    its own falls smoothly; then what is above the floor is counted. The fit should have asked for
+    its own falls smoothly; then what is above the floor is counted. The fit should have requested
     about as many topics or more: the floor is measured in K directions, and is higher in the first
     of them.
 
@@ -246,7 +246,7 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
     close to because it is most of it. Time O(K V), memory O(V).
 
     """
-    K, share = model.n_components, model.alpha / model.alpha.sum()
+    K, share = model.n_components, model.prevalence
     whole = share @ model.components
     occurs = (model.background > 0) | (whole > 0)
     flat = occurs / occurs.sum()
@@ -287,12 +287,12 @@ def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:
 def _left_by_noise(published: int, asked: int) -> SuggestedTopics:
     if published < asked:
         reason = (
-            f"{published} of the {asked} topics that were asked for stand above the noise of "
+            f"{published} of the {asked} requested topics stand above the noise of "
             "privacy. More documents per snapshot or a larger epsilon would show more."
         )
         return SuggestedTopics(published, "hidden", reason)
     reason = (
-        f"All {asked} topics that were asked for stand above the noise of privacy; no further "
+        f"All {asked} requested topics stand above the noise of privacy; no further "
         "direction was released, so that there may be more."
     )
     return SuggestedTopics(asked, "all", reason)

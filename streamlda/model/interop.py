@@ -59,17 +59,16 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     >>> import pyLDAvis                                                      # doctest: +SKIP
     >>> pyLDAvis.save_html(pyLDAvis.prepare(**to_pyldavis(model)), "topics.html")  # doctest: +SKIP
     """
-    topics, share = _topics(model), model.alpha / model.alpha.sum()
+    topics, share = _topics(model), model.prevalence
     tokens = model.tokens_seen or DEFAULT_TOKENS
     kept = np.flatnonzero(share @ topics > 0)
     topics = topics[:, kept]
     topics /= topics.sum(axis=1, keepdims=True)
-    names = _words(model)
     return {
         "topic_term_dists": topics,
         "doc_topic_dists": np.eye(len(topics)),
         "doc_lengths": share * tokens,
-        "vocab": [names[i] for i in kept.tolist()],
+        "vocab": [*map(model.feature_name, kept.tolist())],
         "term_frequency": share @ topics * tokens,
         "sort_topics": False,
         "start_index": 0,
@@ -88,7 +87,7 @@ def to_gensim(model: TopicModel) -> Any:
     models = _imported("gensim.models", "gensim", purpose)
     corpora = _imported("gensim.corpora", "gensim", purpose)
     dictionary = corpora.Dictionary()
-    dictionary.token2id = {word: i for i, word in enumerate(_words(model))}
+    dictionary.token2id = {model.feature_name(i): i for i in range(model.n_features)}
     lda = models.LdaModel(
         num_topics=model.n_components,
         id2word=dictionary,
@@ -262,12 +261,11 @@ def _table(model: TopicModel, n_words: int) -> dict[str, Any]:
     probability, usual = model.components[topic, word], model.background[word]
     lift = np.full(len(word), np.inf)
     np.divide(probability, usual, out=lift, where=usual > 0)
-    names = _words(model)
     return {
         "topic": topic,
-        "prevalence": (model.alpha / model.alpha.sum())[topic],
+        "prevalence": model.prevalence[topic],
         "rank": np.tile(np.arange(1, n + 1), K),
-        "word": [names[i] for i in word.tolist()],
+        "word": [*map(model.feature_name, word.tolist())],
         "probability": probability,
         "lift": lift,
     }
@@ -283,13 +281,6 @@ def _counts(model: TopicModel, topics: Array) -> Array:
     tokens = (model.tokens_seen or DEFAULT_TOKENS) * model.alpha / model.alpha.sum()
     counts: Array = topics * np.maximum(tokens, 1.0)[:, None]
     return counts
-
-
-def _words(model: TopicModel) -> list[str]:
-    if model.vocabulary is None:
-        return [str(i) for i in range(model.n_features)]
-    names: list[str] = model.vocabulary.get_feature_names_out().tolist()
-    return names
 
 
 def _imported_model(

@@ -152,6 +152,12 @@ class TopicModel:
         """Sum of alpha: the larger, the more topics a document mixes."""
         return float(self.alpha.sum())
 
+    @property
+    def prevalence(self) -> NDArray[np.float64]:
+        """Share of all tokens that each topic is expected to have, (K,)."""
+        shares: NDArray[np.float64] = self.alpha / self.alpha.sum()
+        return shares
+
     def __repr__(self) -> str:
         return (
             f"TopicModel(n_components={self.n_components}, n_features={self.n_features}, "
@@ -174,12 +180,15 @@ class TopicModel:
             Hashed words as `Vocabulary.feature_name` names them; ids without a vocabulary.
         """
         at_least(1, n=n)
-        name = str if self.vocabulary is None else self.vocabulary.feature_name
         top = top_words(self.components, min(n, self.n_features)).tolist()
         return [
-            [(name(i), float(row[i])) for i in ids]
+            [(self.feature_name(i), float(row[i])) for i in ids]
             for row, ids in zip(self.components, top, strict=True)
         ]
+
+    def feature_name(self, word_id: int) -> str:
+        """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""
+        return str(word_id) if self.vocabulary is None else self.vocabulary.feature_name(word_id)
 
     def transform(self, documents: Any) -> NDArray[np.float64]:
         """Return the topic proportions of documents; the model is not changed.

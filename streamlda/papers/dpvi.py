@@ -20,7 +20,7 @@ Where this leaves the papers, each time in their favour:
 The E-step runs to the convergence of the authors' code (mean change of gamma below 0.001, at most
 100 updates).
 
-*Unit* document; *relation* add-remove, rows keep their places: each row is drawn by a coin of its
+*Unit* document; *relation* add-remove, rows keep their slots: each row is drawn by a coin of its
 own. *Sensitivity* of a step's sum: one clipped statistic, l2 norm `clip_norm`, attained by a
 document of one word that one topic takes. The topics that the E-step works with are the released
 ones of the step before, so each step is a subsampled Gaussian mechanism, and steps compose

@@ -42,7 +42,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
+from streamlda.checks import at_least, between
 from streamlda.privacy.events import (
     Composed,
     Event,
@@ -155,19 +155,6 @@ def epsilon_spent(event: Event, delta: float) -> float:
     return min(everything, (gaussian + spent.pure_epsilon) * _ULPS_UP)
 
 
-def delta_spent(event: Event, epsilon: float) -> float:
-    """Return a delta for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
-
-    With pure releases inside, the lesser of the two bounds of `epsilon_spent`.
-    """
-    spent = cost(event)
-    everything = delta_of(_root_up(spent.mu_squared), epsilon)
-    left = epsilon * _ULPS_DOWN - spent.pure_epsilon
-    if spent.pure_epsilon == 0 or left < 0:
-        return everything
-    return min(everything, delta_of(_root_up(spent.gaussian_mu_squared), left * _ULPS_DOWN))
-
-
 @dataclass(frozen=True)
 class Budget:
     """What the documents of one cohort may cost in all; epsilon in nats.
@@ -202,22 +189,6 @@ class Budget:
     def fits(self, event: Event, spent: Iterable[Event] = ()) -> bool:
         """Return whether the event may follow those already spent on the same documents."""
         return cost(Composed([*spent, event])).mu_squared <= self.mu_squared
-
-    def noise_multiplier(self, releases: int = 1, spent: Iterable[Event] = ()) -> float:
-        """Return the smallest noise multiplier at which `releases` more Gaussian ones fit."""
-        at_least(1, releases=releases)
-        left = self.remaining(spent)
-        require(
-            left > 0,
-            "a release must fit the privacy budget",
-            remaining=f"mu_squared={left}",
-            epsilon=self.epsilon,
-            delta=self.delta,
-            remedy="wait for fresh documents",
-        )
-        # What is left may be the small difference of two large sums, each rounded.
-        rounding = MULTIPLIER_MARGIN * max(1.0, self.mu_squared / left)
-        return math.sqrt(releases / left) * (1 + rounding)
 
 
 def _check(**values: Any) -> None:

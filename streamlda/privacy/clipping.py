@@ -8,10 +8,10 @@ depends on the documents it clips has no sensitivity that could be stated.
 
 Privacy of a histogram
 ----------------------
-Unit: one document (or g of them, those of one user, with ``contributions=g``). Every document adds
-1 to exactly one bin, so under add-remove the counts of two neighbours differ by a vector of norm
-exactly 1, and under replace-one by norm sqrt(2), attained when the two documents fall into
-different bins; g times that for g documents. Public: largest, ratio and number of bins.
+Unit: one document. Every document adds 1 to exactly one bin, so under add-remove the counts of two
+neighbours differ by a vector of norm exactly 1, and under replace-one by norm sqrt(2), attained
+when the two documents fall into different bins; g times that for the g documents of one user.
+Public: largest, ratio and number of bins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import at_least, between, one_of, require
+from streamlda.checks import between, one_of, require
 from streamlda.privacy.events import CLIP_SOURCES
 from streamlda.privacy.mechanism import Block
 
@@ -78,41 +78,29 @@ def clip_factors(norms: ArrayLike, bound: float) -> Array:
 class NormHistogram:
     """Counts of norms in public bins that grow geometrically, ready to be a block of a release.
 
-    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `ratio` times the one below, the
+    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `RATIO` times the one below, the
     top edge is `largest`, the worst-case norm, a public number. Norms below the lowest edge are
     counted in the lowest bin, so that every document counts once; those above `largest`, by
     rounding, and those that are not finite, in the top bin. Empty bins cost nothing: see
-    `private_quantile`. Memory O(n_bins); see the module for the sensitivity.
+    `private_quantile`. See the module for the sensitivity.
     """
 
-    def __init__(self, largest: float, n_bins: int = N_BINS, ratio: float = RATIO) -> None:
+    def __init__(self, largest: float) -> None:
         between(1e-50, 1e50, largest=largest)
-        at_least(2, n_bins=n_bins)
-        between(2, 4096, n_bins=n_bins)
-        between(1.01, 16.0, ratio=ratio)
-        self.largest, self.n_bins, self.ratio = float(largest), int(n_bins), float(ratio)
-        lowest = math.log10(self.largest) - (self.n_bins - 1) * math.log10(self.ratio)
-        rule, remedy = "the lowest edge must be at least 1e-100", "take fewer bins or a lower ratio"
-        require(lowest >= -100, rule, largest=largest, n_bins=n_bins, ratio=ratio, remedy=remedy)
-        self.edges = self.largest * self.ratio ** -np.arange(self.n_bins - 1.0, -1.0, -1.0)
+        self.edges = float(largest) * RATIO ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
         self.edges.flags.writeable = False
-        self.counts = np.zeros(self.n_bins)  # Whole numbers; not private until released with noise.
+        self.counts = np.zeros(N_BINS)  # Whole numbers; not private until released with noise.
 
     def add(self, norms: ArrayLike) -> None:
-        """Count documents by their norms, array_like of shape (n,); time O(n log n_bins)."""
+        """Count documents by their norms, array_like of shape (n,)."""
         # NaN sorts after every number.
         bins = np.searchsorted(self.edges, np.asarray(norms, dtype=np.float64).reshape(-1))
-        np.minimum(bins, self.n_bins - 1, out=bins)
-        self.counts += np.bincount(bins, minlength=self.n_bins)
+        np.minimum(bins, N_BINS - 1, out=bins)
+        self.counts += np.bincount(bins, minlength=N_BINS)
 
-    def block(self, name: str, weight: float = 1.0, contributions: int = 1) -> Block:
-        """Return the block of a joint release whose sum is `counts`.
-
-        `contributions` are the most documents that one privacy unit adds: 1, or the g of a
-        `UserBound`.
-        """
-        at_least(1, contributions=contributions)
-        return Block(name, (self.n_bins,), float(contributions), weight, nonnegative=True)
+    def block(self, name: str, weight: float = 1.0) -> Block:
+        """Return the block of a joint release whose sum is `counts`."""
+        return Block(name, (N_BINS,), 1.0, weight, nonnegative=True)
 
 
 def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:
@@ -176,15 +164,16 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
 
 @dataclass(frozen=True, slots=True)
 class ClipBounds:
-    """Clip bounds of the three statistics of a document.
+    """Largest norms, after clipping, of a document's p1, P2 W and P3(W, W, W) (Frobenius).
 
-    Parameters
-    ----------
-    first, pair, triple : float
-        Largest norm of a document's p1 (Euclidean), P2 W and P3(W, W, W) (Frobenius) after
-        clipping, 1e-100 to 1e100.
-    source : {"fixed", "private-quantile", "worst-case"}
-        Where they came from: public numbers, earlier documents, or all documents there can be.
+    `source` says where they came from: public numbers ("fixed"), a private quantile of earlier
+    documents, or the worst case, which is 1, w and w^3 for the longest row w of a public W: p1,
+    P2 W and P3(W, W, W) are means, over ordered choices of one, two, three different tokens of a
+    document, of e_i, of e_i W_j' and of the outer product of W_i, W_j and W_k, where i, j, k are
+    their words. Each of these has norm at most 1, w, w^3, and so has their mean. A document of one
+    word, that of the longest row, attains all three. This is the infinity-norm scaling of Wang and
+    Anandkumar (2016), with documents in place of entries of a tensor. Computed norms may be above
+    by rounding: clip all the same.
     """
 
     first: float
@@ -196,22 +185,6 @@ class ClipBounds:
         for name in ("first", "pair", "triple"):
             between(_LEAST, _MOST, **{name: getattr(self, name)})
         one_of(CLIP_SOURCES, source=self.source, remedy="say fixed for numbers that are public")
-
-    @classmethod
-    def worst_case(cls, largest_row_norm: float) -> ClipBounds:
-        """Return the bounds that hold for every document: 1, w and w^3, w = max_i ||W_i||_2.
-
-        W must be public, or come from an earlier private release.
-        p1, P2 W and P3(W, W, W) are means, over ordered choices of one, two, three different
-        tokens of a document, of e_i, of e_i W_j' and of the outer product of W_i, W_j and W_k,
-        where i, j, k are their words. Each of these has norm at most 1, w, w^3, and so has their
-        mean. A document of one word, that of the longest row, attains all three. This is the
-        infinity-norm scaling of Wang and Anandkumar (2016), with documents in place of entries of
-        a tensor. Computed norms may be above by rounding: clip all the same.
-        """
-        between(1e-33, 1e33, largest_row_norm=largest_row_norm)
-        w = float(largest_row_norm)
-        return cls(1.0, w, w**3, "worst-case")
 
 
 def _first_occupied(counts: Array, stddev: float) -> int | None:

@@ -159,6 +159,12 @@ def _check_depth(depth: int) -> None:
     require(depth <= MAX_DEPTH, rule, depth=f"{depth} or more", remedy=remedy)
 
 
+def check_relation(neighboring_relation: str) -> None:
+    """Refuse what is none of `NEIGHBORING_RELATIONS`."""
+    remedy = "take add-remove unless the number of documents is public"
+    one_of(NEIGHBORING_RELATIONS, neighboring_relation=neighboring_relation, remedy=remedy)
+
+
 def unknown(event: object) -> StreamLDAError:
     """Return the error for what is no event."""
     rule = "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel"

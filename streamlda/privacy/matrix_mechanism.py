@@ -85,7 +85,8 @@ class BufferedToeplitz:
 
     def prefix_coefficients(self) -> NDArray[np.float64]:
         """Return the first column of B = A C^-1, shape (horizon,); B is Toeplitz too."""
-        weights, decays = self._inverse
+        # The i-th subdiagonal of C^-1 is -sum_j weight_j decay_j^(i-1).
+        weights, decays = _invert(np.array(self.theta), np.array(self.omega))
         powers = decays[:, None] ** np.arange(self.horizon - 1)
         rows: NDArray[np.float64] = np.cumsum(np.concatenate([[1.0], -weights @ powers]))
         return rows
@@ -108,26 +109,17 @@ class BufferedToeplitz:
         rows: NDArray[np.float64] = np.sqrt(np.cumsum(self.prefix_coefficients() ** 2))
         return self.sensitivity * rows
 
-    @cached_property
-    def _inverse(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights and decays of C^-1, whose i-th subdiagonal is -sum_j weight_j decay_j^(i-1)."""
-        return _invert(np.array(self.theta), np.array(self.omega))
 
-
-def buffered_toeplitz(horizon: int, n_buffers: int | None = None) -> BufferedToeplitz:
+def buffered_toeplitz(horizon: int) -> BufferedToeplitz:
     """Return the factorisation with the least noise on its last, and noisiest, prefix sum.
 
-    Choose the horizon once: another one is a new spend. Without `n_buffers` it takes the fewest
-    buffers with an error within `EXCESS_ERROR` of `best_toeplitz_error`: 1 for 10 rounds, 2 for
-    100, 3 for 1000, 4 for 100,000, 5 for a million. Time 10 milliseconds for 100 rounds, some 3
-    seconds for a million; memory O(horizon). The last digits may differ between machines, which
-    costs no privacy; store it with the state it belongs to.
+    Choose the horizon once: another one is a new spend. It has the fewest buffers with an error
+    within `EXCESS_ERROR` of `best_toeplitz_error`: 1 for 10 rounds, 2 for 100, 3 for 1000, 4 for
+    100,000, 5 for a million. Time 10 milliseconds for 100 rounds, some 3 seconds for a million;
+    memory O(horizon). The last digits may differ between machines, which costs no privacy; store
+    it with the state it belongs to.
     """
     _check_horizon(horizon)
-    if n_buffers is not None:
-        at_least(0, n_buffers=n_buffers)
-        between(0, MAX_BUFFERS, n_buffers=n_buffers)
-        return _optimise(horizon, n_buffers)
     target = best_toeplitz_error(horizon) * (1 + EXCESS_ERROR)
     for fewest in range(MAX_BUFFERS):
         strategy = _optimise(horizon, fewest)

@@ -95,9 +95,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.checks import between, require
 from streamlda.errors import InvalidDocumentsError
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
+from streamlda.privacy.events import check_relation
 from streamlda.privacy.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
@@ -167,39 +167,29 @@ class JointGaussian:
     The privacy unit is what contributes once: a document, or all that a user adds to a round when
     *that* is clipped. The caller guarantees that contributions are clipped, that they are at most
     n_max, T and R; the derivation is in the module's documentation.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        z: standard deviation of the noise over the sensitivity. The release is 1/z-GDP.
-    n_max : int
-        Most contributions that a sum may hold, or all `releases` together; a public number, not
-        the true count.
-    term_roundings : int
-        T, most roundings behind one term of a document. With d distinct words, and sums of
-        dense rows below 64 long, d + 64 holds.
-    roundings : int, optional
-        R, most additions that one computed term goes through. The default ``n_max +
-        MERGE_ROUNDINGS`` holds when a document adds one term to a cell, in any order and grouping.
-    releases, strategy_sensitivity : int, float
-        H rows of a matrix mechanism, one call of `release` each and no more, made from rounds of
-        different documents; and S, `BufferedToeplitz.sensitivity`.
-    group_max, groups_touched : int
-        Most contributions in one floating-point sum, when sums go through `to_grid` in groups; and
-        most groups that hold contributions of one unit: 1 for documents, g for users.
     """
 
     def __init__(
         self,
         blocks: Sequence[Block],
-        noise_multiplier: float,
+        noise_multiplier: float,  # z: stddev over sensitivity; the release is 1/z-GDP.
         *,
         neighboring_relation: str = "add-remove",
+        # Most contributions that a sum may hold, or all `releases` together; a public number, not
+        # the true count.
         n_max: int,
+        # T, most roundings behind one term of a document. With d distinct words, and sums of dense
+        # rows below 64 long, d + 64 holds.
         term_roundings: int = TERM_ROUNDINGS,
+        # R, most additions that one computed term goes through. ``n_max + MERGE_ROUNDINGS``, the
+        # default, holds when a document adds one term to a cell, in any order and grouping.
         roundings: int | None = None,
+        # H rows of a matrix mechanism, one call of `release` each and no more, made from rounds of
+        # different documents; and S, `BufferedToeplitz.sensitivity`.
         releases: int = 1,
         strategy_sensitivity: float = 1.0,
+        # Most contributions in one floating-point sum, when sums go through `to_grid` in groups;
+        # and most groups that hold contributions of one unit: 1 for documents, g for users.
         group_max: int | None = None,
         groups_touched: int = 1,
     ) -> None:
@@ -226,11 +216,7 @@ class JointGaussian:
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
         longest = math.sqrt(releases) * (1 + 1e-9)
         between(1, longest, strategy_sensitivity=strategy_sensitivity)
-        one_of(
-            NEIGHBORING_RELATIONS,
-            neighboring_relation=neighboring_relation,
-            remedy="take add-remove unless the number of documents is public",
-        )
+        check_relation(neighboring_relation)
         total = math.fsum(block.weight for block in self.blocks)
         #: Part of each block in the squared norm of a contribution; sums to 1.
         self.fractions = {block.name: block.weight / total for block in self.blocks}

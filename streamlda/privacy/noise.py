@@ -122,14 +122,11 @@ class Noise:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(secure={self.secure})"
 
-    def __copy__(self) -> NoReturn:
-        raise TypeError(_refusal("copied"))
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise TypeError(_refusal("copied"))
-
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError(_refusal("pickled"))
+        raise TypeError(
+            "noise must not be copied or pickled: equal noise on two releases shows their "
+            "difference; make a new object where it is needed"
+        )
 
 
 class SecureNoise(Noise):
@@ -169,13 +166,6 @@ class SeededNoise(Noise):
 def _process() -> tuple[int, int]:
     # The count tells a grandchild that was given the number of a dead ancestor.
     return os.getpid(), _forks
-
-
-def _refusal(verb: str) -> str:
-    return (
-        f"noise must not be {verb}: equal noise on two releases shows their difference; "
-        "make a new object where it is needed"
-    )
 
 
 def _samples(

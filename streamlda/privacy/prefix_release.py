@@ -76,16 +76,11 @@ class PrefixRelease:
         *,
         horizon: int | BufferedToeplitz,
         n_max: int,
-        n_buffers: int | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(horizon, BufferedToeplitz):
-            rule = "n_buffers must be left out beside a factorisation, which has its own"
-            remedy = "give the number of rounds as horizon, or leave it out"
-            require(n_buffers is None, rule, n_buffers=n_buffers, remedy=remedy)
-            self.strategy = horizon
-        else:
-            self.strategy = buffered_toeplitz(horizon, n_buffers)
+        if not isinstance(horizon, BufferedToeplitz):
+            horizon = buffered_toeplitz(horizon)
+        self.strategy = horizon
         #: What releases a row; its standard deviations are those of a row.
         self.mechanism = JointGaussian(
             blocks,
@@ -95,11 +90,10 @@ class PrefixRelease:
             strategy_sensitivity=self.strategy.sensitivity,
             **options,
         )
-        self._event = GaussianRelease(self.mechanism.noise_multiplier)
         shapes = {block.name: block.shape for block in self.mechanism.blocks}
         self._rows = {name: StrategyRows(self.strategy, shape) for name, shape in shapes.items()}
         self._sums = {name: PrefixSums(self.strategy, shape) for name, shape in shapes.items()}
-        self._rounds = 0
+        self.rounds = 0  # That have been released.
         self._broken = False
 
     @property
@@ -108,14 +102,9 @@ class PrefixRelease:
         return self.strategy.horizon
 
     @property
-    def rounds(self) -> int:
-        """Number of rounds that have been released."""
-        return self._rounds
-
-    @property
     def event(self) -> GaussianRelease:
         """What each document pays, once, for all prefix sums of the horizon."""
-        return self._event
+        return GaussianRelease(self.mechanism.noise_multiplier)
 
     def step(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
         """Take the next round and return the noisy sums of all rounds so far.
@@ -125,11 +114,11 @@ class PrefixRelease:
         """
         self._check_finished()
         require(
-            self._rounds < self.horizon,
+            self.rounds < self.horizon,
             "a release of prefix sums must not go past its horizon, where its sensitivity no "
             "longer holds",
             horizon=self.horizon,
-            rounds=self._rounds + 1,
+            rounds=self.rounds + 1,
             remedy="start a new one as a new spend",
         )
         self.mechanism.check(sums)
@@ -137,7 +126,7 @@ class PrefixRelease:
         rows = {name: running.step(sums[name]) for name, running in self._rows.items()}
         noisy = self.mechanism.release(rows, noise)
         released = {name: running.step(noisy.pop(name)) for name, running in self._sums.items()}
-        self._rounds += 1
+        self.rounds += 1
         self._broken = False
         return released
 
@@ -196,14 +185,14 @@ class PrefixRelease:
             same = found[name].shape == () and abs(found[name] / sigma - 1) <= _SAME
             require_state(same, block=name, stddev="of other noise")
         restored._rows, restored._sums = rows, sums
-        restored._rounds = done
+        restored.rounds = done
         return restored
 
     def _check_finished(self) -> None:
         require(
             not self._broken,
             "a step must be finished before the next",
-            broken_round=self._rounds + 1,
+            broken_round=self.rounds + 1,
             remedy="go on from the last saved state if the ledger allows",
         )
 

@@ -83,10 +83,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from streamlda.checks import at_least, between, failure, one_of, require
+from streamlda.checks import at_least, between, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy import accounting
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.privacy.events import GaussianRelease, check_relation
 from streamlda.privacy.noise import Noise
 
 #: Most distinct words of a document that vote, by default.
@@ -130,11 +130,7 @@ class WordSelection:
         between(accounting.MIN_DELTA, MAX_DELTA, delta=delta)
         at_least(1, max_words_per_document=max_words_per_document)
         between(1, LARGEST_D0, max_words_per_document=max_words_per_document)
-        one_of(
-            NEIGHBORING_RELATIONS,
-            neighboring_relation=neighboring_relation,
-            remedy="take add-remove unless the number of documents is public",
-        )
+        check_relation(neighboring_relation)
         self.noise_multiplier, self.delta = float(noise_multiplier), float(delta)
         self.max_words_per_document = int(max_words_per_document)
         self.neighboring_relation = neighboring_relation

@@ -269,7 +269,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("noise", f"{figure(statement['noise_multiplier'], upward=False)} x sensitivity, or more"),
         ("clip bounds", ", ".join(bounds)),
         ("words", statement["vocabulary"]),
-        ("stages", f"{len(stages):,} in places {ends}: {', '.join(shown)}"),
+        ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
         ("ledger", statement["ledger"]),
         ("not covered", "; ".join(statement["excluded"])),
     ]

@@ -69,11 +69,6 @@ class UserBound:
         self._key = os.urandom(_KEY_BYTES)
         self._accepted: dict[bytes, int] = {}
 
-    @property
-    def n_users(self) -> int:
-        """Users accepted in this stage so far. Not private."""
-        return len(self._accepted)
-
     def accept(self, users: Sequence[str | bytes | None]) -> NDArray[np.bool_]:
         """Return which of the next documents of the stage may enter its sums, in their order.
 

@@ -36,12 +36,12 @@ def words_and_delta(epsilon: float, delta: float, relation: str) -> WordsAndDelt
     return WordsAndDelta(selection, delta - selection.delta)
 
 
-def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
-    """Return the terms of a ledger for a run: what all its releases may cost one unit."""
+def ledger_terms(settings: PrivateSettings, *, words: bool = False) -> LedgerTerms:
+    """Return what all releases of a run, with one of words or without, may cost one unit."""
     horizon = None
     if settings.mode == "prefix":
         assert settings.snapshots is not None
-        horizon = settings.n_stages + settings.snapshots - 1
+        horizon = settings.n_stages + settings.snapshots - 1 + words
     return LedgerTerms(
         epsilon=settings.epsilon,
         delta=settings.delta_left,
@@ -50,14 +50,6 @@ def ledger_terms(settings: PrivateSettings) -> LedgerTerms:
         mode=settings.mode,
         horizon=horizon,
     )
-
-
-def run_terms(settings: PrivateSettings, *, words: bool) -> LedgerTerms:
-    """Return the terms of the ledger of a run, with a release of words or without."""
-    terms = ledger_terms(settings)
-    if words and terms.horizon is not None:
-        terms = replace(terms, horizon=terms.horizon + 1)
-    return terms
 
 
 def for_fewer_words(settings: PrivateSettings, n_features: int) -> PrivateSettings:

@@ -34,7 +34,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import association
-from streamlda.privacy.clipping import NormHistogram, clip_factors
+from streamlda.privacy.clipping import N_BINS, NormHistogram, clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs, pack_triples
 from streamlda.spectral.moments import Moments, document_weights, grouped_by_word
@@ -100,20 +100,25 @@ class View:
 
     def project(self, whitening: Array) -> Array:
         """Return W'c of each document, shape (n_documents, m)."""
-        projections = np.empty((self.batch.n_documents, whitening.shape[1]))
         rows = self.batch.counts, self.batch.word_ids, self.batch.row_pointers
-        association.project(*rows, whitening, projections)
-        return projections
+        return _projected(*rows, whitening)
 
     def project_excess(self, whitening: Array) -> Array:
         """Return W'(c c - c), shape (n_documents, m): only words that are repeated count."""
         repeated = np.flatnonzero(self.batch.counts != 1.0)
         counts = self.batch.counts[repeated]
         pointers = np.searchsorted(repeated, self.batch.row_pointers).astype(np.int64)
-        projections = np.empty((self.batch.n_documents, whitening.shape[1]))
-        rows = counts * (counts - 1.0), self.batch.word_ids[repeated], pointers
-        association.project(*rows, whitening, projections)
-        return projections
+        return _projected(
+            counts * (counts - 1.0), self.batch.word_ids[repeated], pointers, whitening
+        )
+
+
+def _projected(
+    counts: Array, word_ids: NDArray[np.int32], pointers: NDArray[np.int64], whitening: Array
+) -> Array:
+    projections = np.empty((len(pointers) - 1, whitening.shape[1]))
+    association.project(counts, word_ids, pointers, whitening, projections)
+    return projections
 
 
 class Statistic(Protocol):
@@ -146,7 +151,7 @@ class NormStatistic:
 
     def take(self) -> dict[str, Array]:
         """Return the counts."""
-        counts, self.histogram.counts = self.histogram.counts, np.zeros(self.histogram.n_bins)
+        counts, self.histogram.counts = self.histogram.counts, np.zeros(N_BINS)
         return {f"{self._of.name}_norms": counts}
 
 
@@ -349,26 +354,21 @@ class TripleStatistic(TripleNorms):
         """
         t = self._moments.triple_columns
         longest = float(self._rows.max())
-        shapes = {
-            "triple": (t * (t + 1) * (t + 2) // 6,),
-            "triple_pair": (t * (t + 1) // 2,),
-            "triple_first": (t,),
-        }
-        terms = {
-            "triple": TRIPLE_TERMS * self.largest_norm,
-            "triple_pair": 2.1 * longest**2,
-            "triple_first": 1.1 * longest,
+        sizes_and_terms = {
+            "triple": (t * (t + 1) * (t + 2) // 6, TRIPLE_TERMS * self.largest_norm),
+            "triple_pair": (t * (t + 1) // 2, 2.1 * longest**2),
+            "triple_first": (t, 1.1 * longest),
         }
         blocks = [
             Block(
                 name,
-                shapes[name],
+                (size,),
                 self._bounds[name],
-                self._weight * fraction,
-                magnitude=max(1.0, terms[name] / self._bounds[name]),
+                self._weight * TRIPLE_FRACTIONS[name],
+                magnitude=max(1.0, terms / self._bounds[name]),
                 sum_magnitude=TRIPLE_TERMS * 1.01 if name == "triple" else None,
             )
-            for name, fraction in TRIPLE_FRACTIONS.items()
+            for name, (size, terms) in sizes_and_terms.items()
         ]
         return [*blocks, _kept_block("triple", self._weight)]
 

@@ -34,6 +34,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -42,7 +43,6 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
-from streamlda.private.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (
     PendingRelease,
@@ -101,12 +101,12 @@ class PrivateEngine:
         self._users = UserBound(settings.documents_per_user or 1)
         self._snapshots = self._windows = 0
         self._multiplier = settings.noise_multiplier
-        columns, seed = settings.n_columns, settings.seed
-        self._probes = (
-            None if columns is None else random_projection(settings.n_features, columns, seed)
-        )
+        self._probes: NDArray[np.float64] | None = None
+        if settings.n_columns is not None:
+            shape = settings.n_features, settings.n_columns
+            self._probes = random_projection(*shape, settings.seed)
         self.window = Window(settings, self._probes)
-        self._stage: Stage | None = None
+        self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
         if _saved is None:
             self._begin_window()
@@ -120,13 +120,7 @@ class PrivateEngine:
         Nothing is taken while a release is due.
         """
         stage = self._open_stage()
-        require(
-            batch.n_features == self.settings.n_features,
-            "documents must use the vocabulary of the engine",
-            n_features=batch.n_features,
-            expected=self.settings.n_features,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self.settings.n_features, "engine")
         require(
             np.array_equal(batch.counts, np.rint(batch.counts)),
             "a private run must be given whole counts, for which its bounds are proven",
@@ -179,14 +173,9 @@ class PrivateEngine:
         self._begin_window()
 
     @property
-    def stage(self) -> Stage | None:
-        """The running stage; None when no snapshot is left."""
-        return self._stage
-
-    @property
     def due(self) -> PendingRelease | None:
         """The release without which no further row is taken, or None."""
-        stage = self._stage
+        stage = self.stage
         if stage is None or stage.slots_left:
             return None
         event, stddevs = self.settings.event, stage.stddevs()
@@ -197,7 +186,7 @@ class PrivateEngine:
 
         If they hold nothing but noise, the window is lost and the next begins.
         """
-        stage, window = self._stage, self.window
+        stage, window = self.stage, self.window
         if stage is None or stage.slots_left:
             raise failure("sums must be accepted when a release is due, but none is due")
         window.records.append(
@@ -229,7 +218,7 @@ class PrivateEngine:
         at different slots may differ by roundings of the grid. Where a state is taken must not
         depend on what documents say: a slot, a clock, the end of the process.
         """
-        stage, snapshot = self._stage, self.snapshot
+        stage, snapshot = self.stage, self.snapshot
         arrays, of_window = self.window.state()
         values: dict[str, Any] = {
             "settings": asdict(self.settings),
@@ -292,9 +281,9 @@ class PrivateEngine:
             saved = PrefixState(named(arrays, "prefix.secret/"), named(arrays, "prefix.private/"))
             self._prefix = self._prefix_release(saved)
         if stage is not None:
-            self._stage = self._new_stage(stage["name"], int(stage["first"]))
+            self.stage = self._new_stage(stage["name"], int(stage["first"]))
             sums, noisy = named(arrays, "sums/"), self._state_noise is not None
-            self._stage.restore(sums, int(stage["places"]), int(stage["last"]), noisy)
+            self.stage.restore(sums, int(stage["places"]), int(stage["last"]), noisy)
         if snapshot is not None:
             spectral = from_arrays(SpectralTopics, arrays, "snapshot/spectral/")
             self.snapshot = PrivateSnapshot(
@@ -307,7 +296,7 @@ class PrivateEngine:
     # Windows, stages and rounds.
 
     def _begin_window(self) -> None:
-        self._stage, self.window = None, Window(self.settings, self._probes)
+        self.stage, self.window = None, Window(self.settings, self._probes)
         # Users pay for a window that was lost, too.
         by_user = self.settings.privacy_unit == "user"
         begun = self._windows if by_user else self._snapshots
@@ -317,18 +306,18 @@ class PrivateEngine:
         self._begin_stage(self.window.first_stage)
 
     def _begin_stage(self, name: str) -> None:
-        self._stage = self._new_stage(name, self.slots)
+        self.stage = self._new_stage(name, self.slots)
         self._users.restart()
         if self._state_noise is not None:
-            self._stage.begin_with(self._state_noise)
+            self.stage.begin_with(self._state_noise)
 
     def _begin_round(self) -> None:
         assert self._prefix is not None
         # A round without a snapshot is one of the horizon, too.
         if max(self._snapshots, self._prefix.rounds + 1) >= (self.settings.snapshots or 0):
-            self._stage = None
+            self.stage = None
             return
-        self._stage = self._new_stage(PREFIX, self.slots)
+        self.stage = self._new_stage(PREFIX, self.slots)
 
     def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1
@@ -354,13 +343,12 @@ class PrivateEngine:
         return Stage(name, first, first + slots, statistics, mechanism)
 
     def _prefix_release(self, saved: PrefixState | None = None) -> PrefixRelease:
-        assert self.settings.snapshots is not None
-        slots = self.settings.snapshots * self.settings.documents_per_snapshot
+        slots = (self.settings.snapshots or 0) * self.settings.documents_per_snapshot
         statistics = self.window.statistics(PREFIX)
         return prefix_mechanism(statistics, slots, self.settings, self._multiplier, saved)
 
     def _open_stage(self) -> Stage:
-        stage = self._stage
+        stage = self.stage
         if stage is None:
             raise failure(
                 "documents must not come after the last snapshot",

@@ -1,15 +1,15 @@
-"""A private engine with a release manager: what an ingestion feeds in place of an `Engine`."""
+"""A private engine with a release manager: what a run feeds in place of an `Engine`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from streamlda.checks import above, require
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Intent
 from streamlda.privacy.statement import private_statement, seeded
@@ -26,23 +26,18 @@ from streamlda.text.vocabulary import Vocabulary
 #: the stage is filled.
 LEAST_LAST_STAGE = 0.5
 
-#: Rows of a batch where a clock ends stages: these end at multiples of it, whatever rows hold.
-CLOCKED_ROWS = 64
+#: Messages of lost windows that are kept.
+MOST_LOST = 100
 
 
-class PrivateLearner:
+class PrivateLearner(Learner):
     """A private engine, whose releases are paid for; or `BudgetExceededError` before any document.
 
     `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
-    `delta_of_words` is what a private selection of the words took off the total delta. Snapshots
-    are kept in `snapshots` unless `on_snapshot` takes them.
-
-    With `seconds_per_snapshot` a window also ends after this time: each stage after its fraction
-    of it, by the clock alone, if it has a slot. ``documents_per_snapshot`` stays the most. The
-    clock is looked at after every batch: their ends must not depend on what documents say, as with
-    `CLOCKED_ROWS` rows each. A document that takes longer to process moves the border by timing,
-    which the promise excludes.
+    `delta_of_words` is what a private selection of the words took off the total delta.
     """
+
+    counts_slots = True
 
     def __init__(
         self,
@@ -52,25 +47,19 @@ class PrivateLearner:
         vocabulary: str,
         delta_of_words: float = 0.0,
         first_slot: int = 0,
-        on_snapshot: Callable[[PrivateSnapshot], None] | None = None,
-        seconds_per_snapshot: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if seconds_per_snapshot is not None:
-            above(0, seconds_per_snapshot=seconds_per_snapshot)
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
         self.engine = PrivateEngine(settings, state_noise, first_slot)
-        self.snapshots: list[PrivateSnapshot] = []
         self.releaser = releaser
         self.vocabulary = vocabulary
         self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         self.first_slot = first_slot
-        self._on_snapshot = on_snapshot or self.snapshots.append
-        self.missed: list[str] = []  # Why windows gave no snapshot although they were paid for.
-        self._seconds, self._clock = seconds_per_snapshot, clock
-        self._stage_began = clock()
+        #: Why windows gave no snapshot although they were paid for, the last `MOST_LOST` of them.
+        self.lost: list[str] = []
+        self._missed = ""
+        self._stages = 0
 
     @property
     def documents_seen(self) -> int:
@@ -78,68 +67,78 @@ class PrivateLearner:
         return self.engine.slots - self.first_slot
 
     @property
-    def finished(self) -> bool:
-        """Whether no snapshot is left to come."""
-        return self.engine.stage is None
-
-    def add(
-        self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None, /
-    ) -> None:
-        """Take rows, and make the releases that fall due on the way.
-
-        Rows after the last snapshot are dropped.
-        """
-        start = 0
-        while start < batch.n_documents and not self.finished:
-            rest = batch.rows(start, batch.n_documents)
-            start += self.engine.add(rest, None if users is None else users[start:])
-            self.settle()
-            self.tick()
-
-    def tick(self) -> None:
-        """End the running stage if its time is over; call it while no documents come, too."""
+    def due(self) -> int | None:
+        """Rows until the running stage ends; None if no snapshot is left to come."""
         stage = self.engine.stage
-        if self._seconds is None or stage is None or stage.slots_filled == 0:
-            return
-        fraction = self.settings.stages.get(stage.name, 1.0)
-        if self._clock() - self._stage_began >= fraction * self._seconds:
-            self.engine.end_stage()
-            self.settle()
+        return None if stage is None else stage.slots_left
 
-    def finish(self) -> None:
-        """Take the end of the stream: a last stage that is half full gives a snapshot.
+    @property
+    def rounds_finished(self) -> int:
+        """Stages that were released."""
+        return self._stages
 
-        The end is a slot, and so public. What was summed in an unfinished window is dropped.
+    def resume(self, stages: int) -> None:
+        """Go on with the number of stages that were released before."""
+        self._stages = stages
+
+    @property
+    def missed(self) -> str:
+        """Why the last release lost its window, if it did."""
+        return self._missed
+
+    @property
+    def fraction_of_window(self) -> float:
+        """Fraction of a window that the running stage is."""
+        stage = self.engine.stage
+        return 1.0 if stage is None else self.settings.stages.get(stage.name, 1.0)
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether the end of the stream may end the running stage.
+
+        A last stage that is half full gives a snapshot: the end is a slot, and so public. What was
+        summed in an unfinished window is dropped.
         """
         stage = self.engine.stage
         if stage is None or stage.name not in (list(self.settings.stages)[-1], PREFIX):
-            return
-        if stage.slots_filled >= LEAST_LAST_STAGE * (stage.last - stage.first):
-            self.engine.end_stage()
-            self.settle()
+            return False
+        return stage.slots_filled >= LEAST_LAST_STAGE * (stage.last - stage.first)
 
-    def settle(self) -> None:
-        """Make the release that is due, if one is."""
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Take rows up to the end of the running stage."""
+        return self.engine.add(batch, users)
+
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel | None:
+        """End the running stage here, pay for it, and release it; a last stage gives a model.
+
+        Where it ends before its last slot must not depend on what documents say; without a slot
+        there is nothing to end (`InsufficientDataError`).
+        """
+        stage, before = self.engine.stage, self.engine.snapshot
+        if stage is not None and stage.slots_left:
+            self.engine.end_stage()
         due = self.engine.due
         if due is None:
-            return
-        self._stage_began = self._clock()
-        before = self.engine.snapshot
+            return None
         about = {"settings": asdict(self.settings), "stddevs": due.stddevs}
         released = self.releaser.release(
             *(due.stage, due.first, due.last, due.event, due.release, about),
             config_hash(self.settings, self.vocabulary),
         )
-        self._accept(released, before)
+        self._accept(released)
+        new = self.engine.snapshot is not before
+        return self.snapshot(vocabulary, settings) if new else None
 
-    def _accept(self, released: Mapping[str, Any], before: PrivateSnapshot | None) -> None:
+    def _accept(self, released: Mapping[str, Any]) -> None:
+        self._stages, self._missed = self._stages + 1, ""
         try:
             self.engine.accept(dict(released))
         except InsufficientDataError as error:
             # The window is lost, and paid for; the next one may do better.
-            self.missed.append(str(error))
-        if self.engine.snapshot is not None and self.engine.snapshot is not before:
-            self._on_snapshot(self.engine.snapshot)
+            self._missed = str(error)
+            self.lost = [*self.lost, self._missed][-MOST_LOST:]
 
     def catch_up(self, intent: Intent) -> int:
         """Go on after the ledger's last release, which a restored state does not know of.
@@ -154,7 +153,7 @@ class PrivateLearner:
         (documents,) = intent.cohort.documents
         found = (documents.stream, documents.start, intent.description)
         wanted = stage and (self.releaser.stream, stage.first, stage.name)
-        # A clock or the end of the stream may have ended the stage before its last place.
+        # A clock or the end of the stream may have ended the stage before its last slot.
         ends = stage is not None and engine.slots <= documents.stop <= stage.last
         alike = intent.config_hash == config_hash(self.settings, self.vocabulary)
         released = self.releaser.stored(intent)
@@ -169,15 +168,15 @@ class PrivateLearner:
                 "budget of their own"
             )
         left = documents.stop - engine.slots
-        self._stage_began = self._clock()
         if released is None:
+            self._stages += 1
             engine.abandon_window(documents.stop)
             return left
         if left:
             engine.skip(left)
         if stage.slots_left:
             engine.end_stage()
-        self._accept(released.arrays, engine.snapshot)
+        self._accept(released.arrays)
         return left
 
     def snapshot(
@@ -185,8 +184,8 @@ class PrivateLearner:
     ) -> TopicModel:
         """Return the model of the last snapshot; `settings` are further ones to record."""
         snapshot = self.engine.snapshot
-        if snapshot is None and self.missed:
-            raise InsufficientDataError(self.missed[-1])
+        if snapshot is None and self.lost:
+            raise InsufficientDataError(self.lost[-1])
         require(
             snapshot,
             "a private snapshot needs a whole window of slots",
@@ -205,20 +204,13 @@ class PrivateLearner:
         settings: Mapping[str, Any] | None = None,
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
-        found = snapshot.topics
-        slots = sum(stage.last + 1 - stage.first for stage in snapshot.stages)
-        wanted = self.settings.n_components
+        found, wanted = snapshot.topics, self.settings.n_components
         notes = diagnostics(found.spectral)
         warnings = notes["warnings"]
         assert isinstance(warnings, list)
         notes["mixed_with_background"] = found.mixed.tolist()
         notes["topics_asked"] = wanted
-        if len(found.components) < wanted:
-            notes["warnings"] = [
-                *warnings,
-                f"{len(found.components)} of {wanted} topics stand above the noise and are "
-                "published; more documents per snapshot or a larger epsilon would show more",
-            ]
+        notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
@@ -226,7 +218,7 @@ class PrivateLearner:
             vocabulary=vocabulary,
             settings={**asdict(self.settings), **(settings or {})},
             diagnostics=notes,
-            documents_seen=slots,
+            documents_seen=sum(stage.last + 1 - stage.first for stage in snapshot.stages),
             privacy=self.statement(snapshot),
         )
 
@@ -240,7 +232,6 @@ class PrivateLearner:
         }
         if settings.n_refinement_rounds:
             clip_bounds["shares"] = REFINED_NORM, "fixed"
-        horizon = ledger_terms(settings).horizon
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
@@ -253,5 +244,14 @@ class PrivateLearner:
             documents_per_user=settings.documents_per_user,
             neighboring_relation=settings.neighboring_relation,
             mode=settings.mode,
-            horizon=horizon,
+            horizon=ledger_terms(settings).horizon,
         )
+
+
+def few_topics(found: int, wanted: int) -> list[str]:
+    """Return what to warn of where a snapshot has fewer topics than were wanted."""
+    message = (
+        f"{found} of {wanted} topics stand above the noise and are published; take more documents "
+        "per snapshot, or a larger epsilon"
+    )
+    return [] if found == wanted else [message]

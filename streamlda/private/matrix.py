@@ -7,22 +7,19 @@ ledger is open only while rows are read, so that other fits may spend from it in
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
-from streamlda.private.engine import PrivateSnapshot
-from streamlda.private.learner import PrivateLearner
+from streamlda.private.learner import PrivateLearner, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
-
-Users = Sequence[str | bytes | None]
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
@@ -32,7 +29,7 @@ class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
     Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
-    the rows in the ledger; `record` holds further settings for the models.
+    the rows in the ledger.
     """
 
     def __init__(
@@ -41,39 +38,46 @@ class MatrixFit:
         noise: Noise,
         ledger: str | os.PathLike[str] | None,
         stream: str,
-        record: dict[str, str],
     ) -> None:
         self.settings = settings
         self.model: TopicModel | None = None
-        self._noise, self._ledger, self._stream, self._record = noise, ledger, stream, record
-        self._releaser = ReleaseManager(noise, None, stream)
+        self._noise, self._ledger, self._stream = noise, ledger, stream
         self._learner: PrivateLearner | None = None
 
-    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
-        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones."""
+    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> list[str]:
+        """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
+
+        Returns what to warn of: windows that were paid for and gave no snapshot, missing topics.
+        """
         users = self._checked(users, batch.n_documents)
         require(
-            self._learner is None or not self._learner.finished,
+            self._learner is None or self._learner.due is not None,
             "documents must not come after the last snapshot",
             snapshots=self.settings.snapshots,
             remedy="fit another estimator, with a budget of its own",
         )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
-            learner.add(batch, users)
+            before, lost = learner.engine.snapshot, len(learner.lost)
+            try:
+                feed(learner, batch, users)
+                if finish and learner.ends_well:
+                    learner.release()
+            finally:
+                # Also after an error on the way: what was released stays released.
+                if learner.engine.snapshot is not before:
+                    self.model = learner.snapshot()
             if finish:
-                learner.finish()
                 learner.snapshot()
+        messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
+        if self.model is not None and learner.engine.snapshot is not before:
+            messages += few_topics(self.model.n_components, self.settings.n_components)
+        return messages
 
     @property
     def begun(self) -> bool:
         """Whether rows were read."""
         return self._learner is not None
-
-    @property
-    def lost(self) -> list[str]:
-        """Why windows were paid for and gave no snapshot: one message for each."""
-        return [] if self._learner is None else list(self._learner.missed)
 
     @property
     def slots_missing(self) -> int:
@@ -99,22 +103,16 @@ class MatrixFit:
     def _begin(self, ledger: Ledger | None, rows: int) -> PrivateLearner:
         if self._learner is not None:
             # Rows after these may have been released by others meanwhile; the releases will tell.
-            self._releaser.ledger = ledger
+            self._learner.releaser.ledger = ledger
             return self._learner
         if ledger is not None:
             # Known before a row is read: these slots were in a release.
             slots = (DocumentRange(self._stream, 0, rows),)
             cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
             ledger.check(self.settings.event, cohort)
-        self._releaser = ReleaseManager(self._noise, ledger, self._stream)
-        self._learner = PrivateLearner(
-            self.settings, self._releaser, vocabulary=VOCABULARY, on_snapshot=self._publish
-        )
+        releaser = ReleaseManager(self._noise, ledger, self._stream)
+        self._learner = PrivateLearner(self.settings, releaser, vocabulary=VOCABULARY)
         return self._learner
-
-    def _publish(self, snapshot: PrivateSnapshot) -> None:
-        assert self._learner is not None
-        self.model = self._learner.model_of(snapshot, settings=self._record)
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
         unit, given = self.settings.privacy_unit, users is not None

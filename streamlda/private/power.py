@@ -135,19 +135,12 @@ class PowerRounds:
 
     def __init__(self, settings: PrivateSettings, view: PairView, whitening: Array) -> None:
         t = whitening.shape[1]
+        options: dict[str, Any] = {"n_iterations": settings.iterations, "seed": settings.seed}
         self.method: DeflatedPower | SimultaneousPower
         if settings.solver == SIMULTANEOUS:
-            self.method = SimultaneousPower(
-                t, t, n_iterations=settings.iterations, seed=settings.seed
-            )
+            self.method = SimultaneousPower(t, t, **options)
         else:
-            self.method = DeflatedPower(
-                t,
-                t,
-                n_restarts=settings.n_restarts,
-                n_iterations=settings.iterations,
-                seed=settings.seed,
-            )
+            self.method = DeflatedPower(t, t, n_restarts=settings.n_restarts, **options)
         self.image_stddev = 0.0  # Of the noise in an entry of the last images.
         self._alpha_0 = settings.working_alpha_0
         self._view, self._whitening = view, whitening

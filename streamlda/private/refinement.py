@@ -62,11 +62,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import from_arrays, to_arrays
 from streamlda.checks import require
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
-from streamlda.private.arrays import from_arrays, to_arrays
 from streamlda.private.contributions import View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings

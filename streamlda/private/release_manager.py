@@ -33,14 +33,22 @@ def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def open_ledger(path: str | os.PathLike[str], settings: PrivateSettings) -> Ledger:
-    """Open the ledger of a run for writing, or make it.
+def open_ledger(
+    path: str | os.PathLike[str],
+    settings: PrivateSettings,
+    *,
+    words: bool = False,
+    on_recovery: Callable[[str], None] = lambda outcome: None,
+) -> Ledger:
+    """Open the ledger of a run, with a release of `words` or without, or make it.
 
-    A release that a crash cut short is ended first.
+    A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
     """
-    ledger = Ledger.open(Path(path), ledger_terms(settings), create=True)
+    ledger = Ledger.open(Path(path), ledger_terms(settings, words=words), create=True)
     try:
-        ledger.recover()
+        ended = ledger.recover()
+        if ended is not None:
+            on_recovery(f"release {ended.intent.number}: {ended.outcome}")
     except BaseException:
         ledger.close()
         raise

@@ -161,31 +161,26 @@ class PrivateSettings(TopicSettings):
         by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
         names = ["privacy_unit", "documents_per_user", "mode", "snapshots", "noise_in_state"]
         found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}
-        for clash, rule in (
-            (
-                by_user == (self.documents_per_user is None),
-                "documents_per_user must be a number for users, and None for documents",
+        horizon = self.snapshots is not None or not (by_user or by_prefix)
+        rules = {
+            "documents_per_user must be a number for users, and None for documents": (
+                by_user == (self.documents_per_user is not None)
             ),
-            (
-                (by_user or by_prefix) and self.snapshots is None,
-                "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
-                "noise is made for it)",
+            "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
+            "noise is made for it)": horizon,
+            "noise in the state cannot hide users, whose table is part of the state": (
+                not (by_user and self.noise_in_state)
             ),
-            (
-                by_user and self.noise_in_state,
-                "noise in the state cannot hide users, whose table is part of the state",
+            "prefix mode must have the unit document and no noise in the state": (
+                not (by_prefix and (by_user or self.noise_in_state))
             ),
-            (
-                by_prefix and (by_user or self.noise_in_state),
-                "prefix mode must have the unit document and no noise in the state",
+            "a power method or a refinement must have rounds of its own in every window: the "
+            "mode must be window": (
+                not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
             ),
-            (
-                by_prefix and (self.solver != WHITENED_TENSOR or self.n_refinement_rounds > 0),
-                "a power method or a refinement must have rounds of its own in every window: the "
-                "mode must be window",
-            ),
-        ):
-            require(not clash, rule, **found, remedy="change one of these")
+        }
+        for rule, holds in rules.items():
+            require(holds, rule, **found, remedy="change one of these")
         numbered = [fraction for name, fraction in self.stages.items() if name[-1].isdigit()]
         slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
         require(
@@ -221,9 +216,7 @@ class PrivateSettings(TopicSettings):
         if not fits or self.n_columns is None:
             return 0
         # Before the stages are known, and what the sampler takes off delta: to see how large it is.
-        releases = 1
-        if self.privacy_unit == "user":
-            releases = (len(self._cut(NORMS_FRACTION)) + REFINEMENTS) * (self.snapshots or 1)
+        releases = self._releases(len(self._cut(NORMS_FRACTION)) + REFINEMENTS)
         z = self.noise_in_documents(_noise_multiplier(self.epsilon, self.delta, releases))
         noise = math.sqrt(self.n_features) * z / self.documents_per_snapshot
         return REFINEMENTS if noise <= REFINEMENT_NOISE else 0
@@ -241,16 +234,11 @@ class PrivateSettings(TopicSettings):
 
         Rounds are numbered: ``power 1``, ``power 2`` and so on, ``refine 1`` and so on.
         """
-        rounds = self.n_refinement_rounds
-        moments = self._cut(self._norms_fraction)
-        if not rounds:
+        n, moments = self.n_refinement_rounds, self._cut(self._norms_fraction)
+        if not n:
             return moments
-        fractions = {
-            name: (1 - REFINEMENT_FRACTION) * fraction for name, fraction in moments.items()
-        }
-        return fractions | {
-            f"refine {i}": REFINEMENT_FRACTION / rounds for i in range(1, rounds + 1)
-        }
+        fractions = {name: (1 - REFINEMENT_FRACTION) * part for name, part in moments.items()}
+        return fractions | {f"refine {i}": REFINEMENT_FRACTION / n for i in range(1, n + 1)}
 
     @property
     def n_stages(self) -> int:
@@ -299,12 +287,9 @@ class PrivateSettings(TopicSettings):
         cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (
             2 if self.noise_in_state else 1
         )
-        # Users are in every stage of every window, a document of prefix mode in all later rows.
-        releases = 1
-        if self.privacy_unit == "user":
-            releases = self.n_stages * (self.snapshots or 1)
-        elif self.mode == "prefix":
-            releases = self.snapshots or 1
+        # A document of prefix mode is in all later rows.
+        rows = (self.snapshots or 1) if self.mode == "prefix" else 1
+        releases = self._releases(self.n_stages) * rows
         loss = 2 * Noise.tv_distance_bound * cells * releases * sampler_factor(self.epsilon)
         check_sampler_loss(self.delta, loss, self.delta / 10)
         return float(self.delta - loss)
@@ -312,11 +297,15 @@ class PrivateSettings(TopicSettings):
     @property
     def noise_multiplier(self) -> float:
         """Standard deviation over sensitivity of every release, from the exact accounting."""
-        releases = 1
-        if self.privacy_unit == "user":
-            assert self.snapshots is not None
-            releases = self.n_stages * self.snapshots
+        releases = self._releases(self.n_stages)
         return _noise_multiplier(self.epsilon, self.delta_left, releases)
+
+    def _releases(self, stages: int) -> int:
+        """Releases that a unit is in: users are in every stage of every window."""
+        if self.privacy_unit == "document":
+            return 1
+        assert self.snapshots is not None
+        return stages * self.snapshots
 
     @property
     def event(self) -> GaussianRelease:

@@ -275,22 +275,17 @@ def groups_touched(settings: PrivateSettings) -> int:
 def _with_groups(make: Callable[[dict[str, Any]], M], n_max: int, settings: PrivateSettings) -> M:
     """Make a mechanism with the largest groups at which rounding costs at most 1 %."""
     words = settings.n_features + OTHER_ROUNDINGS
-
-    def options(group: int) -> dict[str, Any]:
-        return {
-            "neighboring_relation": settings.neighboring_relation,
-            "n_max": n_max,
-            "group_max": group,
-            "term_roundings": words,
-            # The corrections for repeated words sum over the vocabulary once a group.
-            "roundings": group + words,
-        }
-
-    sizes = [min(size, n_max) for size in GROUPS]
-    for size in sizes[:-1]:
+    options: dict[str, Any] = {
+        "neighboring_relation": settings.neighboring_relation,
+        "n_max": n_max,
+        "term_roundings": words,
+    }
+    *larger, smallest = [min(size, n_max) for size in GROUPS]
+    for size in larger:
         try:
-            return make(options(size))
+            # The corrections for repeated words sum over the vocabulary once a group.
+            return make({**options, "group_max": size, "roundings": size + words})
         except InvalidSettingError as error:
             if "rounding" not in str(error):
                 raise
-    return make(options(sizes[-1]))
+    return make({**options, "group_max": smallest, "roundings": smallest + words})

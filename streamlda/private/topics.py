@@ -23,6 +23,7 @@ topics (50 words, epsilon = 0.1) the error from 0.073 to 0.06.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,20 +141,11 @@ class PrivateTopics:
 
     def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:
         """Return these topics, in this order; one may be chosen several times."""
-        spectral = replace(
-            self.spectral,
-            topics=self.spectral.topics[chosen],
-            alpha=self.spectral.alpha[chosen],
-            eigenvalues=self.spectral.eigenvalues[chosen],
-            eigenvalue_noise=self.spectral.eigenvalue_noise[chosen],
-        )
-        return PrivateTopics(
-            self.components[chosen],
-            self.alpha[chosen],
-            self.background,
-            spectral,
-            self.mixed[chosen],
-        )
+        names = ("topics", "alpha", "eigenvalues", "eigenvalue_noise")
+        by_topic: dict[str, Any] = {name: getattr(self.spectral, name)[chosen] for name in names}
+        spectral, components = replace(self.spectral, **by_topic), self.components[chosen]
+        alpha, mixed = self.alpha[chosen], self.mixed[chosen]
+        return PrivateTopics(components, alpha, self.background, spectral, mixed)
 
 
 def check_documents(noisy: float, remedy: str = "take larger windows, or a larger epsilon") -> None:
@@ -221,14 +213,14 @@ def topics_of_eigenpairs(
     `image_stddev` is that of the noise in an entry of T(I, u, u) that an eigenvector came from.
     """
     t = whitening.shape[1]
-    turned = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
+    eigenvector_noise = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
     spectral = topics_along(
         view.first,
         pairs_through(view, whitening),
         whitening,
         found.eigenvalues,
         found.eigenvectors,
-        turned,
+        eigenvector_noise,
         alpha_0,
         documents,
     )

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.checks import failure
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
 from streamlda.privacy.statement import ReleasedStage
-from streamlda.private.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.private.contributions import (
     FirstStatistic,
     NormStatistic,

@@ -24,14 +24,12 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
@@ -87,11 +85,33 @@ class GibbsSampler:
     ) -> None:
         self.settings = settings or GibbsSettings()
         self.alpha = checked_alpha(alpha)
-        topics = checked_topics(components, len(self.alpha))
-        self._take(documents, topics.shape[1])
+        K = len(self.alpha)
+        topics = checked_topics(components, K)
+        require(
+            K <= MAX_TOPICS,
+            "Gibbs sampling holds topics in two bytes",
+            n_components=K,
+            most=MAX_TOPICS,
+            remedy="ask for fewer topics",
+        )
+        documents.check_features(topics.shape[1], "topics")
+        tokens = documents.counts.astype(np.int64)
+        require(
+            np.array_equal(tokens, documents.counts),
+            "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
+            counts="fractional",
+            remedy="pass CountVectorizer output, not TF-IDF",
+            error=InvalidDocumentsError,
+        )
+        self._documents = documents
+        self._token_pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
+        lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
+        # Documents with more than j tokens, j = 0, 1, ...
+        self._longer = np.cumsum(lengths[::-1])[::-1][1:]
         self.sweeps = self._averaged = 0
-        self._topics = np.empty(self._token_pointers[-1], dtype=np.int16)
-        self._counts = np.zeros((documents.n_features, len(self.alpha)))
+        #: The topic of every token, words of a document in order.
+        self.topics = np.empty(self._token_pointers[-1], dtype=np.int16)
+        self._counts = np.zeros((documents.n_features, K))
         self._mean: Array | None = None
         self._begin(topics)
 
@@ -117,73 +137,6 @@ class GibbsSampler:
         smooth = counts + self.settings.smoothing
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
-    def state(self) -> State:
-        """Return all that is needed to go on with the same documents."""
-        arrays: Arrays = {"topics": self._topics.copy(), "alpha": self.alpha}
-        if self._mean is not None:
-            arrays["mean"] = self._mean.copy()
-        counters = {"sweeps": self.sweeps, "averaged": self._averaged}
-        return arrays, {"settings": asdict(self.settings), "counters": counters}
-
-    @classmethod
-    def from_state(
-        cls,
-        documents: DocumentBatch,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-    ) -> Self:
-        """Go on from what `state` returned, bit for bit, with the same documents."""
-        made = cls.__new__(cls)
-        made.settings = GibbsSettings(**values["settings"])
-        made.alpha = checked_alpha(arrays["alpha"])
-        made._take(documents, documents.n_features)
-        made._topics = np.array(arrays["topics"], dtype=np.int16)
-        require(
-            len(made._topics) == made._token_pointers[-1],
-            "Gibbs sampling must go on with the documents that it began with",
-            tokens=made._token_pointers[-1],
-            expected=len(made._topics),
-            error=InvalidDocumentsError,
-        )
-        made.sweeps = int(values["counters"]["sweeps"])
-        made._averaged = int(values["counters"]["averaged"])
-        made._mean = np.array(arrays["mean"]) if "mean" in arrays else None
-        made._counts = np.zeros((documents.n_features, len(made.alpha)))
-        for part in made._minibatches():
-            made._add(part, 1.0)
-        return made
-
-    def _take(self, documents: DocumentBatch, n_words: int) -> None:
-        """Keep the documents, and number their tokens."""
-        K = len(self.alpha)
-        require(
-            K <= MAX_TOPICS,
-            "Gibbs sampling holds topics in two bytes",
-            n_components=K,
-            most=MAX_TOPICS,
-            remedy="ask for fewer topics",
-        )
-        require(
-            documents.n_features == n_words,
-            "documents must use the vocabulary of the topics",
-            n_features=documents.n_features,
-            expected=n_words,
-            error=InvalidDocumentsError,
-        )
-        tokens = documents.counts.astype(np.int64)
-        require(
-            np.array_equal(tokens, documents.counts),
-            "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
-            counts="fractional",
-            remedy="pass CountVectorizer output, not TF-IDF",
-            error=InvalidDocumentsError,
-        )
-        self._documents = documents
-        self._token_pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
-        lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
-        # Documents with more than j tokens, j = 0, 1, ...
-        self._longer = np.cumsum(lengths[::-1])[::-1][1:]
-
     def _minibatches(self) -> Iterator[_Minibatch]:
         n = self._documents.n_documents
         size = min(self.settings.batch_documents, max(1, math.ceil(LARGEST_SHARE * n)))
@@ -194,7 +147,7 @@ class GibbsSampler:
         rows = self._documents.rows(start, stop)
         first = self._documents.row_pointers[start]
         pointers = self._token_pointers[first : first + len(rows.counts) + 1]
-        topics = self._topics[pointers[0] : pointers[-1]]
+        topics = self.topics[pointers[0] : pointers[-1]]
         return _Minibatch(rows, start, pointers - pointers[0], topics)
 
     def _begin(self, components: Array) -> None:

@@ -1,4 +1,4 @@
-"""Which steps stepwise EM takes: in passes over a corpus, over a stream, in lanes on a cluster."""
+"""Which steps stepwise EM takes: in passes over a corpus, over a stream, locally on a cluster."""
 
 from __future__ import annotations
 
@@ -128,27 +128,27 @@ def ending_settings(stepwise: StepwiseEM, n_documents: int) -> tuple[StepwiseEMS
     return settings, -(-ENDING_STEPS * size // n_documents)
 
 
-# --- lanes on a cluster ----------------------------------------------------------------------
+# --- local steps on a cluster -----------------------------------------------------------------
 
-#: Documents of a lane in all passes, and most lanes.
-LANE_DOCUMENTS, MOST_LANES = 50_000, 64
+#: Documents of a part in all passes, and most parts.
+PART_DOCUMENTS, MOST_PARTS = 50_000, 64
 
-#: Steps of a lane in all passes.
-LANE_STEPS = 200
+#: Steps of a part in all passes.
+LOCAL_STEPS = 200
 
 #: Fewest rounds of a pass, and of all passes, if there are documents for as many.
 PASS_ROUNDS, ROUNDS = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSchedule:
-    """How lanes go over documents: by their number alone, so whatever the cluster.
+class LocalSchedule:
+    """Local steps on equal parts of the documents: by their number alone, so whatever the cluster.
 
-    `rounds` are those of a pass, `steps` those of a lane in a round.
+    `rounds` are those of a pass, `steps` those of a part in a round.
     """
 
     passes: int
-    lanes: int
+    parts: int
     rounds: int
     steps: int
     settings: StepwiseEMSettings
@@ -157,15 +157,15 @@ class LaneSchedule:
     def of(cls, documents: int, passes: int) -> Self:
         """Return the schedule for N documents."""
         # A power of two, for workers come in twos.
-        wanted = 2 ** round(math.log2(max(1, passes * documents / LANE_DOCUMENTS)))
-        wanted = min(max(2, wanted), MOST_LANES)
-        lanes = max(1, min(wanted, documents // FEWEST_DOCUMENTS))
-        own = max(1, documents // lanes)
-        size = step_documents(passes * own // LANE_STEPS)
+        wanted = 2 ** round(math.log2(max(1, passes * documents / PART_DOCUMENTS)))
+        wanted = min(max(2, wanted), MOST_PARTS)
+        parts = max(1, min(wanted, documents // FEWEST_DOCUMENTS))
+        own = max(1, documents // parts)
+        size = step_documents(passes * own // LOCAL_STEPS)
         rounds = max(PASS_ROUNDS, -(-ROUNDS // max(1, passes)))
         rounds = max(1, min(rounds, own // size))
         steps = math.ceil(own / (rounds * size))
         most = StepwiseEMSettings().annealing_steps
         annealing = min(most, passes * rounds * steps // 2)
         settings = StepwiseEMSettings(batch_documents=size, annealing_steps=annealing)
-        return cls(passes, lanes, rounds, steps, settings)
+        return cls(passes, parts, rounds, steps, settings)

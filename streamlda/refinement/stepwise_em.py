@@ -44,7 +44,6 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
@@ -300,13 +299,7 @@ class StepwiseEM:
         return weights
 
     def _check(self, batch: DocumentBatch) -> None:
-        require(
-            batch.n_features == len(self._totals),
-            "documents must use the vocabulary of the topics",
-            n_features=batch.n_features,
-            expected=len(self._totals),
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(len(self._totals), "topics")
 
 
 def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:

@@ -13,15 +13,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import secrets
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import charts, promise, wording
 from streamlda.report.facts import gather
@@ -98,15 +97,9 @@ def write_report(
         If the file cannot be written; what was there before stays.
     """
     page = render_report(models, labels, title=title, n_words=n_words)
-    target = Path(os.path.realpath(path))
-    temporary = target.parent / f".streamlda-{secrets.token_hex(8)}.tmp"
-    try:
+    with whole_file(path) as file:
         # A lone surrogate, which no word of a file has, must not keep the page from being written.
-        temporary.write_text(page, "utf-8", errors="xmlcharrefreplace", newline="\n")
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        file.write(page.encode("utf-8", errors="xmlcharrefreplace"))
 
 
 @cache

@@ -25,7 +25,7 @@ from streamlda.model.diagnostics import (
 from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.layout import flat_map
-from streamlda.service.identity import follow, prevalence
+from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
 
@@ -160,7 +160,7 @@ def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) ->
     for pair in redundant_topics(newest.components):
         repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
-    share = prevalence(newest)
+    share = newest.prevalence.tolist()
     order = sorted(range(len(share)), key=lambda k: -share[k])
     words = _Words(newest, n_words)
     clarity = _clarity(newest)
@@ -222,7 +222,7 @@ def _followed(
                 # Only what goes on from an unknown topic is unknown, and none is to begin with.
                 assert topic.id is not None
                 ids[-1].append(topic.id)
-        for id_, share in zip(ids[-1], prevalence(model), strict=True):
+        for id_, share in zip(ids[-1], model.prevalence.tolist(), strict=True):
             histories.setdefault(id_, [None] * len(models))[i] = share
     return ids, moved, histories
 
@@ -246,13 +246,8 @@ class _Words:
     def _listed(self, k: int, ids: NDArray[np.integer]) -> tuple[Word, ...]:
         p, usual = self._model.components[k, ids], self._model.background[ids]
         lift = np.divide(p, usual, out=np.full(len(p), np.inf), where=usual > 0)
-        names = (word_name(self._model, i) for i in ids.tolist())
+        names = map(self._model.feature_name, ids.tolist())
         return tuple(map(Word, names, p.tolist(), lift.tolist()))
-
-
-def word_name(model: TopicModel, column: int) -> str:
-    """Return the word of a column; its number for a model of matrices."""
-    return str(column) if model.vocabulary is None else model.vocabulary.feature_name(column)
 
 
 def _clarity(model: TopicModel) -> list[float | None]:
@@ -279,7 +274,7 @@ def _moved_words(
     fell = [j for j in order[::-1][:MOVED_WORDS] if change[j] < 0]
 
     def names(columns: list[np.intp]) -> tuple[str, ...]:
-        return tuple(word_name(after, int(theirs[j])) for j in columns)
+        return tuple(after.feature_name(int(theirs[j])) for j in columns)
 
     return names(rose), names(fell)
 

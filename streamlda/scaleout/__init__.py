@@ -1,47 +1,48 @@
 """One model from many workers: the engine's sums, taken shard by shard on a Dask cluster.
 
-Sums through one map add up (`streamlda.storage.merge` says why), so a shard of the documents is a
-task: it reads its documents, folds them into one set of arrays with the engine's own kernels, and
-returns that. Sets are joined in a tree; the last one is the state of an `Engine` with a shared map.
+Sums through one projection add up (`streamlda.storage.merge` says why), so a shard of the documents
+is a task: it reads its documents by the pipeline of every run, folds them into one set of arrays
+with the engine's own kernels, and returns that. Sets are joined in a tree; the last one is the
+state of an `Engine` with a shared projection.
 ::
 
-    beginning   the first documents, at the driver: words and first map
-    sketches    all shards, pairs only: better maps, and how many documents each shard has
-    sums        all shards, through that map: the state of one engine over all documents
+    beginning   the first documents, at the driver: words and first projection
+    sketches    all shards, pairs only: better projections, and how many documents each shard has
+    sums        all shards, through the last one: the state of one engine over all documents
     topics      at the driver
 
 That is `learn`, whose sums can be merged with others. `learn_once` is for topics alone: workers
 read the documents once and keep them, the rounds are those of one process, and then the topics
-are refined by likelihood (`lanes`). ``StreamLDA.fit`` of a Dask collection and ``streamlda fit
---dask`` go this way.
+are refined by likelihood (`local_steps`). ``StreamLDA.fit`` of a Dask collection and ``streamlda
+fit --dask`` go this way.
 
 Tasks are pure: no noise, no output, no state. A task that a lost worker had done is done again,
 and counts once, for sums name their shards and are never added to sums of the same shard. Private
 releases (`fit_privately`) pay and draw noise once, at the driver.
 
-`connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`, `learn_once`,
-`fit_files`, `fit_partitions` and `fit_privately` learn from it.
+`connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`, `learn_once`
+and `fit_privately` learn from it.
 
 The connections of a cluster carry raw documents and raw sums: keep it on a network of its own, or
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import ClusterError, connect
-from streamlda.scaleout.fit import Learned, fit_files, fit_partitions, learn, learn_once
-from streamlda.scaleout.private import fit_privately
-from streamlda.scaleout.shards import Corpus, Reading, of_files, of_partitions
+from streamlda.scaleout.cluster import ClusterError, Progress, connect, no_progress
+from streamlda.scaleout.fit import ClusterFit, learn, learn_once
+from streamlda.scaleout.private import fit_privately, summed_stages
+from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 
 __all__ = [
     "ClusterError",
+    "ClusterFit",
     "Corpus",
-    "Learned",
-    "Reading",
+    "Progress",
     "connect",
-    "fit_files",
-    "fit_partitions",
     "fit_privately",
     "learn",
     "learn_once",
+    "no_progress",
     "of_files",
     "of_partitions",
+    "summed_stages",
 ]

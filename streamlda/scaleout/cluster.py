@@ -13,13 +13,18 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamlda.checks import require
 from streamlda.errors import MissingExtraError, SourceError
+from streamlda.stream.pipeline import RecordCounts
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
     from distributed import Client
 
 T = TypeVar("T")
+
+#: Gets what is being done, and what was met so far.
+Progress = Callable[[str, RecordCounts], None]
 
 #: Packages that must be the same everywhere, for messages to be read.
 ALIKE = ("dask", "distributed", "cloudpickle")
@@ -41,26 +46,24 @@ class ClusterError(SourceError):
     """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
+def no_progress(label: str, counts: RecordCounts) -> None:
+    """Show nothing."""
+
+
+def require_dask() -> None:
+    """Raise `MissingExtraError` if distributed is not installed."""
+    if find_spec("distributed") is None:
+        raise MissingExtraError("distributed", "dask", "learning on a Dask cluster")
+
+
 @contextmanager
 def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
     """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end.
 
-    Parameters
-    ----------
-    address : str
-        As in ``tcp://host:8786``.
-    timeout_seconds : float, default 10
-        Longest wait for the scheduler, and for a worker.
-
-    Raises
-    ------
-    MissingExtraError
-        If distributed is not installed.
-    ClusterError
-        If nothing answers, or the cluster does not fit.
+    The timeout holds for the scheduler, and again for a worker. `ClusterError` if nothing answers,
+    or the cluster does not fit.
     """
-    if find_spec("distributed") is None:
-        raise MissingExtraError("distributed", "dask", "learning on a Dask cluster")
+    require_dask()
     import warnings
 
     from distributed import Client
@@ -71,7 +74,7 @@ def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, _answers(address, timeout_seconds)).result()
         with warnings.catch_warnings():
-            # Versions that differ are an error here, and told as one below.
+            # Versions that differ are an error here, raised below.
             warnings.filterwarnings("ignore", "(?s).*Mismatched versions found")
             client = Client(address, timeout=timeout_seconds, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:
@@ -140,11 +143,12 @@ def _check_workers(client: Client, timeout_seconds: float) -> None:
         for name, (mine, theirs) in versions.items()
         if theirs - {mine}
     ]
-    if differing:
-        raise ClusterError(
-            "packages must have the same versions here and on the cluster, got "
-            f"{'; '.join(differing)}; install the same on all machines"
-        )
+    require(
+        not differing,
+        f"packages must have the same versions here and on the cluster, got {'; '.join(differing)}",
+        remedy="install the same on all machines",
+        error=ClusterError,
+    )
 
 
 def _first_two(numbers: str | None) -> str:
@@ -168,13 +172,8 @@ def _value(given: Given) -> Any:
 class Run:
     """The tasks of one fit: made, computed in one graph, waited for.
 
-    Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    patience_seconds : float
-        How long to wait for workers when all are gone.
+    Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind. When
+    all workers are gone, others are waited for.
     """
 
     def __init__(self, client: Client, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -211,13 +210,12 @@ class Run:
     def start(self, tasks: Sequence[Delayed]) -> list[Any]:
         """Begin to compute tasks whose results stay on the workers, until `release`.
 
-        Returns
-        -------
-        list of Future
-            To be arguments of other tasks. A result that a lost worker had is computed again.
+        Returns futures, to be arguments of other tasks. A result that a lost worker had is computed
+        again.
         """
         import dask
 
+        # The projection goes to the scheduler once, and it is as large as it is.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             return list(self._client.compute(list(tasks)))
 
@@ -234,28 +232,15 @@ class Run:
     ) -> Any:
         """Compute a task and return its result; what it needs is forgotten as soon as it can be.
 
-        Parameters
-        ----------
-        root : Delayed
-        reports : sequence of Delayed
-            Small tasks whose results are wanted as they come.
-        on_report : callable, optional
-            Called with each, in this thread, within a second.
-
-        Raises
-        ------
-        ClusterError
-            If the scheduler or all workers are gone, or a task ended its workers again and again.
-        Exception
-            What a task raised. All tasks are cancelled then.
+        Results of `reports`, small tasks, are given to `on_report` as they come, in this thread and
+        within a second. What a task raised is raised, and all tasks are cancelled then;
+        `ClusterError` if the scheduler or all workers are gone, or a task ended its workers again
+        and again.
         """
-        import dask
         from distributed import CancelledError, KilledWorker
         from distributed.comm.core import CommClosedError
 
-        # The map goes to the scheduler once, and it is as large as it is.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            futures: Any = self._client.compute([root, *reports])
+        futures = self.start([root, *reports])
         try:
             self._wait(futures[0], futures[1:], on_report)
             return futures[0].result()

@@ -7,7 +7,7 @@
 
 Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
 most frequent without English stop words. They become `feature_names_in_`, so that `to_model` gives
-a model that reads texts. Counts must be whole numbers, with equal columns in all partitions.
+a model that reads texts. Counts must be integers, with equal columns in all partitions.
 
 Nothing is computed here but the beginning, the merges and the topics, and no part of a collection
 comes here but its first documents (`streamlda.scaleout.beginning`). A private fit draws its noise
@@ -19,27 +19,22 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import nullcontext
-from dataclasses import replace
-from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
-from streamlda.engine.settings import EngineSettings
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    MissingExtraError,
-)
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.scaleout.beginning import first_rows
-from streamlda.scaleout.cluster import ClusterError, Run
+from streamlda.private.learner import few_topics
+from streamlda.scaleout.beginning import first_columns
+from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import learn_once
-from streamlda.scaleout.private import count_slots, fit_privately
+from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
+from streamlda.settings.build import fit_settings, passes_of, window_settings
+from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 
 if TYPE_CHECKING:
@@ -53,67 +48,41 @@ def is_collection(X: Any) -> bool:
     from dask.base import is_dask_collection
 
     if isinstance(X, list | tuple):
-        return bool(X) and all(map(_is_one, X))
+        return bool(X) and all(is_dask_collection(part) or _is_future(part) for part in X)
     return bool(is_dask_collection(X))
 
 
-def _is_one(part: Any) -> bool:
-    from dask.base import is_dask_collection
-
+def _is_future(part: Any) -> bool:
     distributed = sys.modules.get("distributed")
-    return bool(
-        is_dask_collection(part)
-        or (distributed is not None and isinstance(part, distributed.Future))
-    )
+    return distributed is not None and isinstance(part, distributed.Future)
 
 
 def of_collection(X: Any) -> Corpus:
     """Return the shards of a collection: its partitions, in order.
 
-    Parameters
-    ----------
-    X : dask.bag.Bag, dask.array.Array, Delayed, or list of Delayed or Future
-        Bags of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
-        sparse or dense; delayed lists of texts or matrices of counts.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If it is none of these, or blocks are no whole rows.
+    Bags may be of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
+    sparse or dense; what is delayed, lists of texts or matrices of counts.
     """
     from dask.delayed import Delayed
 
     if isinstance(X, Delayed):
         return of_partitions([X])
-    if isinstance(X, list | tuple):
-        wrong = [type(part).__name__ for part in X if not isinstance(part, Delayed | _futures())]
-        if wrong:
-            raise InvalidDocumentsError(
-                "a list must hold what Dask makes one partition of each, got "
-                f"type={wrong[0]}; pass the bag or array itself, or its to_delayed()"
-            )
-        return of_partitions(list(X))
-    return of_partitions(X)
-
-
-def _futures() -> Any:
-    from distributed import Future
-
-    return Future
+    if not isinstance(X, list | tuple):
+        return of_partitions(X)
+    for part in X:
+        require(
+            isinstance(part, Delayed) or _is_future(part),
+            "a list must hold what Dask makes one partition of each",
+            type=type(part).__name__,
+            remedy="pass the bag or array itself, or its to_delayed()",
+            error=InvalidDocumentsError,
+        )
+    return of_partitions(list(X))
 
 
 def current_client() -> Client:
-    """Return the client that Dask was last given.
-
-    Raises
-    ------
-    MissingExtraError
-        If distributed is not installed.
-    ClusterError
-        If there is no client, or its scheduler is gone.
-    """
-    if find_spec("distributed") is None:
-        raise MissingExtraError("distributed", "dask", "learning from Dask collections")
+    """Return the client that Dask was last given, or raise `ClusterError`."""
+    require_dask()
     from distributed import default_client
 
     try:
@@ -124,11 +93,13 @@ def current_client() -> Client:
             'first: distributed.Client("tcp://host:8786"), or distributed.Client() for the cores '
             "of this machine"
         ) from error
-    if client.status != "running":
-        raise ClusterError(
-            "a Dask scheduler must answer, got "
-            f"client status={client.status!r}; start the scheduler, and make a new client"
-        )
+    require(
+        client.status == "running",
+        "a Dask scheduler must answer",
+        client_status=client.status,
+        remedy="start the scheduler, and make a new client",
+        error=ClusterError,
+    )
     return client  # type: ignore[no-any-return]
 
 
@@ -136,112 +107,68 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     """Fit a `StreamLDA` to a collection on the current client.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good (`streamlda.scaleout.lanes`). With `epsilon`, releases are number for
-    number those of one process (`streamlda.scaleout.private`).
-
-    Parameters
-    ----------
-    estimator : StreamLDA
-    X : collection
-        As `of_collection` takes it.
-    users : optional
-        Must be None: users are counted in one place.
-
-    Raises
-    ------
-    ClusterError
-        If there is no client, or its cluster cannot be used.
-    InvalidSettingError
-        If sweeps, users or another solver are asked for, or texts come with `epsilon`.
-    InsufficientDataError, InvalidDocumentsError, SourceError, VocabularyError
-        As `streamlda.scaleout.learn_once`.
-    BudgetExceededError, LedgerError
-        As `streamlda.scaleout.fit_privately`.
+    one they are as good (`streamlda.scaleout.local_steps`). With `epsilon`, releases are number for
+    number those of one process (`streamlda.scaleout.private`). Errors are those of `learn_once` and
+    `fit_privately`.
     """
-    private = estimator._asks_for_privacy(users)
-    if users is not None:
-        raise InvalidSettingError(
-            "users must be counted in one place, got users with a Dask collection; fit a matrix"
-        )
+    settings = estimator._settings(estimator._seed(), users)
+    require(
+        users is None,
+        "users must be counted in one place, got users with a Dask collection",
+        remedy="fit a matrix",
+    )
     client, corpus = current_client(), of_collection(X)
-    n_features = _columns(client, corpus)
-    if private:
-        _fit_privately(estimator, client, corpus, n_features)
+    n_features = first_columns(Run(client), corpus)
+    if settings.private:
+        _fit_privately(estimator, settings, client, corpus, n_features)
         return
-    asked = estimator._refinement()
-    if asked.sweeps:
-        raise InvalidSettingError(
-            "sweeps must have the topics of all tokens in one process, got "
-            f"refinement_sweeps={asked.sweeps} with a Dask collection; set it to 0"
-        )
+    require(
+        not settings.topics.gibbs_sweeps,
+        "Gibbs sweeps must have the topics of all tokens in one process",
+        gibbs_sweeps=settings.topics.gibbs_sweeps,
+        remedy="set it to 0 for a Dask collection",
+    )
     words = VocabularyLearner() if n_features is None else None
-    settings: EngineSettings = estimator._settings(n_features or VocabularyLearner().size)
-    found = learn_once(client, corpus, settings, words, refinement_passes=asked.passes)
+    asked = fit_settings(settings, n_features or settings.vocabulary.size)
+    passes = passes_of(settings.topics)
+    found = learn_once(client, corpus, asked, words, refinement_passes=passes)
     model = found.model()
     engine = found.engine
     if found.refined is not None:
         # As after a fit in one process, further rows go on from here.
         engine = Engine.of_model(engine.settings, model)
-    _set(estimator, model, _engine=engine)
+    _set(estimator, model, engine)
 
 
-def _fit_privately(estimator: Any, client: Client, corpus: Corpus, n_features: int | None) -> None:
+def _fit_privately(
+    estimator: Any, settings: RunSettings, client: Client, corpus: Corpus, n_features: int | None
+) -> None:
     from streamlda.private.release_manager import ReleaseManager, open_ledger
 
     if n_features is None:
-        raise InvalidSettingError(
-            "words learned from documents reveal them, got texts and "
-            f"epsilon={estimator.epsilon}; encode them by public words first, as in "
-            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])"
+        raise failure(
+            "a private fit must be of counts, for words learned from texts reveal them",
+            epsilon=estimator.epsilon,
+            remedy="encode them by public words first, as in "
+            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])",
         )
-    run = Run(client)
-    ends = estimator.documents_per_snapshot is None
-    slots = 0
-    if ends:
-        counts = [
-            run.task("places", count_slots, shard, run.given(value))
-            for shard, value in zip(corpus.shards, corpus.values, strict=True)
-        ]
-        slots = run.compute(run.tree("merge", _sum, counts))
-    shape = SimpleNamespace(n_documents=slots, n_features=n_features)
-    settings = estimator._private_settings(shape, estimator._seed(), ends)
-    path = estimator.ledger
-    with nullcontext() if path is None else open_ledger(path, settings) as ledger:
+    slots = None
+    if settings.snapshots.every is None:
+        slots = sum(row_counts(Run(client), corpus))
+    asked = window_settings(settings, n_features, slots)
+    path = settings.privacy.ledger
+    with nullcontext() if path is None else open_ledger(path, asked) as ledger:
         releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
-        model = fit_privately(client, corpus, settings, releaser)
-    model = replace(model, settings={**model.settings, "solver": estimator.solver})
-    _set(estimator, model, _private=None)
-    if model.n_components < estimator.n_components:
-        warnings.warn(
-            f"{model.n_components} of {estimator.n_components} topics stand above the noise and "
-            "are published; take more documents per snapshot, or a larger epsilon",
-            UserWarning,
-            stacklevel=4,
-        )
+        model = fit_privately(client, corpus, asked, releaser)
+    _set(estimator, model, None)
+    for message in few_topics(model.n_components, estimator.n_components):
+        warnings.warn(message, UserWarning, stacklevel=4)
 
 
-def _set(estimator: Any, model: TopicModel, **learned: Any) -> None:
+def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     """Replace all that an estimator has learned."""
-    for name in ("_engine", "_private", "feature_names_in_"):
-        estimator.__dict__.pop(name, None)
+    estimator.__dict__.pop("feature_names_in_", None)
     if model.vocabulary is not None and model.vocabulary.words is not None:
         estimator.feature_names_in_ = np.array(model.vocabulary.words, dtype=object)
     estimator.n_features_in_ = model.n_features
-    estimator._model = model
-    for name, value in learned.items():
-        setattr(estimator, name, value)
-
-
-def _columns(client: Client, corpus: Corpus) -> int | None:
-    """Return the columns of the first counts; None for texts."""
-    for _, rows in first_rows(Run(client), corpus, 1):
-        if len(rows):
-            return None if rows.batch is None else rows.batch.n_features
-    raise InsufficientDataError(
-        "there must be a document in some partition, got "
-        f"documents=0 partitions={len(corpus.shards)}; check where they come from"
-    )
-
-
-def _sum(*numbers: int) -> int:
-    return sum(numbers)
+    estimator._learner, estimator._model = learner, model

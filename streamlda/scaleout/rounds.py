@@ -16,37 +16,31 @@ from streamlda.engine.phase import Counters
 from streamlda.engine.rounds import round_length
 from streamlda.engine.warmup import better_projection
 from streamlda.scaleout.beginning import Beginning
-from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.shards import SHARDS
+from streamlda.scaleout.store import DocumentStore
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
-from streamlda.stream.ingest import Counts
-from streamlda.threads import one_blas_thread
+from streamlda.stream.pipeline import RecordCounts
+from streamlda.threads import limit_threads, one_blas_thread
 
 #: Fewest documents of a task.
 LEAST_DOCUMENTS = 500
 
 
-def one_engine(kept: Kept, beginning: Beginning, last: int) -> Engine:
+def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
     """Return an engine as if it had been given documents 0 to `last` in order.
 
-    Sums differ from those of one process by rounding alone, and so do projections and topics. It
-    can go on with further documents. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
-
-    Parameters
-    ----------
-    kept : Kept
-    beginning : Beginning
-        With the projection of the warm-up documents.
-    last : int
-        Documents to learn from, at most those that are kept.
+    It has the projection of the warm-up documents at first, or a shared one. Sums differ from those
+    of one process by rounding alone, and so do projections and topics. It can go on with further
+    documents. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
     """
     plan, used = beginning.plan, beginning.projection_documents
+    shared = used == 0
     finished, rounds, begin = None, 0, 0
     while True:
-        length = round_length(used, plan.settings, first=rounds == 0)
+        length = last + 1 if shared else round_length(used, plan.settings, first=rounds == 0)
         end = min(begin + length, last)
-        sums = _round(kept, plan, begin, end)
+        sums = _round(store, plan, begin, end)
         current = Moments.from_state(plan.whitening, sums.arrays)
         if end - begin < length:
             break
@@ -54,39 +48,43 @@ def one_engine(kept: Kept, beginning: Beginning, last: int) -> Engine:
         finished, rounds, used, begin = current, rounds + 1, end - begin, end
         with one_blas_thread():
             plan = replace(plan, whitening=better_projection(current, plan.settings))
+    counts = store.contents.counts
     counters = Counters(
         documents_seen=last,
-        documents_skipped=kept.found.skipped if last == kept.documents else 0,
-        tokens_seen=kept.found.tokens,
+        documents_skipped=counts.short if last == store.documents else 0,
+        tokens_seen=counts.tokens - counts.unseen_tokens,
         rounds_finished=rounds,
         projection_documents=used,
     )
+    if shared:
+        current.skipped = counters.documents_skipped
+        return Engine.of_sums(plan.settings, counters, current)
     return Engine.of_rounds(plan.settings, counters, current, finished)
 
 
-def _round(kept: Kept, plan: Plan, first: int, last: int) -> Sums:
+def _round(store: DocumentStore, plan: Plan, first: int, last: int) -> Sums:
     """Sum documents `first` to `last` through the projection of a plan, in one graph."""
     if first == last:
         empty = Moments(plan.whitening, plan.triple_columns)
-        return Sums(empty.state(), {}, Counts(), 0, plan.about)
-    run = kept.run
+        return Sums(empty.state(), {}, RecordCounts(), plan.digests)
+    run = store.run
     shared = run.given(plan)
     leaves = []
-    for begin, end in _cuts(kept, first, last):
-        batch, name = kept.task("rows", begin, end), f"documents {begin}-{end}"
+    for begin, end in _cuts(store, first, last):
+        batch, name = store.task("rows", begin, end), f"documents {begin}-{end}"
         leaves.append(run.task("sums", sum_documents, shared, name, batch, begin - first))
     found: Sums = run.compute(run.tree("merge", merged, leaves))
     return found
 
 
-def _cuts(kept: Kept, first: int, last: int) -> list[tuple[int, int]]:
+def _cuts(store: DocumentStore, first: int, last: int) -> list[tuple[int, int]]:
     """Cut a run of documents at the ends of shards if it can be, since a shard lies on one worker.
 
     Small shards are taken together and large ones cut, whatever the number of workers.
     """
     step = max(LEAST_DOCUMENTS, -(-(last - first) // SHARDS))
     ends = [first]
-    for end in [*(s for s in kept.starts if first < s < last), last]:
+    for end in [*(s for s in store.starts if first < s < last), last]:
         parts = (end - ends[-1]) // step
         if parts or end == last:
             begin, parts = ends[-1], max(parts, 1)
@@ -96,4 +94,5 @@ def _cuts(kept: Kept, first: int, last: int) -> list[tuple[int, int]]:
 
 def sum_documents(plan: Plan, name: str, batch: DocumentBatch, before: int) -> Sums:
     """Sum a batch that has `before` documents before it in the round. A task; pure."""
-    return summed(plan, name, [batch], before, Counts())
+    with limit_threads(1), one_blas_thread():
+        return summed(plan, name, [batch], before, RecordCounts())

@@ -2,115 +2,96 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from scipy.sparse import sparray, spmatrix
 
+from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.stream.ingest import BLOCK_DOCUMENTS, POLL_SECONDS, Counts
+from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
+from streamlda.learner import Learner, Users
+from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.listing import Paths, find_files
-from streamlda.stream.source import open_source
+from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.source import RecordBatch, open_source
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.threads import limit_threads, one_blas_thread
 
 #: What a partition may list besides texts.
 COUNTS = (DocumentBatch, spmatrix, sparray)
+
+#: Longest wait of a poll, in seconds.
+POLL_SECONDS = 0.5
 
 #: Tasks that files are cut into if nothing else is said: as many whatever the cluster, so that
 #: models do not depend on it.
 SHARDS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How files are read: options of the connector ``files``, with its defaults.
-
-    Parameters
-    ----------
-    format : {"auto", "text", "jsonl", "csv", "parquet"}
-    text_field : str
-    compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}
-    encoding : str
-    """
-
-    format: str = "auto"
-    text_field: str = "text"
-    compression: str | None = "infer"
-    encoding: str = "utf-8"
-
-
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of the documents that one task reads.
+    """A part of the documents that one task reads: files, or a partition handed over with it.
 
-    Attributes
-    ----------
-    name : str
-        Tells it from other shards: sums of one shard are never added twice.
-    paths : tuple of str
-        Files, in order; none for a partition, whose value is handed over with the shard.
-    reading : Reading
+    Files are read by `options` of the connector ``files``. Its name tells it from other shards:
+    sums of one shard are never added twice.
     """
 
     name: str
     paths: tuple[str, ...] = ()
-    reading: Reading = field(default_factory=Reading)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """Shards in the order of their documents, made by `of_files` or `of_partitions`.
 
-    Attributes
-    ----------
-    shards : tuple of Shard
-    values : tuple
-        For each shard what its task is handed: a partition, or what Dask makes one of; None for
-        files.
+    The value of a shard is a partition, or what Dask makes one of; None for files.
     """
 
     shards: tuple[Shard, ...]
     values: tuple[Any, ...] = field(repr=False)
 
+    def pieces(
+        self, lengths: Sequence[int], first: int, last: int
+    ) -> tuple[list[Piece], list[Any]]:
+        """Return the pieces of shards with rows `first` to `last` of all, and their values."""
+        pieces, values, begin = [], [], 0
+        for shard, value, length in zip(self.shards, self.values, lengths, strict=True):
+            low, high = max(first - begin, 0), min(last - begin, length)
+            if low < high:
+                pieces.append(Piece(shard, low, high))
+                values.append(value)
+            begin += length
+        return pieces, values
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a shard: `first` to `last`, not included."""
+
+    shard: Shard
+    first: int
+    last: int
+
 
 def of_files(
-    paths: Paths,
-    reading: Reading | None = None,
-    *,
-    shards: int = SHARDS,
+    paths: Paths, options: Mapping[str, Any] | None = None, *, shards: int = SHARDS
 ) -> Corpus:
-    """Cut files into shards of about equal size, in reading order.
+    """Cut files into at most N shards of about equal size, in reading order.
 
-    Every worker must find the files under the same names. A file is never cut: a corpus in one
-    file is one task.
-
-    Parameters
-    ----------
-    paths : str, path or iterable of them
-        Files, directories, globs or fsspec URLs, as the connector ``files`` takes them.
-    reading : Reading, optional
-    shards : int, default 64
-        Most tasks; at least 1. Give a large cluster a few for each worker.
-
-    Raises
-    ------
-    SourceError
-        For a path that is missing or has no files behind it, or a file that is named twice.
-    InvalidSettingError
-        If `shards` is below 1, or `reading` names an unknown format or compression.
+    Paths and options are those of the connector ``files``. Every worker must find the files under
+    the same names. A file is never cut: a corpus in one file is one task. Give a large cluster a
+    few shards for each worker. `SourceError` if a path has no files, or a file is named twice.
     """
-    if shards < 1:
-        raise InvalidSettingError(
-            f"files must be cut into at least 1 shard, got shards={shards}; leave it out for "
-            f"{SHARDS}"
-        )
-    how = reading or Reading()
-    files = find_files(paths, how.format, how.compression)
+    at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
+    how = {"format": "auto", "compression": "infer", **(options or {})}
+    files = find_files(paths, how["format"], how["compression"])
     sizes = np.array([max(1, file.size or 1) for file in files])
     ends = np.cumsum(sizes)
     middles = ends - sizes / 2
@@ -127,133 +108,179 @@ def of_files(
 def of_partitions(partitions: Any) -> Corpus:
     """Take each partition of a Dask collection, or each element of a list, as a shard.
 
-    Parameters
-    ----------
-    partitions : dask.bag.Bag, dask.array.Array or sequence
-        A bag of texts; an array of counts in blocks of whole rows; or a list of what is, or what
-        Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of counts
-        with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed is
-        made anew, where it is used, in each round, and must come out the same; what lies here is
-        sent with the tasks of each.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If there is no partition, or blocks of an array are no whole rows.
+    A collection is a bag of texts, or an array of counts in blocks of whole rows. A list holds what
+    is, or what Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of
+    counts with equal columns, lists of sparse matrices or rows, or `DocumentBatch`. What is delayed
+    is made again, where it is used, in each round, and must come out the same; what lies here is
+    sent with the tasks of each.
     """
     if hasattr(partitions, "to_delayed"):
         blocks = np.asarray(partitions.to_delayed(), dtype=object)
-        if blocks.size != len(blocks):
-            raise InvalidDocumentsError(
-                "blocks of an array must be whole rows, got "
-                f"blocks={blocks.shape}; rechunk it: array.rechunk({{1: -1}})"
-            )
+        require(
+            blocks.size == len(blocks),
+            "blocks of an array must be whole rows",
+            blocks=blocks.shape,
+            remedy="rechunk it: array.rechunk({1: -1})",
+            error=InvalidDocumentsError,
+        )
         partitions = blocks.ravel().tolist()
     if isinstance(partitions, str) or not isinstance(partitions, Sequence) or not partitions:
-        raise InvalidDocumentsError(
-            "partitions must be a Dask bag or array, or a list with at least 1 of them, got "
-            f"type={type(partitions).__name__}; pass a list of partitions"
+        raise failure(
+            "partitions must be a Dask bag or array, or a list with at least 1 of them",
+            type=type(partitions).__name__,
+            remedy="pass a list of partitions",
+            error=InvalidDocumentsError,
         )
     shards = tuple(Shard(f"partition {number}") for number in range(len(partitions)))
     return Corpus(shards, tuple(partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Documents of a shard that were read together: texts, or counts.
+@contextmanager
+def task_of(shard: Shard) -> Iterator[None]:
+    """Keep a task to one thread, for workers are what runs side by side; name its shard in errors.
 
-    Attributes
-    ----------
-    texts : list of str or None
-    batch : DocumentBatch or None
-    rejects : Counter of str
-        Records passed over with them, by reason.
-    blanks : int
-        Texts that stand for a record without one.
+    Errors come back from another machine.
     """
+    try:
+        with limit_threads(1), one_blas_thread():
+            yield
+    except MissingExtraError as error:
+        raise SourceError(f"{error}, on every worker: shard={shard.name!r}") from error
+    except InvalidDocumentsError as error:
+        raise InvalidDocumentsError(f"{error}: shard={shard.name!r}") from error
 
-    texts: list[str] | None = field(repr=False)
-    batch: DocumentBatch | None = field(repr=False)
-    rejects: Counter[str]
-    blanks: int = 0
 
-    def __len__(self) -> int:
-        return len(self.texts) if self.texts is not None else len(self.batch or ())
+class _Rows(Learner):
+    """Learns nothing: hands on the rows that a pipeline gives it."""
 
-    def slice(self, start: int, stop: int) -> Rows:
-        """Return rows `start` to `stop`, without rejects."""
-        texts = None if self.texts is None else self.texts[start:stop]
-        batch = None if self.batch is None else self.batch.rows(start, stop)
-        return Rows(texts, batch, Counter())
+    def __init__(self) -> None:
+        self._taken: list[DocumentBatch] = []
 
-    def encoded(self, vocabulary: Vocabulary | None, counts: Counts) -> DocumentBatch:
-        """Return the documents as counts, and add what was met to `counts`.
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Take all rows."""
+        self._taken.append(batch)
+        return batch.n_documents
 
-        Raises
-        ------
-        InvalidDocumentsError
-            If texts come without a vocabulary.
-        """
-        counts.rejects.update(self.rejects)
-        counts.documents += len(self) - self.blanks
-        counts.blanks += self.blanks
-        if self.texts is None:
-            assert self.batch is not None
-            batch = self.batch
-            counts.tokens += int(batch.lengths.sum())
+    def take(self) -> list[DocumentBatch]:
+        """Return the rows since the last time."""
+        taken, self._taken = self._taken, []
+        return taken
+
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Release nothing."""
+
+
+class _SlotRows(_Rows):
+    counts_slots = True
+
+
+def batches_of(
+    shard: Shard,
+    value: Any,
+    vocabulary: Vocabulary | None,
+    counts: RecordCounts,
+    *,
+    slots: bool = False,
+    first: int = 0,
+    last: int = sys.maxsize,
+) -> Iterator[DocumentBatch]:
+    """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
+
+    With `slots` every record has a row, a blank one where there is no document. `first` and `last`
+    are as in `rows_of`.
+    """
+    rows = _SlotRows() if slots else _Rows()
+    pipeline: Pipeline[_Rows] | None = None
+    for found in rows_of(shard, value, first, last):
+        if isinstance(found, DocumentBatch):
+            counts.records += len(found)
+            counts.documents += len(found)
+            counts.tokens += int(found.lengths.sum())
+            counts.short += len(found) - int(found.usable.sum())
+            yield found
+            continue
+        if vocabulary is None:
+            raise failure(
+                "texts must be read by a vocabulary",
+                vocabulary=None,
+                remedy="pass a Vocabulary or VocabularyLearner, or partitions of counts",
+                error=InvalidDocumentsError,
+            )
+        if pipeline is None:
+            pipeline = Pipeline(vocabulary, lambda *_: rows)
+            pipeline.counts = counts
+        pipeline.add(found)
+        yield from rows.take()
+    if pipeline is not None:
+        pipeline.flush()
+        yield from rows.take()
+
+
+def count_rows(shard: Shard, value: Any) -> int:
+    """Return the rows of a partition, or the records of files. A task."""
+    with task_of(shard):
+        return sum(map(_length, rows_of(shard, value)))
+
+
+def rows_of(
+    shard: Shard, value: Any, first: int = 0, last: int = sys.maxsize
+) -> Iterator[RecordBatch | DocumentBatch]:
+    """Read rows `first` to `last` (not included) of a shard, block by block: records, or counts.
+
+    Raises `SourceError` if a file cannot be read, and `InvalidDocumentsError` if a partition holds
+    neither texts nor counts, or there are fewer rows than were counted.
+    """
+    at = 0
+    for block in _polled(shard, first, last) if shard.paths else _partition(value):
+        low = max(first - at, 0)
+        high = max(low, min(last - at, _length(block)))
+        at += _length(block)
+        if isinstance(block, DocumentBatch):
+            block = block.rows(low, high)
         else:
-            if vocabulary is None:
-                raise InvalidDocumentsError(
-                    "texts must be read by a vocabulary, got vocabulary=None; pass a Vocabulary "
-                    "or WordsToLearn, or partitions of counts"
-                )
-            encoded = vocabulary.encode(self.texts)
-            batch = encoded.batch
-            counts.tokens += encoded.tokens
-            counts.unseen_tokens += encoded.unseen_tokens
-        counts.short += batch.n_documents - int(batch.usable.sum()) - self.blanks
-        return batch
+            # Polls of files end at both ends, so that rejects need no cut.
+            block = RecordBatch(block.texts[low:high], block.rejects)
+        if low < high:
+            yield block
+        if at >= last:
+            return
+    require(
+        last in (at, sys.maxsize),
+        "a shard must have the rows that were counted in it",
+        rows=at,
+        at_least=last,
+        remedy="let it come out the same each time",
+        error=InvalidDocumentsError,
+    )
 
 
-def rows_of(shard: Shard, value: Any, *, blanks: bool = False) -> Iterator[Rows]:
-    """Read a shard, block by block.
+def _length(rows: RecordBatch | DocumentBatch) -> int:
+    return rows.n_records if isinstance(rows, RecordBatch) else rows.n_documents
 
-    Parameters
-    ----------
-    shard : Shard
-    value : object
-        Of a partition; None for files.
-    blanks : bool, default False
-        Whether a record of a file that has no text becomes an empty one, so that the number of a
-        row depends on the number of records before it alone.
 
-    Raises
-    ------
-    SourceError
-        If a file cannot be read. Bad records are passed over and counted.
-    InvalidDocumentsError
-        If a partition holds neither texts nor counts.
-    """
-    if shard.paths:
-        yield from _polled(shard, blanks)
-        return
+def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     if isinstance(value, DocumentBatch):
-        yield Rows(None, value, Counter())
+        yield value
     elif hasattr(value, "shape"):
-        yield Rows(None, DocumentBatch.from_matrix(value), Counter())
+        yield DocumentBatch.from_matrix(value)
     else:
         # A text is an iterable of texts, too.
         listed = isinstance(value, Iterable) and not isinstance(value, str)
         parts = iter(value if listed else [value])
-        while block := list(islice(parts, BLOCK_DOCUMENTS)):
+        while block := list(islice(parts, BLOCK_ROWS)):
             if listed and all(isinstance(part, str) for part in block):
-                yield Rows(block, None, Counter())
+                yield RecordBatch(block)
             elif listed and all(isinstance(part, COUNTS) for part in block):
-                yield Rows(None, _stacked(block), Counter())
+                yield _stacked(block)
             else:
-                raise InvalidDocumentsError(
+                raise failure(
                     "a partition must be a list of texts or a matrix of counts, or a list of "
-                    f"sparse ones, got type={type(value).__name__}; convert it first"
+                    "sparse ones",
+                    type=type(value).__name__,
+                    remedy="convert it first",
+                    error=InvalidDocumentsError,
                 )
 
 
@@ -264,11 +291,13 @@ def _stacked(parts: list[Any]) -> DocumentBatch:
         for part in parts
     ]
     columns = {batch.n_features for batch in batches}
-    if len(columns) > 1:
-        raise InvalidDocumentsError(
-            "matrices of a partition must have equal columns, got "
-            f"n_features={','.join(map(str, sorted(columns)[:5]))}; encode all by one vocabulary"
-        )
+    require(
+        len(columns) == 1,
+        "matrices of a partition must have equal columns",
+        n_features=",".join(map(str, sorted(columns)[:5])),
+        remedy="encode all by one vocabulary",
+        error=InvalidDocumentsError,
+    )
     return DocumentBatch.joined(batches)
 
 
@@ -276,17 +305,30 @@ def _matrix(part: Any) -> Any:
     return part.reshape(1, -1) if part.ndim == 1 else part
 
 
-def _polled(shard: Shard, blanks: bool) -> Iterator[Rows]:
-    source = open_source("files", list(shard.paths), **asdict(shard.reading))
-    try:
-        ended = False
-        while not ended:
-            records = source.poll(BLOCK_DOCUMENTS, POLL_SECONDS)
-            records.check(BLOCK_DOCUMENTS)
-            ended = records.exhausted
-            texts = [text or "" for text in records.texts] if blanks else records.documents
-            rejects = Counter(reject.reason for reject in records.rejects)
-            if texts or rejects:
-                yield Rows(texts, None, rejects, len(texts) - records.n_documents)
-    finally:
-        source.close()
+def _polled(shard: Shard, first: int, last: int) -> Iterator[RecordBatch]:
+    at, exhausted = 0, False
+    with closing(open_source("files", list(shard.paths), **shard.options)) as source:
+        while at < last and not exhausted:
+            most = min(BLOCK_ROWS, (first if at < first else last) - at)
+            records = source.poll(most, POLL_SECONDS)
+            records.check(most)
+            at += records.n_records
+            exhausted = records.exhausted
+            yield records
+
+
+def check_columns(batch: DocumentBatch, n_features: int) -> None:
+    """Raise `InvalidDocumentsError` unless a batch has a column for each word."""
+    require(
+        batch.n_features == n_features,
+        "documents must have a column for each word of the vocabulary",
+        n_features=batch.n_features,
+        expected=n_features,
+        remedy="give all partitions the same columns, and the settings their number",
+        error=InvalidDocumentsError,
+    )
+
+
+def no_documents(n_features: int) -> DocumentBatch:
+    """Return a batch without documents."""
+    return DocumentBatch(np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), n_features)

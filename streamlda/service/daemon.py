@@ -18,32 +18,12 @@ from queue import Empty, SimpleQueue
 from threading import Timer
 from typing import NoReturn
 
+from streamlda import exit_codes
 from streamlda.errors import StreamLDAError
 from streamlda.process import resident_bytes
+from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, log_from_signal
-from streamlda.service.machine import EXIT_OK, EXIT_UNFINISHED, Machine, Phase
-from streamlda.service.messages import (
-    Checkpoint,
-    Event,
-    Exit,
-    Failed,
-    FlushDeadLetters,
-    Instruction,
-    Learn,
-    LogLine,
-    MemoryPressure,
-    Pause,
-    Poll,
-    Polled,
-    Publish,
-    Rebuild,
-    Release,
-    Resume,
-    SignalReceived,
-    SourceFailed,
-    Started,
-    Tick,
-)
+from streamlda.service.machine import Machine, Phase
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Worker
@@ -58,7 +38,7 @@ SWITCH_SECONDS = 0.00005
 #: Longest wait for records, or for an event where nothing is polled, in seconds.
 WAIT_SECONDS = 0.1
 
-#: How often memory and lag are looked at, and time is told.
+#: How often memory and lag are looked at, and a `Tick` is sent.
 TICK_SECONDS = 0.5
 
 #: How long dead letters may take to become durable before a checkpoint is put off.
@@ -74,21 +54,8 @@ SHORT, RELIEVED = 0.97, 0.93
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    Parameters
-    ----------
-    machine : Machine
-    source : Source
-        At `position`.
-    position : mapping
-        Where the state stands.
-    reopen : callable
-        Opens the source anew, at its beginning.
-    worker_of : callable of (tell, committed)
-        Makes the worker.
-    status : Status
-    supervisor : Supervisor
-    dead_letters : DeadLetterSink, optional
-    memory_limit_bytes : int, optional
+    `source` stands at `position`, behind which the state stands; `reopen` opens it again, at its
+    beginning.
     """
 
     def __init__(
@@ -97,7 +64,7 @@ class Daemon:
         source: Source,
         position: Position,
         reopen: Callable[[], Source],
-        worker_of: Callable[[Callable[[Event], None], Callable[[Position], None]], Worker],
+        worker_of: Callable[[Callable[[m.Event], None], Callable[[Position], None]], Worker],
         status: Status,
         supervisor: Supervisor,
         *,
@@ -107,7 +74,7 @@ class Daemon:
         self._machine, self._status, self._supervisor = machine, status, supervisor
         self._source, self._reopen = source, reopen
         self._dead_letters, self._limit = dead_letters, memory_limit_bytes
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._events: SimpleQueue[m.Event] = SimpleQueue()
         self._worker = worker_of(self._events.put, self._commit_later)
         # Behind the last batch that was polled, and that is being learned or was.
         self._polled_to = self._learned_to = position
@@ -132,12 +99,12 @@ class Daemon:
         if self._signals > 1:
             os._exit(128 + number)
         # Should the loop itself be stuck, in a client say, the end comes all the same.
-        timer = Timer(LATEST_EXIT_SECONDS, leave, (EXIT_UNFINISHED,))
+        timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
         timer.daemon = True
         timer.start()
-        self._events.put(SignalReceived(time.monotonic(), number))
+        self._events.put(m.SignalReceived(time.monotonic(), number))
 
-    def run(self, started: Started) -> int:
+    def run(self, started: m.Started) -> int:
         """Loop until the machine says `Exit`; return its code.
 
         The source is closed on return; the caller ends the process, for a thread may still work.
@@ -180,7 +147,7 @@ class Daemon:
             self._told_at = now
             self._supervisor.alive()
             self._look(now)
-            self._tell(Tick(now))
+            self._tell(m.Tick(now))
 
     def _look(self, now: float) -> None:
         """Look at memory and lag."""
@@ -195,7 +162,7 @@ class Daemon:
             short = share > (RELIEVED if self._short else SHORT)
             if short != self._short:
                 self._short = short
-                self._tell(MemoryPressure(now, short))
+                self._tell(m.MemoryPressure(now, short))
 
     def _commit(self) -> None:
         """Show offsets in the consumer group; nothing is ever read back from there."""
@@ -207,7 +174,7 @@ class Daemon:
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: m.Event) -> None:
         instructions = self._machine.handle(event)
         self._letters_failed = self._rebuild_failed = False
         for instruction in instructions:
@@ -217,38 +184,38 @@ class Daemon:
         if phase is Phase.EXHAUSTED:
             self._batches.clear()
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: m.Instruction) -> None:
         match instruction:
-            case Poll(n):
+            case m.Poll(n):
                 # Behind a rebuild that failed, that is the answer.
                 if not self._rebuild_failed:
                     self._asked = n
-            case Learn(number):
+            case m.Learn(number):
                 numbers = [n for n in self._batches if n <= number]
                 batches = [self._batches.pop(n) for n in numbers]
                 self._learned_to = batches[-1][1]
                 self._worker.learn([batch for batch, _ in batches])
-            case Release():
+            case m.Release():
                 self._worker.release()
-            case FlushDeadLetters():
+            case m.FlushDeadLetters():
                 self._flush()
-            case Checkpoint():
+            case m.Checkpoint():
                 # Behind the last batch given to the engine: learning is over before it is copied.
                 if self._letters_failed:
-                    self._events.put(Failed(time.monotonic(), "dead-letters"))
+                    self._events.put(m.Failed(time.monotonic(), "dead-letters"))
                 else:
                     self._worker.checkpoint(self._learned_to)
-            case Publish():
+            case m.Publish():
                 self._worker.publish()
-            case Pause():
+            case m.Pause():
                 self._call("pause")
-            case Resume():
+            case m.Resume():
                 self._call("resume")
-            case Rebuild():
+            case m.Rebuild():
                 self._rebuild()
-            case LogLine(level, event, values):
+            case m.LogLine(level, event, values):
                 log(level, event, **values)
-            case Exit(code):
+            case m.Exit(code):
                 self._supervisor.stopping()
                 self._code = code
 
@@ -273,14 +240,14 @@ class Daemon:
         try:
             if asked == 0:
                 self._tend()
-                self._tell(Polled(time.monotonic(), 0, 0))
+                self._tell(m.Polled(time.monotonic(), 0, 0))
                 return
             batch = self._source.poll(asked, WAIT_SECONDS)
             batch.check(asked)
             position = self._source.position()
         except StreamLDAError as error:
             log_failure("poll-failed", error)
-            self._tell(SourceFailed(time.monotonic()))
+            self._tell(m.SourceFailed(time.monotonic()))
             return
         self._status.polled()
         if batch.n_records:
@@ -291,7 +258,7 @@ class Daemon:
             for reject in batch.rejects:
                 self._status.count_reject(reject.reason)
         now, n_rejects = time.monotonic(), len(batch.rejects)
-        self._tell(Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
+        self._tell(m.Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
 
     def _tend(self) -> None:
         """Let a paused client look after its connections."""
@@ -307,7 +274,7 @@ class Daemon:
         except StreamLDAError as error:
             log_failure("rebuild-failed", error)
             self._rebuild_failed = True
-            self._events.put(SourceFailed(time.monotonic()))
+            self._events.put(m.SourceFailed(time.monotonic()))
 
 
 def end_at_signals() -> None:
@@ -318,7 +285,7 @@ def end_at_signals() -> None:
 
 def _end_at_once(number: int, frame: object) -> None:
     log_from_signal("info", "signal", number=number, phase="starting")
-    os._exit(EXIT_OK)
+    os._exit(exit_codes.OK)
 
 
 def leave(code: int) -> NoReturn:

@@ -41,12 +41,12 @@ def log_failure(event: str, error: BaseException, **values: Any) -> None:
     values["error"] = type(error).__name__
     if isinstance(error, StreamLDAError | OSError):
         values["message"] = str(error)
-    trace, places = error.__traceback__, []
+    trace, calls = error.__traceback__, []
     while trace is not None:
         code = trace.tb_frame.f_code
-        places.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
+        calls.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
         trace = trace.tb_next
-    values["at"] = " > ".join(places[-6:])
+    values["at"] = " > ".join(calls[-6:])
     log("error", event, **values)
 
 

@@ -11,7 +11,7 @@ one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `
     draining   an end was asked for: work under way is waited for, then saved
     stopped    `Exit` was given; no event has an effect any more
 
-What it holds to, whatever comes (``tests/service/test_machine.py``):
+What it holds to, whatever comes (``tests/service/test_machine_life.py``):
 
 - A batch is learned once, in order, several at a time, and a checkpoint names the last batch
   learned: positions and state are of one moment, though polls run ahead.
@@ -26,52 +26,19 @@ What it holds to, whatever comes (``tests/service/test_machine.py``):
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 
-from streamlda.errors import InvalidSettingError
-from streamlda.service.messages import (
-    BudgetExhausted,
-    Checkpoint,
-    CheckpointDone,
-    CheckpointTaken,
-    Event,
-    Exit,
-    Failed,
-    FlushDeadLetters,
-    Instruction,
-    Learn,
-    Learned,
-    LogLine,
-    MemoryPressure,
-    Pause,
-    Poll,
-    Polled,
-    Publish,
-    Rebuild,
-    Release,
-    ReleaseDone,
-    Resume,
-    SignalReceived,
-    SourceFailed,
-    Started,
-    Tick,
-)
-
-#: Exit codes, as sysexits.h has them where it does. Bad settings (78) are refused before this.
-EXIT_OK = 0
-EXIT_BREAKER = 65
-EXIT_INTERNAL = 70
-EXIT_MEMORY = 71
-EXIT_SOURCE = 74
-EXIT_UNFINISHED = 75
-
-#: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
-LONGEST_BACKOFF_SECONDS = 30.0
-
+from streamlda import exit_codes
+from streamlda.checks import require
+from streamlda.service import messages as m
+from streamlda.service.rules import Breaker, Retry, Rules
+from streamlda.stream.clock import SnapshotClock
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
 MOST_BATCHES = 16
+
+
+CORRECT_THE_SHELL = "correct the shell of the machine"
 
 
 class Phase(Enum):
@@ -85,89 +52,13 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What the machine goes by.
-
-    Parameters
-    ----------
-    checkpoint_seconds : float
-        A checkpoint is made at the first chance after this time, if anything was learned.
-    queue_bytes : int
-        The source is paused when as many bytes wait, and resumed at half.
-    poll_records : int
-        Most records of a poll.
-    grace_seconds : float
-        From the first signal to `Exit`, at most.
-    breaker_records, breaker_share : int, float
-        Stop when more than this share of the last so many records, or somewhat more, were rejected.
-    attempts : int
-        Failures in a row of one thing after which to stop.
-    memory_patience_seconds : float
-        How long memory may stay short while nothing is read.
-    stop_when_exhausted : bool
-        Stop rather than idle when no release is left.
-    release_at_end : bool
-        When the source ends, release once more what was learned since the last time. Only where
-        releases are not private: those end at slots that were fixed in advance.
-    """
-
-    checkpoint_seconds: float = 60.0
-    queue_bytes: int = 64 * 2**20
-    poll_records: int = 4096
-    grace_seconds: float = 9.0
-    breaker_records: int = 10_000
-    breaker_share: float = 0.5
-    attempts: int = 5
-    memory_patience_seconds: float = 60.0
-    stop_when_exhausted: bool = False
-    release_at_end: bool = False
-
-    def __post_init__(self) -> None:
-        limits = {
-            name: getattr(self, name)
-            for name in ("queue_bytes", "poll_records", "breaker_records", "attempts")
-        }
-        limits |= {"checkpoint_seconds": self.checkpoint_seconds}
-        for name, value in limits.items():
-            if not value > 0:
-                raise InvalidSettingError(f"{name} must be > 0, got {name}={value}")
-        if not 0 <= self.breaker_share <= 1 or self.grace_seconds < 0:
-            raise InvalidSettingError(
-                "breaker_share must lie in 0..1 and grace_seconds be >= 0, got "
-                f"breaker_share={self.breaker_share} grace_seconds={self.grace_seconds}"
-            )
-
-
-@dataclass(slots=True)
-class _Retry:
-    """Failures in a row of one thing, and when to try again."""
-
-    failures: int = 0
-    at: float | None = None
-
-    def failed(self, time: float) -> None:
-        self.failures += 1
-        self.at = time + min(2.0 ** (self.failures - 1), LONGEST_BACKOFF_SECONDS)
-
-
 class Machine:
-    """Tells what to do next; see the module. Time O(1) an event, memory O(batches that wait).
-
-    Parameters
-    ----------
-    rules : Rules
-
-    Attributes
-    ----------
-    phase : Phase
-    queued_bytes : int
-        Bytes of the batches that wait or are being learned from.
-    """
+    """Decides what to do next; see the module. Time O(1) an event, memory O(batches that wait)."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.phase = Phase.STARTING
+        #: Bytes of the batches that wait or are being learned from.
         self.queued_bytes = 0
         self._queue: deque[tuple[int, int, int]] = deque()
         self._batches = 0
@@ -177,65 +68,70 @@ class Machine:
         self._left_to_poll: int | None = None
         self._left_to_learn: int | None = None
         self._asked: int | None = None
-        self._work: Learn | Release | Checkpoint | None = None
+        self._work: m.Learn | m.Release | m.Checkpoint | None = None
         # A checkpoint is copied and being written.
         self._writing = False
         self._paused = False
         self._memory_short_since: float | None = None
-        self._source = _Retry()
-        self._saving = _Retry()
-        self._publishing = _Retry()
+        self._source = Retry()
+        self._saving = Retry()
+        self._publishing = Retry()
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
-        # Something was learned since the last release.
-        self._fresh = False
+        # Records learned since the last release, and when a clock ends what they are of.
+        self._since_release = 0
+        self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
+        self._fraction = 1.0
         self._saved_at = 0.0
         self._unflushed = False
-        self._seen = self._rejected = 0
+        self._breaker = Breaker(rules)
         self._signals = 0
-        self._code = EXIT_OK
+        self._code = exit_codes.OK
         self._save_at_end = self._drain = False
         self._deadline: float | None = None
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: m.Event) -> list[m.Instruction]:
         """Take an event and return what is to be done now, in this order.
 
-        Raises
-        ------
-        InvalidSettingError
-            If the event answers nothing that is under way, or brings more than was asked: the
-            shell is wrong, and what is in the sums can no longer be told.
+        Raises `InvalidSettingError` if the event answers nothing that is under way, or brings more
+        than was asked: the shell is wrong, and what is in the sums is no longer known.
         """
         if self.phase is Phase.STOPPED:
             return []
-        out: list[Instruction] = []
+        out: list[m.Instruction] = []
         match event:
-            case Started():
+            case m.Started():
                 self._on_started(event, out)
-            case Polled():
+            case m.Polled():
                 self._on_polled(event, out)
-            case Learned():
+            case m.Learned():
                 self._on_learned(event, out)
-            case ReleaseDone():
+            case m.ReleaseDone():
                 self._on_release(event, out)
-            case BudgetExhausted():
-                self._done(Release)
+            case m.BudgetExhausted():
+                self._done(m.Release)
                 self._no_release_left(event.time, out)
-            case CheckpointTaken():
-                self._done(Checkpoint)
-                self._taken()
-            case CheckpointDone():
-                self._written()
-                self._saved(event.time)
-            case Failed():
+            case m.CheckpointTaken():
+                self._done(m.Checkpoint)
+                self._writing = True
+                # What is learned from now on is not in it.
+                self._dirty = False
+                # Batches polled meanwhile may have brought rejects: flushing again costs little.
+                self._unflushed = bool(self._queue) and self._unflushed
+            case m.CheckpointDone():
+                must_be_taken = "a checkpoint must be taken before it is done"
+                require(self._writing, must_be_taken, remedy=CORRECT_THE_SHELL)
+                self._writing, self._owed = False, False
+                self._saved_at, self._saving = event.time, Retry()
+            case m.Failed():
                 self._on_failed(event, out)
-            case SourceFailed():
+            case m.SourceFailed():
                 self._on_source_failed(event, out)
-            case MemoryPressure():
+            case m.MemoryPressure():
                 self._on_memory(event, out)
-            case SignalReceived():
+            case m.SignalReceived():
                 self._on_signal(event, out)
-            case Tick():
+            case m.Tick():
                 self._on_tick(event, out)
         if self.phase not in (Phase.STARTING, Phase.STOPPED):
             self._next(event.time, out)
@@ -243,29 +139,35 @@ class Machine:
 
     # Events.
 
-    def _on_started(self, event: Started, out: list[Instruction]) -> None:
-        if self.phase is not Phase.STARTING:
-            raise _wrong("a start must come once, before all else", phase=self.phase.value)
+    def _on_started(self, event: m.Started, out: list[m.Instruction]) -> None:
+        require(
+            self.phase is Phase.STARTING,
+            "a start must come once, before all else",
+            phase=self.phase.value,
+            remedy=CORRECT_THE_SHELL,
+        )
         self._rounds, self._saved_at = event.rounds, event.time
         self._left_to_poll = self._left_to_learn = event.slots_left
         self._dirty = self._owed = event.unsaved
-        self._fresh = event.fresh
+        self._since_release, self._fraction = event.since_release, event.fraction
+        self._clock.restart(event.time)
         self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
         if event.snapshot:
-            out.append(Publish())
+            out.append(m.Publish())
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 
-    def _on_polled(self, event: Polled, out: list[Instruction]) -> None:
+    def _on_polled(self, event: m.Polled, out: list[m.Instruction]) -> None:
         asked, self._asked = self._asked, None
-        if asked is None or not 0 <= event.rejects <= event.records <= asked:
-            raise _wrong(
-                "a poll must have been asked for and bring no more than that",
-                asked=asked,
-                records=event.records,
-                rejects=event.rejects,
-            )
-        self._source = _Retry()
+        require(
+            asked is not None and 0 <= event.rejects <= event.records <= asked,
+            "a poll must have been asked for and bring no more than that",
+            asked=asked,
+            records=event.records,
+            rejects=event.rejects,
+            remedy=CORRECT_THE_SHELL,
+        )
+        self._source = Retry()
         if self.phase not in (Phase.WARMUP, Phase.ROUNDS):
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
@@ -275,143 +177,137 @@ class Machine:
             assert self._left_to_poll is not None
             self._left_to_poll -= event.records
             self._unflushed = self._unflushed or event.rejects > 0
-            self._count_rejects(event, out)
-        if event.exhausted and self._code == EXIT_OK:
-            out.append(LogLine("info", "source-ended"))
-            self._end(EXIT_OK, None, drain=True)
+            rejected = self._breaker.count(event.records, event.rejects)
+            if rejected is not None:
+                out.append(m.LogLine("error", "breaker", rejected))
+                # Not saved: with corrected settings these records are to be read again.
+                self._end(exit_codes.DATA, event.time + self.rules.grace_seconds, save=False)
+        if event.exhausted and self._code == exit_codes.OK:
+            out.append(m.LogLine("info", "source-ended"))
+            self._end(exit_codes.OK, None, drain=True)
 
-    def _count_rejects(self, event: Polled, out: list[Instruction]) -> None:
-        self._seen += event.records
-        self._rejected += event.rejects
-        if self._seen < self.rules.breaker_records:
-            return
-        share = self._rejected / self._seen
-        if share > self.rules.breaker_share:
-            values = {"records": self._seen, "rejects": self._rejected}
-            out.append(LogLine("error", "breaker", {**values, "share": round(share, 4)}))
-            # Not saved: with corrected settings these records are to be read again.
-            self._end(EXIT_BREAKER, event.time + self.rules.grace_seconds, save=False)
-        # Half is forgotten, so that old good records do not hide new bad ones for long.
-        self._seen //= 2
-        self._rejected //= 2
-
-    def _on_learned(self, event: Learned, out: list[Instruction]) -> None:
+    def _on_learned(self, event: m.Learned, out: list[m.Instruction]) -> None:
         work = self._work
-        self._done(Learn)
-        assert isinstance(work, Learn)
+        self._done(m.Learn)
+        assert isinstance(work, m.Learn)
         assert self._left_to_learn is not None
         while self._queue and self._queue[0][0] <= work.batch:
             _, records, size = self._queue.popleft()
             self.queued_bytes -= size
             self._left_to_learn -= records
-        self._learned, self._dirty, self._fresh = work.batch, True, True
+            self._since_release += records
+        self._learned, self._dirty, self._fraction = work.batch, True, event.fraction
         if event.rounds > self._rounds:
-            out.append(LogLine("info", "round", {"rounds": event.rounds}))
+            out.append(m.LogLine("info", "round", {"rounds": event.rounds}))
             self._rounds = event.rounds
             if self.phase is Phase.WARMUP:
                 self.phase = Phase.ROUNDS
 
-    def _on_release(self, event: ReleaseDone, out: list[Instruction]) -> None:
-        self._done(Release)
+    def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
+        self._done(m.Release)
         self._left_to_poll = self._left_to_learn = event.slots_left
+        if event.slots_left is not None:
+            # A clock may end what is running while records wait.
+            self._left_to_poll = event.slots_left - sum(records for _, records, _ in self._queue)
         self._dirty = self._owed = True
-        self._fresh = False
-        out.append(LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
+        self._since_release, self._fraction = 0, event.fraction
+        self._clock.restart(event.time)
+        out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
-            out.append(Publish())
+            out.append(m.Publish())
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 
-    def _no_release_left(self, time: float, out: list[Instruction]) -> None:
-        out.append(LogLine("warning", "no-release-left"))
+    def _no_release_left(self, time: float, out: list[m.Instruction]) -> None:
+        out.append(m.LogLine("warning", "no-release-left"))
         self._left_to_poll = self._left_to_learn = None
-        self._fresh = False
+        self._since_release = 0
         self._clear_queue()
         if self.phase is Phase.DRAINING:
             return
         self.phase = Phase.EXHAUSTED
         if self.rules.stop_when_exhausted:
-            self._end(EXIT_OK, time + self.rules.grace_seconds)
+            self._end(exit_codes.OK, time + self.rules.grace_seconds)
 
-    def _on_failed(self, event: Failed, out: list[Instruction]) -> None:
-        out.append(LogLine("error", "failed", {"what": event.what}))
+    def _on_failed(self, event: m.Failed, out: list[m.Instruction]) -> None:
+        out.append(m.LogLine("error", "failed", {"what": event.what}))
         if event.what == "publish":
             self._publishing.failed(event.time)
             return
         if event.what in ("learn", "release"):
-            self._done(Learn if event.what == "learn" else Release)
+            self._done(m.Learn if event.what == "learn" else m.Release)
             # What is in memory may be half done; the last checkpoint is whole.
-            self._exit(EXIT_SOURCE if event.outside else EXIT_INTERNAL, out)
+            self._exit(exit_codes.IO if event.outside else exit_codes.INTERNAL, out)
             return
         if self._writing:
             self._writing = False
         else:
-            self._done(Checkpoint)
+            self._done(m.Checkpoint)
         self._dirty = True
         self._saving.failed(event.time)
         if self._saving.failures >= self.rules.attempts:
-            self._exit(EXIT_SOURCE, out)
+            self._exit(exit_codes.IO, out)
 
-    def _on_source_failed(self, event: SourceFailed, out: list[Instruction]) -> None:
+    def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
         self._source.failed(event.time)
-        fatal = event.fatal or self._source.failures >= self.rules.attempts
+        fatal = self._source.failures >= self.rules.attempts
         values = {"failures": self._source.failures, "fatal": int(fatal)}
-        out.append(LogLine("error" if fatal else "warning", "source-failed", values))
+        out.append(m.LogLine("error" if fatal else "warning", "source-failed", values))
         if fatal and self.phase is not Phase.DRAINING:
-            self._end(EXIT_SOURCE, event.time + self.rules.grace_seconds)
+            self._end(exit_codes.IO, event.time + self.rules.grace_seconds)
 
-    def _on_memory(self, event: MemoryPressure, out: list[Instruction]) -> None:
+    def _on_memory(self, event: m.MemoryPressure, out: list[m.Instruction]) -> None:
         if not event.short:
             self._memory_short_since = None
         elif self._memory_short_since is None:
             self._memory_short_since = event.time
-            out.append(LogLine("warning", "memory-short", {"queued_bytes": self.queued_bytes}))
+            out.append(m.LogLine("warning", "memory-short", {"queued_bytes": self.queued_bytes}))
 
-    def _on_signal(self, event: SignalReceived, out: list[Instruction]) -> None:
+    def _on_signal(self, event: m.SignalReceived, out: list[m.Instruction]) -> None:
         self._signals += 1
-        out.append(LogLine("info", "signal", {"number": event.number, "count": self._signals}))
+        out.append(m.LogLine("info", "signal", {"number": event.number, "count": self._signals}))
         if self._signals > 1:
             self._exit(128 + event.number, out)
         elif self.phase is Phase.STARTING:
-            self._exit(EXIT_OK, out)
+            self._exit(exit_codes.OK, out)
         elif self.phase is Phase.DRAINING and not self._drain:
             assert self._deadline is not None
             self._deadline = min(self._deadline, event.time + self.rules.grace_seconds)
         else:
-            self._end(EXIT_OK, event.time + self.rules.grace_seconds)
+            self._end(exit_codes.OK, event.time + self.rules.grace_seconds)
 
-    def _on_tick(self, event: Tick, out: list[Instruction]) -> None:
+    def _on_tick(self, event: m.Tick, out: list[m.Instruction]) -> None:
         if self._deadline is not None and event.time >= self._deadline:
-            out.append(LogLine("error", "grace-over", {"work": type(self._work).__name__}))
-            self._exit(EXIT_UNFINISHED, out)
+            out.append(m.LogLine("error", "grace-over", {"work": type(self._work).__name__}))
+            self._exit(exit_codes.UNFINISHED, out)
             return
         since = self._memory_short_since
         running = self.phase in (Phase.WARMUP, Phase.ROUNDS)
         patience = self.rules.memory_patience_seconds
         if running and since is not None and event.time - since >= patience:
-            out.append(LogLine("error", "memory-short-for-too-long"))
-            self._end(EXIT_MEMORY, event.time + self.rules.grace_seconds)
-        for retry, instruction in ((self._source, Rebuild()), (self._publishing, Publish())):
+            out.append(m.LogLine("error", "memory-short-for-too-long"))
+            self._end(exit_codes.MEMORY, event.time + self.rules.grace_seconds)
+        for retry, instruction in ((self._source, m.Rebuild()), (self._publishing, m.Publish())):
             if retry.at is not None and event.time >= retry.at:
                 retry.at = None
-                if instruction == Publish():
+                if instruction == m.Publish():
                     out.append(instruction)
                 elif running:
                     out.append(instruction)
-                    self._paused = False  # The new client fetches until it is told otherwise.
+                    self._paused = False  # The new client fetches until it is paused.
         if running and self._paused and self._asked is None and self._source.at is None:
             self._asked = 0
             # The client looks after its connections only while it is polled.
-            out.append(Poll(0))
+            out.append(m.Poll(0))
 
     # What follows.
 
-    def _next(self, time: float, out: list[Instruction]) -> None:
+    def _next(self, time: float, out: list[m.Instruction]) -> None:
         if self._work is None:
             self._work = self._next_work(time)
-            if isinstance(self._work, Checkpoint) and self._unflushed:
-                out.append(FlushDeadLetters())
+            if isinstance(self._work, m.Checkpoint) and self._unflushed:
+                out.append(m.FlushDeadLetters())
             if self._work is not None:
                 out.append(self._work)
             elif self.phase is Phase.DRAINING and self._saving.at is None and not self._writing:
@@ -425,12 +321,16 @@ class Machine:
             and left
             and self._asked is None
             and self._source.at is None
+            # Where a clock ends stages, nothing is read ahead: how much fits depends on what
+            # documents say.
+            and not (self._clock.step and (self._queue or self._work is not None))
         ):
-            self._asked = min(left, self.rules.poll_records)
-            out.append(Poll(self._asked))
+            most = min(left, self.rules.poll_records)
+            self._asked = self._clock.records_to_step(self._since_release, most)
+            out.append(m.Poll(self._asked))
 
-    def _next_work(self, time: float) -> Learn | Release | Checkpoint | None:
-        checkpoint = Checkpoint(self._learned)
+    def _next_work(self, time: float) -> m.Learn | m.Release | m.Checkpoint | None:
+        checkpoint = m.Checkpoint(self._learned)
         if self._writing:
             # Only learning goes on beside it, and not what is owed to it.
             going = self.phase is not Phase.DRAINING or self._drain
@@ -446,55 +346,43 @@ class Machine:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._save_at_end and self._dirty else None
-        if self._left_to_learn == 0:
-            return Release()
+        reading = self.phase in (Phase.WARMUP, Phase.ROUNDS)
+        by_clock = self._clock.over(time, self._since_release, self._fraction)
+        if self._left_to_learn == 0 or (reading and by_clock):
+            return m.Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds
         if self._dirty and (due or self.phase is Phase.EXHAUSTED):
             return checkpoint
         if self._queue:
             return self._learn_next()
         if self.phase is Phase.DRAINING:
-            if self.rules.release_at_end and self._fresh:
-                return Release()
+            if self.rules.release_at_end and self._since_release:
+                return m.Release()
             return checkpoint if self._dirty else None
         return None
 
-    def _learn_next(self) -> Learn:
+    def _learn_next(self) -> m.Learn:
         """Take all that waits: one that learns slower than it is polled is not asked so often."""
-        return Learn(self._queue[min(len(self._queue), MOST_BATCHES) - 1][0])
+        return m.Learn(self._queue[min(len(self._queue), MOST_BATCHES) - 1][0])
 
-    def _pause_or_resume(self, out: list[Instruction]) -> None:
+    def _pause_or_resume(self, out: list[m.Instruction]) -> None:
         limit = self.rules.queue_bytes
         full = self.queued_bytes >= (limit // 2 if self._paused else limit)
         reading = self.phase in (Phase.WARMUP, Phase.ROUNDS) and bool(self._left_to_poll)
         pause = full or not reading or self._memory_short_since is not None
         if pause != self._paused:
             self._paused = pause
-            out.append(Pause() if pause else Resume())
+            out.append(m.Pause() if pause else m.Resume())
 
-    def _done(self, kind: type[Learn] | type[Release] | type[Checkpoint]) -> None:
-        if not isinstance(self._work, kind):
-            raise _wrong(
-                "an answer must belong to the work under way",
-                answer=kind.__name__,
-                work=type(self._work).__name__,
-            )
+    def _done(self, kind: type[m.Learn] | type[m.Release] | type[m.Checkpoint]) -> None:
+        require(
+            isinstance(self._work, kind),
+            "an answer must belong to the work under way",
+            answer=kind.__name__,
+            work=type(self._work).__name__,
+            remedy=CORRECT_THE_SHELL,
+        )
         self._work = None
-
-    def _taken(self) -> None:
-        self._writing = True
-        # What is learned from now on is not in it.
-        self._dirty = False
-        # Batches polled meanwhile may have brought rejects: flushing once more costs little.
-        self._unflushed = bool(self._queue) and self._unflushed
-
-    def _written(self) -> None:
-        if not self._writing:
-            raise _wrong("a checkpoint must be taken before it is done", writing=False)
-        self._writing = False
-
-    def _saved(self, time: float) -> None:
-        self._saved_at, self._saving, self._owed = time, _Retry(), False
 
     def _end(
         self, code: int, deadline: float | None, *, save: bool = True, drain: bool = False
@@ -508,16 +396,11 @@ class Machine:
 
     def _clear_queue(self) -> None:
         """Forget what was not begun: it is behind the position of the next checkpoint."""
-        begun = self._work.batch if isinstance(self._work, Learn) else 0
+        begun = self._work.batch if isinstance(self._work, m.Learn) else 0
         while self._queue and self._queue[-1][0] > begun:
             self.queued_bytes -= self._queue.pop()[2]
 
-    def _exit(self, code: int, out: list[Instruction]) -> None:
+    def _exit(self, code: int, out: list[m.Instruction]) -> None:
         self.phase = Phase.STOPPED
-        out.append(LogLine("info", "exit", {"code": code}))
-        out.append(Exit(code))
-
-
-def _wrong(rule: str, **values: object) -> InvalidSettingError:
-    found = " ".join(f"{name}={value}" for name, value in values.items())
-    return InvalidSettingError(f"{rule}, got {found}; correct the shell of the machine")
+        out.append(m.LogLine("info", "exit", {"code": code}))
+        out.append(m.Exit(code))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
-from streamlda.private.settings import PrivateSettings
-from streamlda.settings.table import MIB, Settings
+from streamlda.settings.build import engine_settings, most_words, private_settings
+from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
-from streamlda.stream.ingest import BLOCK_CHARACTERS
+from streamlda.stream.pipeline import ENCODED_CHARACTERS
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 
 Plan = list[tuple[str, int]]
@@ -25,16 +25,16 @@ Plan = list[tuple[str, int]]
 #: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
 PROCESS_BYTES = 256 * MIB
 
-#: One part in so many of the rest stays free: fetching pauses at 97 % of the limit.
+#: One part in this many of the rest stays free: fetching pauses at 97 % of the limit.
 LEFT_FREE = 16
 
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
 SOURCE_BYTES = 32 * MIB
 
-#: What a step of a refinement takes beside the topics: shares of some documents.
+#: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
 
-#: A word with its places in the tables of words.
+#: A word with its entries in the tables of words.
 WORD_BYTES = 300
 
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
@@ -42,104 +42,15 @@ ENTRY_BYTES = 12
 CANDIDATES_BYTES = 128 * MIB
 
 
-def engine_settings(settings: Settings, n_features: int) -> EngineSettings:
-    """Return what an engine that is not private is asked for.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it cannot be made so.
-    """
-    return EngineSettings(
-        n_components=settings["topics.count"],
-        n_features=n_features,
-        alpha_0=settings["topics.alpha_0"] or None,
-        refine=False if settings["topics.map_file"] else settings["topics.refine"],
-        oversampling=settings["topics.oversampling"],
-        seed=settings["topics.seed"],
-        solver=settings["topics.solver"],
-        documents_per_round=settings["topics.documents_per_round"],
-        memory_documents=settings["topics.memory_documents"],
-        **_given(settings, warmup_documents="topics.warmup"),
-        **_power(settings),
-    )
-
-
-def _power(settings: Settings) -> dict[str, Any]:
-    """Return the settings of power methods that were given."""
-    return _given(settings, n_restarts="topics.restarts", n_iterations="topics.iterations")
-
-
-def _given(settings: Settings, **named: str) -> dict[str, Any]:
-    return {name: settings[key] for name, key in named.items() if settings[key] is not None}
-
-
-def private_settings(
-    settings: Settings, n_features: int, delta: float | None = None
-) -> PrivateSettings:
-    """Return what a private engine is asked for.
-
-    Parameters
-    ----------
-    settings : Settings
-        With a budget.
-    n_features : int
-    delta : float, optional
-        What a private choice of words left of ``privacy.delta``; all of it by default.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it cannot be made so.
-    """
-    return PrivateSettings(
-        n_components=settings["topics.count"],
-        n_features=n_features,
-        epsilon=settings["privacy.epsilon"],
-        delta=settings["privacy.delta"] if delta is None else delta,
-        documents_per_snapshot=settings["snapshots.every"],
-        alpha_0=settings["topics.alpha_0"] or None,
-        neighboring_relation=settings["privacy.relation"],
-        privacy_unit=settings["privacy.unit"],
-        documents_per_user=settings["privacy.documents_per_user"],
-        snapshots=settings["snapshots.most"],
-        mode=settings["privacy.mode"],
-        clipping=settings["privacy.clipping"],
-        oversampling=settings["topics.oversampling"],
-        seed=settings["topics.seed"],
-        noise_in_state=settings["privacy.noise_in_state"],
-        solver=settings["topics.solver"],
-        refinement_rounds=settings["privacy.refinement_rounds"],
-        **_power(settings),
-    )
-
-
-def planned_features(settings: Settings) -> int:
-    """Return the most words there will be; for a list, ``words.size`` until it is read."""
-    if settings["words.kind"] == "hashed":
-        return int(2 ** settings["words.hash_bits"])
-    return int(settings["words.size"])
-
-
-def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
+def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     """Return what takes memory, and how many bytes: their sum is the most there will be.
 
     Time and memory O(1).
-
-    Parameters
-    ----------
-    settings : Settings
-    n_features : int, optional
-        V; the most that the settings allow by default.
-
-    Returns
-    -------
-    list of (str, int)
     """
-    V = planned_features(settings) if n_features is None else n_features
+    V = most_words(settings) if n_features is None else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
-    kind = settings["words.kind"]
-    if kind in ("learned", "selected"):
+    kind = settings.vocabulary.kind
+    if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     plan = [
@@ -147,8 +58,8 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
         ("words", 0 if kind == "hashed" else WORD_BYTES * V),
         ("sums of the engine", sums),
         ("a copy of them while a checkpoint is written", written),
-        ("a block of documents, split and encoded", 8 * BLOCK_CHARACTERS),
-        ("documents that wait", settings["memory.queue"]),
+        ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
+        ("documents that wait", settings.memory.queue),
         ("what the source holds", SOURCE_BYTES),
         (f"the largest work at one time: {what}", largest),
     ]
@@ -156,16 +67,10 @@ def memory_plan(settings: Settings, n_features: int | None = None) -> Plan:
     return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
 
 
-def check_memory(settings: Settings, n_features: int | None = None) -> Plan:
-    """Return the plan, if it stays within ``memory.limit``.
-
-    Raises
-    ------
-    InvalidSettingError
-        If it does not; the message says what each part takes and what to change.
-    """
+def check_memory(settings: RunSettings, n_features: int | None = None) -> Plan:
+    """Return the plan, if it stays within ``memory.limit``."""
     plan = memory_plan(settings, n_features)
-    limit, total = settings["memory.limit"], sum(size for _, size in plan)
+    limit, total = settings.memory.limit, sum(size for _, size in plan)
     if limit is None or total <= limit:
         return plan
     parts = "".join(f"\n- {what}: {_mib(size)}" for what, size in plan)
@@ -176,27 +81,27 @@ def check_memory(settings: Settings, n_features: int | None = None) -> Plan:
     )
 
 
-def _remedy(settings: Settings, too_much: int) -> str:
+def _remedy(settings: RunSettings, too_much: int) -> str:
     """Return the change that frees what is too much: the queue if it can, else the words."""
-    queue = settings["memory.queue"]
+    queue = settings.memory.queue
     if too_much <= queue - MIB:
         return f'set memory.queue = "{(queue - too_much) // MIB} MiB"'
-    hashed = settings["words.kind"] == "hashed"
-    words = "words.hash_bits" if hashed else "words.size"
+    hashed = settings.vocabulary.kind == "hashed"
+    words = "vocabulary.hash_bits" if hashed else "vocabulary.size"
     return f"lower {words}, topics.count, topics.oversampling or memory.queue"
 
 
-def _public(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
+def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = engine_settings(settings, V)
     m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
     whitened = asked.solver == WHITENED_TENSOR
     warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES
-    maps = 8 * V * m
+    projection = 8 * V * m
     block = 8 * BLOCK_DOCUMENTS * 3 * m
     works: dict[str, int] = {
-        # The map, its sums, and what an orthonormal basis of them is made from.
-        "the first map": 6 * maps + warmup + block,
-        "a new map": 4 * maps + block,
+        # The projection, its sums, and what an orthonormal basis of them is made from.
+        "the first projection": 6 * projection + warmup + block,
+        "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
     state = asked.state_bytes
@@ -208,11 +113,11 @@ def _public(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
     return state, max(state, warmup), works
 
 
-def _private(settings: Settings, V: int) -> tuple[int, int, dict[str, int]]:
+def _private(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = private_settings(settings, V)
     K, m = asked.n_components, asked.n_columns
     cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
-    # In floating point and on the grid; a triangle is summed as a square. And the map.
+    # In floating point and on the grid; a triangle is summed as a square. And the projection.
     sums = 8 * (cells + V * V) if m is None else 8 * (2 * cells + V * m)
     copies = 1
     if asked.mode == "prefix":

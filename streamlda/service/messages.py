@@ -17,8 +17,8 @@ class Started:
     """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is behind a release that no checkpoint knows of yet; `fresh` if
-    something was learned since the last release.
+    `unsaved` if the state is behind a release that no checkpoint knows of yet; `since_release` are
+    the records learned since the last one, and `fraction` is that of a window that they are of.
     """
 
     time: float
@@ -26,12 +26,13 @@ class Started:
     rounds: int = 0
     snapshot: bool = False
     unsaved: bool = False
-    fresh: bool = False
+    since_release: int = 0
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A `Poll` brought `records` (each takes a slot), of which `rejects` were passed over."""
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
 
     time: float
     records: int
@@ -42,10 +43,11 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A `Learn` is done; `rounds` were finished by the engine so far."""
+    """A `Learn` is done; the engine has finished `rounds`; `fraction` as in `Started`."""
 
     time: float
     rounds: int = 0
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ReleaseDone:
     time: float
     snapshot: bool
     slots_left: int | None
+    fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +96,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it.
-
-    `fatal` where trying again cannot help.
-    """
+    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it."""
 
     time: float
-    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Read at most so many records into a new batch; answered by `Polled` or `SourceFailed`."""
+    """Read at most `max_records` into a new batch; answered by `Polled` or `SourceFailed`."""
 
     max_records: int
 

@@ -3,71 +3,63 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.errors import SourceError
-from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
-from streamlda.service.logs import log
-from streamlda.service.machine import Machine, Rules
-from streamlda.service.memory import Plan, check_memory
-from streamlda.service.messages import Started
-from streamlda.service.opening import (
-    Restored,
-    given_words,
-    open_ledger,
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.parts import (
+    dead_letter_sink,
     open_stream,
-    open_work,
-    security,
+    skip_records,
+    snapshot_sink,
     stream_name,
 )
-from streamlda.service.publishing import Publisher
-from streamlda.service.snapshots import Snapshots
+from streamlda.run.rejects import RejectsFile
+from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
+from streamlda.service.logs import log
+from streamlda.service.machine import Machine
+from streamlda.service.memory import Plan, check_memory
+from streamlda.service.messages import Event, Started
+from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker
-from streamlda.settings.table import MIB, Settings
+from streamlda.service.worker import Worker, publish_model
+from streamlda.settings.build import public_words
+from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
-from streamlda.stream.source import Source
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.sink import DeadLetterSink
+from streamlda.stream.source import Position, Source
 
-#: Records that are passed over at once, behind a release.
-PASS_RECORDS = 4096
 
-
-def check(settings: Settings) -> Plan:
-    """Return the memory plan, after all that can be checked without reading or connecting.
-
-    Raises
-    ------
-    StreamLDAError
-        If a daemon could not start with these settings.
-    """
-    words = given_words(settings)
+def check(settings: RunSettings) -> Plan:
+    """Return the memory plan, after all that can be checked without reading or connecting."""
+    words = public_words(settings)
     return check_memory(settings, None if words is None else words.n_features)
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: RunSettings) -> Rules:
     """Return what the machine goes by."""
     return Rules(
-        checkpoint_seconds=settings["checkpoint.interval"],
-        queue_bytes=settings["memory.queue"],
-        breaker_records=settings["breaker.records"],
-        breaker_share=settings["breaker.share"],
-        attempts=settings["breaker.attempts"],
-        memory_patience_seconds=settings["memory.patience"],
-        stop_when_exhausted=settings["snapshots.when_exhausted"] == "stop",
+        checkpoint_seconds=settings.checkpoint.interval,
+        queue_bytes=settings.memory.queue,
+        breaker_records=settings.breaker.records,
+        breaker_share=settings.breaker.share,
+        attempts=settings.breaker.attempts,
+        memory_patience_seconds=settings.memory.patience,
+        stop_when_exhausted=settings.snapshots.when_exhausted == "stop",
+        snapshot_seconds=settings.snapshots.seconds,
+        counts_slots=settings.private,
         release_at_end=not settings.private,
     )
 
 
-def run(settings: Settings) -> int:
+def run(settings: RunSettings) -> int:
     """Run a daemon in the foreground; return its exit code.
 
-    Raises
-    ------
-    StreamLDAError, OSError
-        If it cannot start. Nothing has been read then, and nothing spent.
+    If it cannot start it raises, and nothing has been read or spent.
     """
     end_at_signals()
     for part, size in check(settings):
@@ -77,26 +69,36 @@ def run(settings: Settings) -> int:
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
-            memory_limit_bytes=settings["memory.limit"],
+            memory_limit_bytes=settings.memory.limit,
         )
-        snapshots = Snapshots(settings["output.folder"])
+        assert settings.output.folder is not None
+        assert settings.checkpoint.folder is not None
+        snapshots = Snapshots(settings.output.folder)
         _serve(settings, status, snapshots, opened)
-        store = opened.enter_context(Checkpoints.open(settings["checkpoint.folder"]))
-        ledger, ended = open_ledger(settings, opened)
-        if ended:
-            log("warning", "release-cut-short", outcome=ended)
-        restored = open_work(settings, store, ledger)
-        letters = _dead_letters(settings, status, opened)
-        publisher = Publisher(snapshots, _snapshot_sink(settings, opened))
-        on_reject = None if letters is None else letters.put
-        source = open_stream(settings, on_reject)
-        opened.callback(source.close)
-        _go_on(source, restored, status, supervisor, letters)
+        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
+        ledger = open_ledger(
+            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+        )
+        rejects = settings.source.rejects
+        if rejects is not None:
+            file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
+        found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
+        letters = _closed_with(opened, dead_letter_sink(settings))
+        sink = _closed_with(opened, snapshot_sink(settings))
+        publisher = Publisher(snapshots, sink, settings.output.file)
 
-        def worker_of(tell: Any, committed: Any) -> Worker:
+        def put(record: Any, reason: str) -> None:
+            letters.put(record, reason)
+            status.count_dead_letter(reason)
+
+        on_reject = None if letters is None else put
+        source = _closed_with(opened, open_stream(settings, on_reject))
+        _go_on(source, found, status, supervisor, letters)
+
+        def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
             # Without a group there is nowhere to show offsets.
-            shown = committed if settings["kafka.group"] else lambda position: None
-            return Worker(restored.work, store, publisher, status, tell, shown, ledger)
+            committed = commit if settings.kafka.group else lambda position: None
+            return Worker(found.pipeline, store, publisher, status, tell, committed, ledger)
 
         daemon = Daemon(
             Machine(rules_of(settings)),
@@ -107,122 +109,74 @@ def run(settings: Settings) -> int:
             status,
             supervisor,
             dead_letters=letters,
-            memory_limit_bytes=settings["memory.limit"],
+            memory_limit_bytes=settings.memory.limit,
         )
-        return daemon.run(_started(restored, publisher))
+        if found.released is not None:
+            publish_model(publisher, found.released)
+        return daemon.run(_started(found, snapshots))
 
 
-def _started(restored: Restored, publisher: Publisher) -> Started:
-    released = restored.released
-    if released is not None and released.missed:
-        log("warning", "no-snapshot", message=released.missed)
-    if released is not None and released.model is not None:
-        number = publisher.store(released.model)
-        log("info", "snapshot", number=number, topics=released.model.n_components)
+def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
+    pipeline = found.pipeline
     return Started(
         time.monotonic(),
-        restored.work.slots_left,
-        rounds=restored.work.rounds,
-        snapshot=publisher.snapshots.latest() is not None,
-        unsaved=released is not None,
-        fresh=restored.work.fresh,
+        pipeline.due,
+        rounds=pipeline.rounds,
+        snapshot=snapshots.latest() is not None,
+        unsaved=found.released is not None,
+        since_release=pipeline.since_release,
+        fraction=pipeline.fraction_of_window,
     )
 
 
-def _serve(settings: Settings, status: Status, snapshots: Snapshots, opened: ExitStack) -> None:
+def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: ExitStack) -> None:
     """Begin to answer over HTTP, if there is a port."""
-    if not settings["http.port"]:
+    http = settings.http
+    if not http.port:
         return
     from streamlda.service.http import Server, make_app
 
-    host, token = settings["http.host"], settings["http.token"]
-    app = make_app(
-        status,
-        snapshots,
-        private=settings.private,
-        token=None if token is None else token.reveal(),
-        host=host,
-    )
-    server = Server(app, host, settings["http.port"])
+    token = None if http.token is None else http.token.reveal()
+    app = make_app(status, snapshots, private=settings.private, token=token, host=http.host)
+    server = Server(app, http.host, http.port)
     opened.callback(server.stop)
-    shown = f"[{host}]" if ":" in host else host
+    shown = f"[{http.host}]" if ":" in http.host else http.host
     log("info", "http", address=f"http://{shown}:{server.port}/")
 
 
-def _dead_letters(settings: Settings, status: Status, opened: ExitStack) -> DeadLetterSink | None:
-    if settings["dead_letters.topic"] is None:
-        return None
-    sink: DeadLetterSink = open_sink(
-        "kafka-dead-letters",
-        settings["dead_letters.topic"],
-        bootstrap_servers=settings["kafka.bootstrap"],
-        with_text=settings["dead_letters.with_text"],
-        security=security(settings),
-    )
-    opened.callback(sink.close)
-    return _Counted(sink, status)
-
-
-class _Counted:
-    """Dead letters that are counted as they go."""
-
-    def __init__(self, sink: DeadLetterSink, status: Status) -> None:
-        self._sink, self._status = sink, status
-        self.flush, self.close = sink.flush, sink.close
-
-    def put(self, record: Any, reason: str) -> None:
-        self._sink.put(record, reason)
-        self._status.count_dead_letter(reason)
-
-
-def _snapshot_sink(settings: Settings, opened: ExitStack) -> SnapshotSink | None:
-    if settings["output.topic"] is None:
-        return None
-    sink: SnapshotSink = open_sink(
-        "kafka-snapshots",
-        settings["output.topic"],
-        bootstrap_servers=settings["kafka.bootstrap"],
-        security=security(settings),
-    )
-    opened.callback(sink.close)
-    return sink
+def _closed_with(opened: ExitStack, part: Any) -> Any:
+    if part is not None:
+        opened.callback(part.close)
+    return part
 
 
 def _go_on(
     source: Source,
-    restored: Restored,
+    found: OpenedRun,
     status: Status,
     supervisor: Supervisor,
     letters: DeadLetterSink | None,
 ) -> None:
     """Take the source behind the checkpoint, and behind what a release has used since.
 
-    Raises
-    ------
-    SourceError
-        If the source is not there any more, or ends before that, or if what was rejected on the
-        way cannot be made durable.
+    Raises `SourceError` if the source is not there any more, or ends before that, or if what was
+    rejected on the way cannot be made durable.
     """
-    saved = restored.checkpoint
+    saved = found.checkpoint
     if saved is not None:
         for problem in saved.skipped:
-            log("error", "checkpoint-passed-over", message=problem)
+            log("error", "checkpoint-skipped", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
         source.seek(saved.position)
-    left = restored.slots_to_skip
-    if left:
-        log("warning", "records-of-a-release-passed", records=left)
-    while left:
+    if not found.slots_to_skip:
+        return
+    log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
+
+    def on_poll() -> None:
         status.beat()
         supervisor.alive()
-        batch = source.poll(min(left, PASS_RECORDS), 1.0)
-        batch.check(PASS_RECORDS)
-        left -= batch.n_records
-        if batch.exhausted and left:
-            raise SourceError(
-                "a source must still hold what a release has used, got its end with "
-                f"records_missing={left}; bring the source back"
-            )
-    if restored.slots_to_skip and letters is not None:
-        # The checkpoint that passes them comes next.
+
+    skip_records(source, found.slots_to_skip, on_poll)
+    if letters is not None:
+        # The checkpoint behind them comes next.
         letters.flush(FLUSH_SECONDS)

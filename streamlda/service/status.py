@@ -1,6 +1,6 @@
 """How the daemon fares: the loop writes it down, HTTP threads read it.
 
-Everything is kept as plain numbers behind one lock, so that the page and Prometheus are told the
+Everything is kept as plain numbers behind one lock, so that the page and Prometheus show the
 same. Nothing grows with the stream. These are exact counts of what was read: they are **not
 private**, even where the snapshots are.
 """
@@ -17,7 +17,8 @@ from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.checks import one_of
+from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -34,7 +35,7 @@ OUTCOMES = ("learned", "short", "rejected", "blank")
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 
-#: Reasons told apart; further ones are counted as "other", so that the tables stay small.
+#: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
 MOST_REASONS = 64
 
 
@@ -44,16 +45,7 @@ class Status:
     Every method takes O(1) time but for the number of partitions; memory O(partitions). The
     daemon counts as alive for `LIVE_SECONDS` from here on.
 
-    Parameters
-    ----------
-    private : bool
-        Whether the daemon releases privately.
-    stream : str
-        What is read, for people: a topic, a folder. No secret, since it is shown.
-    memory_limit_bytes : int, optional
-        What the daemon promised to stay under.
-    clock : callable, default ``time.monotonic``
-        Seconds that never go back.
+    `stream` is what is read, for people: no secret, since it is shown.
     """
 
     def __init__(
@@ -113,34 +105,25 @@ class Status:
             self._phase = phase
 
     def count(self, outcome: str, n: int) -> None:
-        """Add documents of one outcome.
-
-        Raises
-        ------
-        InvalidSettingError
-            If the outcome is none of `OUTCOMES`.
-        """
-        if outcome not in OUTCOMES:
-            raise InvalidSettingError(
-                f"outcome must be one of {', '.join(OUTCOMES)}, got outcome={outcome!r:.40}; "
-                "correct the caller"
-            )
+        """Add documents of one outcome."""
+        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
         with self._lock:
             self._documents[outcome] += n
             now = self._clock()
-            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
-                self._samples.append((now, sum(self._documents.values())))
-                self._forget_samples(now)
+            if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
+                self._samples.pop()
+            self._samples.append((now, sum(self._documents.values())))
+            self._forget_samples(now)
 
-    def count_reject(self, reason: str, n: int = 1) -> None:
-        """Add documents that could not be used, by reason; a reason never holds document text."""
+    def count_reject(self, reason: str) -> None:
+        """Count a document that could not be used; a reason never holds document text."""
         with self._lock:
-            _add(self._rejects, reason, n)
+            _count(self._rejects, reason)
 
-    def count_dead_letter(self, reason: str, n: int = 1) -> None:
-        """Add records that were written to the dead-letter topic, by reason."""
+    def count_dead_letter(self, reason: str) -> None:
+        """Count a record that was written to the dead-letter topic."""
         with self._lock:
-            _add(self._dead_letters, reason, n)
+            _count(self._dead_letters, reason)
 
     def count_bytes(self, n: int) -> None:
         """Add bytes read from the stream."""
@@ -148,7 +131,7 @@ class Status:
             self._bytes += n
 
     def set_slots(self, done: int, left: int | None) -> None:
-        """Note the records read in all, and those left until the next snapshot is due."""
+        """Note the record slots read in all, and those left until the next snapshot is due."""
         with self._lock:
             self._slots, self._slots_left = done, left
 
@@ -168,7 +151,7 @@ class Status:
             self._resident_bytes = resident_bytes
 
     def set_rounds(self, n: int) -> None:
-        """Note the rounds finished, as `streamlda.service.work.Work.rounds` counts them."""
+        """Note the rounds finished, as `Pipeline.rounds` counts them."""
         with self._lock:
             self._rounds = n
 
@@ -244,13 +227,7 @@ class Status:
             }
 
     def metrics(self) -> bytes:
-        """Return all of it in the text format of Prometheus, version 0.0.4.
-
-        Raises
-        ------
-        MissingExtraError
-            If prometheus-client is not installed.
-        """
+        """Return all of it in the text format of Prometheus, version 0.0.4."""
         try:
             from prometheus_client import CollectorRegistry, generate_latest
         except ImportError as error:
@@ -261,24 +238,24 @@ class Status:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
-        told = self.status()
-        memory, saved, budget = told["memory"], told["checkpoint"], told["budget"]
-        yield _counter("documents", "Documents read.", "outcome", told["documents"])
-        yield _counter("rejects", "Documents not usable.", "reason", told["rejects"])
-        yield _counter("dead_letters", "Records set aside.", "reason", told["dead_letters"])
-        yield _counter("bytes", "Bytes read from the stream.", None, told["bytes"])
+        found = self.status()
+        memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
+        yield _counter("documents", "Documents read.", "outcome", found["documents"])
+        yield _counter("rejects", "Documents not usable.", "reason", found["rejects"])
+        yield _counter("dead_letters", "Records set aside.", "reason", found["dead_letters"])
+        yield _counter("bytes", "Bytes read from the stream.", None, found["bytes"])
         yield _counter(
             "rounds",
-            "Rounds finished; the start of a refinement, or a map given, is one.",
+            "Rounds finished; the start of a refinement, or a projection given, is one.",
             None,
-            told["rounds"],
+            found["rounds"],
         )
-        yield _counter("releases", "Snapshots published.", None, told["releases"])
-        yield _gauge("places", "Records read since the stream began.", told["places"])
-        yield _gauge("places_left", "Records until the next snapshot.", told["places_left"])
-        lag = {number: n for number, n in told["lag"]["partitions"].items() if n is not None}
+        yield _counter("releases", "Snapshots published.", None, found["releases"])
+        yield _gauge("places", "Record slots read since the stream began.", found["places"])
+        yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
+        lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
         yield _gauge("kafka_lag_records", "Records that wait.", lag, "partition")
-        yield _gauge("queue_bytes", "Bytes between reading and learning.", told["queue_bytes"])
+        yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
         yield self._durations()
@@ -292,9 +269,9 @@ class Status:
         ):
             yield _gauge(f"privacy_{name}", text, budget and budget[name])
         yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", self._last_poll)
-        yield _gauge("uptime_seconds", "Time since the start.", told["uptime_seconds"])
-        yield _gauge("ready", "1 if the daemon does its work.", int(told["ready"]))
-        yield _gauge("phase", "1 for the phase at hand.", {told["phase"]: 1}, "phase")
+        yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
+        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
+        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
         build = _gauge("build_info", "Versions.")
         labels = {"version": version("streamlda"), "python": python_version()}
         build.add_sample(build.name, labels, 1)
@@ -332,10 +309,10 @@ class Status:
             self._samples.popleft()
 
 
-def _add(table: dict[str, int], reason: str, n: int) -> None:
+def _count(table: dict[str, int], reason: str) -> None:
     known = reason in table or len(table) < MOST_REASONS
     key = reason if known else "other"
-    table[key] = table.get(key, 0) + n
+    table[key] = table.get(key, 0) + 1
 
 
 def _counter(name: str, text: str, label: str | None, values: int | dict[str, int]) -> Metric:

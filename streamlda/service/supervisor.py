@@ -1,4 +1,4 @@
-"""What systemd is told of the daemon."""
+"""States of the daemon for systemd."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from streamlda.service.logs import log
 class Supervisor:
     """Sends states to systemd by a datagram; does nothing under anything else.
 
-    Parameters
-    ----------
-    environment : mapping, optional
-        With ``NOTIFY_SOCKET`` under systemd; `os.environ` by default.
+    Under systemd, ``NOTIFY_SOCKET`` is set.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -46,6 +43,6 @@ class Supervisor:
             except BlockingIOError:
                 log("debug", "supervisor-busy")
             except OSError as error:
-                # A supervisor that is gone must not end the daemon: it is told of by the log.
+                # A supervisor that is gone must not end the daemon: the log says so.
                 log("warning", "supervisor-away", error=type(error).__name__)
                 self._address = ""

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 from streamlda.errors import BudgetExceededError
+from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
+from streamlda.run.opening import capture
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
     BudgetExhausted,
@@ -19,46 +22,44 @@ from streamlda.service.messages import (
     Learned,
     ReleaseDone,
 )
-from streamlda.service.publishing import Publisher
 from streamlda.service.status import Status
-from streamlda.service.work import Released, Work
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
+from streamlda.storage.publishing import Publisher
+from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
 
-#: What each answers to whoever asked for it.
-Tell = Callable[[Event], None]
+
+def publish_model(publisher: Publisher, released: Released) -> bool:
+    """Write the model of a release, if it has one; return whether it has."""
+    if released.missed:
+        log("warning", "no-snapshot", message=released.missed)
+    if released.model is None:
+        return False
+    number = publisher.store(released.model)
+    log("info", "snapshot", number=number, topics=released.model.n_components)
+    return True
 
 
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
-    Parameters
-    ----------
-    work : Work
-        Used by nobody else from now on.
-    store : Checkpoints
-    publisher : Publisher
-    status : Status
-    tell : callable of Event
-        Safe to call from any thread.
-    committed : callable of position
-        Called when a checkpoint with this position is on the disk.
-    ledger : Ledger, optional
-        Of a private run, to show what was spent.
+    Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
+    `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
+    private run shows what was spent.
     """
 
     def __init__(
         self,
-        work: Work,
+        pipeline: Pipeline[Any],
         store: Checkpoints,
         publisher: Publisher,
         status: Status,
-        tell: Tell,
+        tell: Callable[[Event], None],
         committed: Callable[[Position], None],
         ledger: Ledger | None = None,
     ) -> None:
         self._ledger = ledger
-        self._work, self._store, self._publisher = work, store, publisher
+        self._pipeline, self._store, self._publisher = pipeline, store, publisher
         self._status, self._tell, self._committed = status, tell, committed
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._writes: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -106,17 +107,19 @@ class Worker:
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
-            found = self._work.learn(batch)
+            found = self._pipeline.add(batch)
             self._status.count("learned", found.learned)
             self._status.count("short", found.short)
             self._status.count("rejected", len(batch.rejects))
             self._status.count("blank", batch.n_blanks)
             self._show()
-        self._tell(Learned(time.monotonic(), self._work.rounds))
+        pipeline = self._pipeline
+        self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
-        self._status.set_slots(self._work.slots, self._work.slots_left)
-        self._status.set_rounds(self._work.rounds)
+        due = self._pipeline.due
+        self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
+        self._status.set_rounds(self._pipeline.rounds)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -125,30 +128,22 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            released = self._work.release()
+            released = self._pipeline.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))
             return
-        made = self._publish_model(released)
+        made = publish_model(self._publisher, released)
         self._show()
         self._show_budget()
         self._status.released()
-        self._tell(ReleaseDone(time.monotonic(), made, self._work.slots_left))
-
-    def _publish_model(self, released: Released) -> bool:
-        """Write the model of a release, if it has one; return whether it has."""
-        if released.missed:
-            log("warning", "no-snapshot", message=released.missed)
-        if released.model is None:
-            return False
-        number = self._publisher.store(released.model)
-        log("info", "snapshot", number=number, topics=released.model.n_components)
-        return True
+        pipeline = self._pipeline
+        done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
+        self._tell(done)
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()
-        captured = self._work.capture(self._store, position)
+        captured = capture(self._pipeline, self._store, position)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:

@@ -1,123 +1,210 @@
-"""Which settings of ``streamlda run`` go together."""
+"""Which settings go together. A rule names settings as ``{section.key}``, each reader's own way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
+
+if TYPE_CHECKING:
+    from streamlda.settings.table import RunSettings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+#: Settings that say nothing without a budget, and those that a private run must not have.
+ONLY_PRIVATE = (
+    *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
+    *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
+    "privacy.noise_in_state",
+)
+NOT_PRIVATE = {
+    "topics.refine": "a refinement reads documents without noise",
+    "topics.gibbs_sweeps": "a refinement reads documents without noise",
+    "topics.warmup_documents": "a private run keeps no documents",
+    "topics.documents_per_round": "rounds are parts of {snapshots.every}",
+    "topics.memory_documents": "rounds are parts of {snapshots.every}",
+    "topics.projection_file": "projections come from noisy sums",
+    "vocabulary.min_document_frequency": "exact counts of words reveal documents",
+    "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
+    "{vocabulary.stop_words} FILE",
+    "source.rejects": "which records were rejected is private",
+}
 
-def clashes(values: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with settings that are right one by one, a line each.
 
-    Parameters
-    ----------
-    values : mapping
-        A value for each name of `streamlda.settings.table.TABLE`.
-    """
-    of = values.__getitem__
-    kafka, words, private = of("source.kind") == "kafka", of("words.kind"), of("privacy.epsilon")
-    by_user = of("privacy.unit") == "user"
-    rules = [
-        (kafka and not of("kafka.bootstrap"), "kafka.bootstrap must be set to read from Kafka"),
-        (kafka and not of("kafka.topic"), "kafka.topic must be set to read from Kafka"),
-        (
-            kafka and of("source.format") not in ("json", "text"),
-            "source.format must be json or text for Kafka",
-        ),
-        (
-            of("source.kind") == "follow" and of("source.format") not in ("json", "text"),
-            "source.format must be json or text to follow files",
-        ),
-        (
-            of("source.kind") == "files" and of("source.allow_gaps"),
-            "source.allow_gaps must not be set for kind files, which have none",
-        ),
-        (not kafka and not of("source.files"), "source.files must be set to read files"),
-        (
-            not kafka and of("dead_letters.topic"),
-            "dead_letters.topic must have source.kind kafka",
-        ),
-        (
-            (of("output.topic") or of("dead_letters.topic")) and not of("kafka.bootstrap"),
-            "kafka.bootstrap must be set to write to topics",
-        ),
-        (
-            of("topics.map_file") and (private or of("topics.solver") != "whitened-tensor"),
-            "topics.map_file goes with solver whitened-tensor and without privacy",
-        ),
-        (
-            of("topics.refine")
-            and (private or of("topics.map_file") or of("topics.solver") != "whitened-tensor"),
-            "topics.refine must be left out with privacy, topics.map_file or another solver than "
-            "whitened-tensor",
-        ),
-        (
-            of("topics.map_file") and words != "hashed",
-            "topics.map_file brings its own words: words.kind must be left out",
-        ),
-        (
-            of("kafka.protocol").startswith("SASL")
-            and not (of("kafka.username") and of("kafka.password") and of("kafka.mechanism")),
-            "kafka.mechanism, kafka.username and kafka.password_file must be set for SASL",
-        ),
-        ((words == "given") != bool(of("words.file")), "words.file goes with words.kind given"),
-        (
-            of("http.port") and of("http.host") not in LOOPBACK and not of("http.token"),
-            "http.token_file must be set unless http.host is loopback",
-        ),
-        (
-            of("dead_letters.with_text") and not of("dead_letters.topic"),
-            "dead_letters.topic must be set for dead_letters.with_text",
-        ),
-        (
-            not private and of("topics.solver") == "noisy-power",
-            "topics.solver noisy-power must have privacy.epsilon",
-        ),
-        (
-            not private and (of("privacy.delta") or of("privacy.ledger")),
-            "privacy.delta and privacy.ledger must have privacy.epsilon",
-        ),
-        (not private and words == "selected", "words.kind selected must have privacy.epsilon"),
-    ]
-    if private:
-        rules += [
-            (not of("privacy.delta"), "privacy.delta must be set with privacy.epsilon"),
-            (not of("privacy.ledger"), "privacy.ledger must be set with privacy.epsilon"),
-            (
-                of("source.kind") == "follow"
-                and (len(of("source.files")) != 1 or set(of("source.files")[0]) & set("*?[")),
-                "source.files must name one file with privacy: between files that grow, places "
-                "would depend on how long documents are",
-            ),
-            (
-                of("topics.documents_per_round") or of("topics.memory_documents"),
-                "topics.documents_per_round and topics.memory_documents are not for private runs",
-            ),
-            (words == "learned", "words.kind must not be learned with privacy: words are data"),
-            (by_user and words == "selected", "words.kind must not be selected for users"),
-            (
-                kafka and not of("kafka.partitions").isdecimal(),
-                "kafka.partitions must be one number with privacy: between partitions, places "
-                "would depend on how long documents are",
-            ),
-            (
-                by_user and not (of("source.user_field") and of("privacy.documents_per_user")),
-                "source.user_field and privacy.documents_per_user must be set for users",
-            ),
-            (
-                not by_user and of("privacy.documents_per_user") is not None,
-                "privacy.documents_per_user must have privacy.unit user",
-            ),
-            (
-                (by_user or of("privacy.mode") == "prefix") and not of("snapshots.most"),
-                "snapshots.most must be set for users and in prefix mode",
-            ),
-            (
-                of("topics.solver") == "online-power",
-                "topics.solver must not be online-power with privacy: noisy-power is its private "
-                "form",
-            ),
-        ]
-    return [problem for wrong, problem in rules if wrong]
+def clashes(settings: RunSettings) -> list[str]:
+    """Return what is wrong with settings that are right one by one, a rule each."""
+    return [*_sources(settings), *_learning(settings), *_outputs(settings), *_privacy(settings)]
+
+
+def _sources(settings: RunSettings) -> Iterator[str]:
+    source, kafka = settings.source, settings.kafka
+    if settings.command in WITHOUT_DOCUMENTS:
+        return
+    if source.kind == "kafka":
+        if not kafka.bootstrap or not kafka.topic:
+            yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
+    elif not source.files:
+        yield "{source.files} must name files" + (
+            ", or {kafka.topic} a topic" if settings.command in (FIT, RUN) else ""
+        )
+    elif kafka.topic:
+        yield "{kafka.topic} and {source.files} must not both be set"
+    if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
+        yield "{source.format} must be jsonl or text for Kafka and files that grow"
+    if source.kind == "files" and source.allow_gaps:
+        yield "{source.allow_gaps} must not be set for files that are read once: they have none"
+    if source.kind != "files" and settings.given("source.compression"):
+        yield "{source.compression} must be left out but for files that are read once"
+    if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
+        yield "standard input (-) must be the only source"
+    if source.files == ("-",) and source.compression not in ("infer", "none"):
+        yield "{source.compression} must be left out for standard input: decompress it before"
+    if kafka.protocol.startswith("SASL") and not (
+        kafka.username and kafka.password and kafka.mechanism
+    ):
+        yield "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL"
+
+
+def _learning(settings: RunSettings) -> Iterator[str]:
+    words, topics = settings.vocabulary, settings.topics
+    other_solver = topics.solver != "whitened-tensor"
+    if (words.kind == "given") != (words.file is not None):
+        yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
+    if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
+        yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
+    if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
+        yield "{vocabulary.size} goes with a vocabulary that is learned or private"
+    if topics.projection_file and other_solver:
+        yield "{topics.projection_file} goes with {topics.solver} whitened-tensor"
+    if topics.projection_file and settings.given("vocabulary.kind"):
+        yield "{topics.projection_file} brings its own words: leave {vocabulary.kind} out"
+    if topics.refine and (topics.projection_file or other_solver):
+        yield (
+            "{topics.refine} must be left out with {topics.projection_file} or another "
+            "{topics.solver} than whitened-tensor"
+        )
+    if settings.cluster.dask is not None:
+        if other_solver:
+            yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
+        if source_of(settings) != "files":
+            yield "{cluster.dask} must have files that the workers find, not standard input"
+        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        if not settings.private:
+            names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
+        for name in names:
+            if settings.given(name):
+                yield f"{{{name}}} must be left out with {{cluster.dask}}"
+
+
+def _outputs(settings: RunSettings) -> Iterator[str]:
+    http, letters = settings.http, settings.dead_letters
+    if settings.command == FIT and settings.output.file is None:
+        yield "{output.file} must be set"
+    if letters.topic and settings.source.kind != "kafka":
+        yield "{dead_letters.topic} must have {source.kind} kafka"
+    if letters.with_text and not letters.topic:
+        yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
+    if (settings.output.topic or letters.topic) and not settings.kafka.bootstrap:
+        yield "{kafka.bootstrap} must be set to write to topics"
+    if http.port and http.host not in LOOPBACK and not http.token:
+        yield "{http.token} must be set unless {http.host} is loopback"
+
+
+def _privacy(settings: RunSettings) -> Iterator[str]:
+    if not settings.private:
+        given = [name for name in ONLY_PRIVATE if settings.given(name)]
+        if given:
+            names = ", ".join(f"{{{name}}}" for name in given)
+            yield f"{names} must have {{privacy.epsilon}}"
+        if settings.vocabulary.kind == "private":
+            yield "{vocabulary.kind} private must have {privacy.epsilon}"
+        if settings.topics.solver == "noisy-power":
+            yield "{topics.solver} noisy-power must have {privacy.epsilon}"
+        for name in ("snapshots.every", "snapshots.most"):
+            if not settings.command and settings.given(name):
+                yield f"{{{name}}} must have {{privacy.epsilon}}"
+        return
+    for name, reason in NOT_PRIVATE.items():
+        if settings.given(name) and settings[name] is not False:
+            yield f"{{{name}}} must be left out with {{privacy.epsilon}}: {reason}"
+    if settings.topics.refinement_passes not in ("auto", 0):
+        yield (
+            "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement "
+            "reads documents without noise"
+        )
+    if settings.topics.solver == "online-power":
+        yield "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power"
+    yield from _private_terms(settings)
+    if settings.command not in WITHOUT_DOCUMENTS:
+        yield from _private_stream(settings)
+
+
+def _private_terms(settings: RunSettings) -> Iterator[str]:
+    privacy, by_user = settings.privacy, settings.privacy.unit == "user"
+    if privacy.delta is None:
+        yield "{privacy.delta} must be set with {privacy.epsilon}: what epsilon leaves open"
+    if not by_user and privacy.documents_per_user is not None:
+        yield "{privacy.documents_per_user} must have {privacy.unit} user"
+    if by_user and privacy.documents_per_user is None:
+        yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
+    if by_user and privacy.mode == "prefix":
+        yield "{privacy.mode} prefix must have {privacy.unit} document"
+    if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
+        yield "{snapshots.most} must be set for users and in prefix mode"
+
+
+def _private_stream(settings: RunSettings) -> Iterator[str]:
+    source, words, by_user = settings.source, settings.vocabulary, settings.privacy.unit == "user"
+    if settings.privacy.ledger is None:
+        yield "{privacy.ledger} must be set with {privacy.epsilon}: it remembers what was spent"
+    if settings.snapshots.every is None and settings.ends:
+        yield (
+            "{snapshots.every} must be set with {privacy.epsilon}: the records of a window are "
+            "fixed before any is read"
+        )
+    if words.kind == "learned":
+        yield (
+            "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
+            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, or {vocabulary.kind} private"
+        )
+    if by_user and words.kind == "private":
+        yield (
+            "{vocabulary.kind} must not be private for {privacy.unit} user: users take part in "
+            "the choice of words and in the topics"
+        )
+    if by_user and not source.user_field:
+        yield "{source.user_field} must be set for {privacy.unit} user"
+    if not by_user and source.user_field and settings.command == FIT:
+        yield "{source.user_field} must have {privacy.unit} user"
+    if source.kind == "kafka" and not settings.kafka.partitions.isdecimal():
+        yield (
+            "{kafka.partitions} must be one number with privacy: between partitions, record slots "
+            "would depend on how long documents are"
+        )
+    patterned = any(set(name) & set("*?[") for name in source.files)
+    if source.kind == "follow" and (len(source.files) != 1 or patterned):
+        yield (
+            "{source.files} must name one file with privacy: between files that grow, record "
+            "slots would depend on how long documents are"
+        )
+    if settings.cluster.dask is not None:
+        yield from _private_cluster(settings)
+
+
+def _private_cluster(settings: RunSettings) -> Iterator[str]:
+    wanted = {
+        "privacy.unit": ("document",),
+        "privacy.mode": ("window",),
+        "privacy.noise_in_state": (False,),
+        "vocabulary.kind": ("given", "hashed"),
+        "snapshots.seconds": (None,),
+    }
+    for name, allowed in wanted.items():
+        if settings[name] not in allowed:
+            yield f"{{{name}}} must be {' or '.join(map(str, allowed))} with {{cluster.dask}}"
+
+
+def source_of(settings: RunSettings) -> str:
+    """Return the kind of the source, standard input apart."""
+    return "stdin" if settings.source.files == ("-",) else settings.source.kind

@@ -1,491 +1,384 @@
-"""The settings of ``streamlda run``: one table, from which files, environment, flags and help come.
+"""The one table of settings: each is declared here once, and nowhere else.
 
-A setting has one name, ``section.key``, and from it follow its place in the file
-(``[section]`` ``key = ...``), its variable (``STREAMLDA_SECTION_KEY``) and its flag
-(``--section-key``). A flag goes before a variable, a variable before the file, the file before the
-default. What is unknown is an error, and all errors are reported at once.
-
-A secret stands in a file that ``section.key_file`` names, or in its variable; never in the
-settings file, a flag, or what is printed.
+A setting is a field of a section. From its one entry follow its place in the settings file
+(``[section]`` ``key = ...``), its environment variable (``STREAMLDA_SECTION_KEY``), its flag on the
+command line, its parameter of `StreamLDA` if it has one, its checks and its help.
+`streamlda.settings.load` reads values; `streamlda.settings.rules` says which go together.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
-import os
-import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
-from streamlda.errors import InvalidSettingError
-from streamlda.settings.rules import clashes
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS, read_secret
+from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
+from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
-Kind = Literal["text", "whole", "number", "switch", "list", "bytes", "seconds", "secret"]
-
-PREFIX = "STREAMLDA_"
-
-#: Units of sizes and of times, as in ``memory.limit = "2 GiB"`` and ``interval = "5 min"``.
-SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
-AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Where a secret is; the secret itself is read when it is needed, and never shown.
-
-    Parameters
-    ----------
-    file : str or None
-        Its file; else it is in the variable.
-    variable : str
-        Its environment variable.
-    """
-
-    file: str | None
-    variable: str
-
-    def reveal(self) -> str:
-        """Return the secret, as `read_secret` does."""
-        return read_secret(self.file, self.variable)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table.
-
-    Attributes
-    ----------
-    name : str
-        ``section.key``.
-    kind : str
-    default : object
-        None for none.
-    unit : str
-        Empty where there is none.
-    help : str
-        One sentence.
-    choices : tuple of str
-        The only values of a text.
-    least, most : float
-        Bounds of numbers; `least` itself is allowed unless `above`.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    unit: str
-    help: str
-    choices: tuple[str, ...] = ()
-    least: float = -math.inf
-    most: float = math.inf
-    above: bool = False
-
-    @property
-    def section(self) -> str:
-        """Table of the TOML file."""
-        return self.name.partition(".")[0]
-
-    @property
-    def key(self) -> str:
-        """Key in the table."""
-        return self.name.partition(".")[2]
-
-    @property
-    def variable(self) -> str:
-        """Environment variable."""
-        return PREFIX + self.name.replace(".", "_").upper()
-
-    @property
-    def flag(self) -> str:
-        """Flag of the command line."""
-        return "--" + self.name.replace(".", "-").replace("_", "-")
-
-
-def _row(name: str, kind: Kind, default: Any, help: str, unit: str = "", **limits: Any) -> Setting:
-    return Setting(name, kind, default, unit, help, **limits)
-
+if TYPE_CHECKING:
+    from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
 
-TABLE: tuple[Setting, ...] = (
-    _row("source.kind", "text", "kafka",
-         "What is read: a topic, files once, or files that grow and folders that fill.",
-         choices=("kafka", "files", "follow")),
-    _row("source.files", "list", (), "Files, folders and patterns, with kind files or follow."),
-    _row("source.format", "text", "json", "How a record holds its text; auto goes by file names.",
-         choices=("json", "text", "csv", "parquet", "auto")),
-    _row("source.text_field", "text", "text", "Key or column of the text; a.b goes down."),
-    _row("source.user_field", "text", None, "Key or column of the user."),
-    _row("source.stream", "text", None, "Name of the stream in the ledger; default: the source."),
-    _row("source.allow_gaps", "switch", False,
-         "Go on where records are gone (retention, truncation), and record it."),
-    _row("source.max_document", "bytes", 16 * MIB, "Longer records are passed over.", "bytes",
-         least=1),
-    _row("kafka.bootstrap", "text", None, "Brokers, host:port,host:port."),
-    _row("kafka.topic", "text", None, "Topic to read."),
-    _row("kafka.partitions", "text", "all", "all, a list such as 0,3, or share i/n."),
-    _row("kafka.start", "text", "earliest", "Where to begin without a checkpoint.",
-         choices=("earliest", "latest")),
-    _row("kafka.group", "text", None, "Group under which lag is shown; offsets are our own."),
-    _row("kafka.protocol", "text", "PLAINTEXT", "How to connect.",
-         choices=PROTOCOLS),
-    _row("kafka.mechanism", "text", None, "SASL mechanism.",
-         choices=MECHANISMS),
-    _row("kafka.username", "text", None, "SASL user."),
-    _row("kafka.password", "secret", None, "SASL password."),
-    _row("kafka.ca_file", "text", None, "Certificates of the authorities that are trusted."),
-    _row("kafka.certificate_file", "text", None, "Certificate of this client."),
-    _row("kafka.key_file", "text", None, "Key of this client."),
-    _row("kafka.key_password", "secret", None, "Password of the key."),
-    _row("words.kind", "text", "hashed", "Where the columns come from.",
-         choices=("hashed", "given", "learned", "selected")),
-    _row("words.file", "text", None, "Word list, with kind given."),
-    _row("words.size", "whole", 8000, "Most words, learned or selected.", "words", least=1),
-    _row("words.hash_bits", "whole", 14, "Columns of hashed words, as a power of 2.", "bits",
-         least=1, most=22),
-    _row("words.documents", "whole", 20_000, "Records to learn or select words from.", "records",
-         least=1),
-    _row("words.stop_words", "text", "english", "Words to leave out: a list by name, or none.",
-         choices=("english", "none")),
-    _row("words.token_pattern", "text", None,
-         "Regular expression of a word; default: two or more letters of any script."),
-    _row("topics.count", "whole", 20, "Topics K.", "topics", least=1),
-    _row("topics.alpha_0", "number", 1.0, "Sum of the Dirichlet parameters; 0 estimates it.",
-         least=0),
-    _row("topics.solver", "text", "whitened-tensor", "Way from sums to topics.",
-         choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power")),
-    _row("topics.seed", "whole", 0, "Of maps and restarts, never of noise.", least=0,
-         most=2**63 - 1),
-    _row("topics.warmup", "whole", None,
-         "Documents behind the first topics; default: 20000, or 10000 without a refinement.",
-         "documents", least=1),
-    _row("topics.refine", "switch", None,
-         "Let likelihood refine the topics; default: where it can, not with privacy, a map file or "
-         "another solver."),
-    _row("topics.map_file", "text", None,
-         "Map of streamlda map, shared by daemons that are to be merged; default: its own."),
-    _row("topics.documents_per_round", "whole", None,
-         "Documents of a round of the online solvers; default: they grow.", "documents", least=1),
-    _row("topics.memory_documents", "whole", None,
-         "Let online solvers forget: topics rest on the last half to all of so many.",
-         "documents", least=1),
-    _row("topics.restarts", "whole", None, "Random starts L of a component, power methods.",
-         "starts", least=1),
-    _row("topics.iterations", "whole", None, "Power iterations R.", "rounds", least=1),
-    _row("topics.oversampling", "whole", 50, "Columns of maps beyond K.", "columns", least=0),
-    _row("snapshots.every", "whole", 100_000, "Records between snapshots.", "records", least=100),
-    _row("snapshots.most", "whole", None, "Most snapshots; default: no limit.", "snapshots",
-         least=1),
-    _row("snapshots.when_exhausted", "text", "idle", "What to do when no release is left.",
-         choices=("idle", "stop")),
-    _row("privacy.epsilon", "number", None, "Budget of a unit; default: not private.", least=0,
-         above=True),
-    _row("privacy.delta", "number", None, "What epsilon leaves open.", least=0, most=1, above=True),
-    _row("privacy.unit", "text", "document", "Whose presence is hidden.",
-         choices=("document", "user")),
-    _row("privacy.documents_per_user", "whole", None, "Of one user, in a stage.", "documents",
-         least=1),
-    _row("privacy.relation", "text", "add-remove", "What neighbours are.",
-         choices=("add-remove", "replace-one")),
-    _row("privacy.mode", "text", "window", "Disjoint windows, or all since the start.",
-         choices=("window", "prefix")),
-    _row("privacy.clipping", "text", "quantile", "Bounds of a document's share.",
-         choices=("quantile", "worst-case")),
-    _row("privacy.refinement_rounds", "whole", None, "Of a window; default: where they help.",
-         least=0),
-    _row("privacy.noise_in_state", "switch", False, "Begin sums with noise, against theft."),
-    _row("privacy.ledger", "text", None, "File that remembers what was spent."),
-    _row("memory.limit", "bytes", None, "Resident memory, at most; default: no limit.", "bytes",
-         least=1),
-    _row("memory.queue", "bytes", 64 * MIB, "Documents that wait, at most.", "bytes", least=MIB),
-    _row("memory.patience", "seconds", 60.0, "How long memory may stay short.", "seconds",
-         least=0),
-    _row("checkpoint.folder", "text", "checkpoints", "Folder of the checkpoints."),
-    _row("checkpoint.interval", "seconds", 60.0, "Between checkpoints.", "seconds", least=0.1),
-    _row("output.folder", "text", "snapshots", "Folder of the published snapshots."),
-    _row("output.topic", "text", None, "Compacted topic for snapshots; default: none."),
-    _row("dead_letters.topic", "text", None, "Topic for rejected records; default: none."),
-    _row("dead_letters.with_text", "switch", False, "Also send what the record says."),
-    _row("breaker.share", "number", 0.5, "Stop when more than this share is rejected.", least=0,
-         most=1),
-    _row("breaker.records", "whole", 10_000, "Of so many records.", "records", least=1),
-    _row("breaker.attempts", "whole", 5, "Failures in a row after which to stop.", least=1),
-    _row("http.host", "text", "127.0.0.1", "Address to listen on."),
-    _row("http.port", "whole", 8080, "Port of health, metrics and snapshots; 0 for none.",
-         least=0, most=65535),
-    _row("http.token", "secret", None, "Bearer token, needed unless the host is loopback."),
-    _row("log.format", "text", "console", "How log lines look.", choices=("console", "json")),
-    _row("log.level", "text", "info", "Least level shown.",
-         choices=("debug", "info", "warning", "error")),
-)  # fmt: skip
-
-SETTINGS = {setting.name: setting for setting in TABLE}
+#: Settings of one command, and of the estimator, alone.
+FIT_ONLY, RUN_ONLY, ESTIMATOR_ONLY = (FIT,), (RUN,), ()
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(Mapping[str, Any]):
-    """Settings by name, all checked. Made by `load_settings`.
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """Where documents come from, and how their records are read."""
 
-    Attributes
-    ----------
-    origins : dict of str to str
-        Where each value comes from: ``default``, ``file``, ``environment`` or ``flag``.
+    kind: str = entry(
+        "text", "auto", "What is read: a Kafka topic, files once (- is standard input), or files "
+        "that grow and folders that fill; auto goes by --kafka-topic and SOURCE.",
+        choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
+    files: tuple[str, ...] = entry(
+        "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
+    format: str = entry(
+        "text", "auto", "How records are stored; auto goes by file names, and takes jsonl from "
+        "Kafka and text from standard input.",
+        choices=("auto", "text", "jsonl", "csv", "parquet"), flag="--format")
+    text_field: str = entry(
+        "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for "
+        "nested keys.")
+    user_field: str | None = entry(
+        "text", None, "Key or column of the user whose document it is, text or an integer.")
+    compression: str = entry(
+        "text", "infer", "Compression of the files; infer goes by file names.",
+        choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
+    max_record: int = entry(
+        "bytes", 16 * MIB, "Longer records are rejected.", unit="bytes", least=1,
+        flag="--max-record")
+    max_documents: int | None = entry(
+        "int", None, "Stop after this many documents (with privacy: records); default: no limit.",
+        unit="documents", least=1, commands=FIT_ONLY)
+    stream: str | None = entry(
+        "text", None, "Name of the stream in the ledger and in models; the same documents must "
+        "always have the same name; default: the source.", parameter="stream")
+    allow_gaps: bool = entry(
+        "bool", False, "Go on where records are gone (retention, truncation), and record it.")
+    rejects: str | None = entry(
+        "text", None, "File for a JSON line for each rejected record: location, record, reason; "
+        "default: none.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How to reach a Kafka cluster, and what to read there."""
+
+    bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
+    topic: str | None = entry("text", None, "Topic to read.")
+    partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
+    start: str = entry(
+        "text", "earliest", "Where to begin without a checkpoint.",
+        choices=("earliest", "latest"))
+    group: str | None = entry(
+        "text", None, "Consumer group under which lag is shown; positions are kept in checkpoints.")
+    protocol: str = entry(
+        "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
+    mechanism: str | None = entry(
+        "text", None, "SASL mechanism.", choices=MECHANISMS)
+    username: str | None = entry("text", None, "SASL user.")
+    password: Secret | None = entry("secret", None, "SASL password.")
+    ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
+    certificate_file: str | None = entry("text", None, "Certificate of this client.")
+    key_file: str | None = entry("text", None, "Key of this client.")
+    key_password: Secret | None = entry("secret", None, "Password of the key.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularySettings:
+    """Which words are counted."""
+
+    kind: str = entry(
+        "text", "auto", "Where the words come from: learned from the first documents, given in a "
+        "file, hashed (no words), or private (chosen from the first records with privacy); auto "
+        "goes by --vocabulary and --hash-bits, else learned.",
+        choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
+    file: str | None = entry(
+        "text", None, "File of the words to use, one a line.", flag="--vocabulary")
+    size: int = entry(
+        "int", 8000, "Most words, learned or private.", unit="words", least=1,
+        flag="--vocabulary-size")
+    hash_bits: int = entry(
+        "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
+    documents: int = entry(
+        "int", 20_000, "First documents that the words are learned from (at most 64 million "
+        "characters); for a private vocabulary, records it is chosen from.",
+        unit="documents", least=1, flag="--vocabulary-documents")
+    min_document_frequency: float | None = entry(
+        "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
+        "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
+    max_document_frequency: float = entry(
+        "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
+    stop_words: str = entry(
+        "text", "english", "Words to leave out: english (scikit-learn's list), none, or a file "
+        "with one a line.")
+    token_pattern: str | None = entry(
+        "text", None, "Regular expression of a word; default: two or more letters of any script.")
+    ngrams: tuple[int, int] = entry(
+        "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsSettings:
+    """What is learned, and how."""
+
+    count: int = entry(
+        "int", 10, "Topics K.", unit="topics", least=1, flag="--topics", short="-k",
+        parameter="n_components")
+    alpha_0: float | Literal["auto"] = entry(
+        "number", 1.0, "Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
+        least=0, open=True, auto=True, parameter="alpha_0")
+    solver: str = entry(
+        "text", "whitened-tensor", "From sums to topics: whitened-tensor decomposes one small "
+        "tensor; online-power and simultaneous use fresh documents for each power iteration; "
+        "noisy-power is online-power with privacy.",
+        choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power"),
+        parameter="solver")
+    refine: bool | None = entry(
+        "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
+        "projection file or another solver.")
+    refinement_passes: int | Literal["auto"] = entry(
+        "int", "auto", "How often the documents at hand are gone over to refine the topics.",
+        least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)
+    gibbs_sweeps: int = entry(
+        "int", 0, "Gibbs sweeps over the documents at hand after the passes.",
+        least=0, parameter="gibbs_sweeps", commands=ESTIMATOR_ONLY)
+    warmup_documents: int | None = entry(
+        "int", None, "First documents, kept in memory, that the first topics are made of; "
+        "default: 20000, or 10000 without a refinement.",
+        unit="documents", least=1, parameter="warmup_documents")
+    oversampling: int = entry(
+        "int", 50, "Columns of projections beyond K.", unit="columns", least=0,
+        parameter="oversampling")
+    documents_per_round: int | None = entry(
+        "int", None, "Documents of a power iteration of the online solvers; default: they grow.",
+        unit="documents", least=1, parameter="documents_per_round")
+    memory_documents: int | None = entry(
+        "int", None, "Let online solvers forget: topics rest on the last half to all of this many "
+        "documents; default: nothing is forgotten.",
+        unit="documents", least=1, parameter="memory_documents")
+    restarts: int | None = entry(
+        "int", None, "Random starts L of a topic, power methods; default: 10, with privacy 3.",
+        unit="starts", least=1, parameter="n_restarts")
+    iterations: int | None = entry(
+        "int", None, "Power iterations R that find a topic; default: 5, with privacy by solver.",
+        unit="rounds", least=1, parameter="n_iterations")
+    seed: int = entry(
+        "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
+        "topics. It never seeds privacy noise.",
+        least=0, most=2**64 - 1, parameter="random_state")
+    projection_file: str | None = entry(
+        "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
+        "merged; default: its own.", flag="--projection")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSettings:
+    """When topics are published."""
+
+    every: int | None = entry(
+        "int", None, "Records between snapshots, and of a private window; default: 100000, and "
+        "from a source that ends one snapshot at its end.",
+        unit="records", least=100, flag="--snapshot-every", parameter="documents_per_snapshot")
+    seconds: float | None = entry(
+        "seconds", None, "Publish a snapshot after this time too, if that comes first; default: "
+        "never.", unit="seconds", least=0, open=True, flag="--snapshot-seconds")
+    most: int | None = entry(
+        "int", None, "Most snapshots; default: no limit.", unit="snapshots", least=1,
+        flag="--snapshots", parameter="snapshots")
+    when_exhausted: str = entry(
+        "text", "idle", "What to do when no release is left.",
+        choices=("idle", "stop"), commands=RUN_ONLY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacySettings:
+    """Differential privacy: on when epsilon is set."""
+
+    epsilon: float | None = entry(
+        "number", None, "Learn privately: all that is published tells at most this much of one "
+        "document or user; default: not private.", least=0, open=True, parameter="epsilon")
+    delta: float | None = entry(
+        "number", None, "Probability that epsilon leaves open; far below 1 / documents.",
+        least=0, most=1, open=True, parameter="delta")
+    ledger: str | None = entry(
+        "text", None, "File that remembers what was spent on these documents; made if there is "
+        "none, releases go to FILE.releases.", parameter="ledger")
+    unit: str = entry(
+        "text", "document", "Whose presence is hidden; user needs --user-field, "
+        "--documents-per-user and --snapshots.", choices=("document", "user"),
+        parameter="privacy_unit")
+    documents_per_user: int | None = entry(
+        "int", None, "Most documents of one user that count in a stage.", unit="documents",
+        least=1, parameter="documents_per_user")
+    relation: str = entry(
+        "text", "add-remove", "Neighbouring relation: one document more or less, or another in "
+        "its place.", choices=("add-remove", "replace-one"), parameter="neighboring_relation")
+    mode: str = entry(
+        "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
+        "--snapshots).", choices=("window", "prefix"), parameter="mode")
+    clipping: str | ClipBounds = entry(
+        "text", "quantile", "Bound on what one document adds: a private quantile, or the largest "
+        "there can be.", choices=("quantile", "worst-case"), parameter="clipping")
+    refinement_rounds: int | None = entry(
+        "int", None, "Rounds of fresh documents, half of a window together, that refine the "
+        "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
+        unit="rounds", least=0)
+    noise_in_state: bool = entry(
+        "bool", False, "Start the accumulators with noise in them, which protects a stolen "
+        "checkpoint; noise is sqrt(2) times as large.", parameter="noise_in_state")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSettings:
+    """Where topics go."""
+
+    file: str | None = entry(
+        "text", None, "Model file to write: always the newest snapshot, replaced whole.",
+        flag="--output", short="-o")
+    folder: str | None = entry(
+        "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
+        flag="--output-folder")
+    topic: str | None = entry(
+        "text", None, "Compacted Kafka topic for snapshots; default: none.",
+        commands=RUN_ONLY, flag="--output-topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """What a run that was cut short goes on from."""
+
+    folder: str | None = entry(
+        "text", "checkpoints", "Folder of the checkpoints; a run goes on from the newest.",
+        fit_default=None)
+    interval: float = entry(
+        "seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """How much memory may be used."""
+
+    limit: int | None = entry(
+        "bytes", None, "Most resident memory; default: no limit.", unit="bytes", least=1)
+    queue: int = entry(
+        "bytes", 64 * MIB, "Most memory of documents that wait.", unit="bytes", least=MIB)
+    patience: float = entry(
+        "seconds", 60.0, "How long memory may stay short before the end.", unit="seconds",
+        least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterSettings:
+    """Where references to rejected records go."""
+
+    topic: str | None = entry(
+        "text", None, "Kafka topic for rejected records; default: none.")
+    with_text: bool = entry(
+        "bool", False, "Also send the contents of the record.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When to stop because too much goes wrong."""
+
+    share: float = entry(
+        "number", 0.5, "Stop when more than this fraction of the records is rejected.",
+        least=0, most=1)
+    records: int = entry(
+        "int", 10_000, "Number of records that the fraction is taken over.", unit="records",
+        least=1)
+    attempts: int = entry(
+        "int", 5, "Failures in a row after which to stop.", least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The page and its API."""
+
+    host: str = entry("text", "127.0.0.1", "Address to listen on.")
+    port: int = entry(
+        "int", 8080, "Port of health, metrics and snapshots; 0 for none.", least=0, most=65535)
+    token: Secret | None = entry(
+        "secret", None, "Bearer token, needed unless the host is loopback.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Log lines."""
+
+    format: str = entry(
+        "text", "console", "How log lines look.", choices=("console", "json"))
+    level: str = entry(
+        "text", "info", "Minimum log level.", choices=("debug", "info", "warning", "error"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """A Dask cluster to learn on."""
+
+    dask: str | None = entry(
+        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; if "
+        "anything fails, only private models that were released before are written; default: "
+        "learn here.",
+        flag="--dask", commands=FIT_ONLY)
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """All settings of a run, checked. Made by `load_settings` and `settings_of_parameters`.
+
+    `origins` says where values that were given come from: file, environment, flag or parameter.
     """
 
-    _values: Mapping[str, Any]
-    origins: Mapping[str, str] = field(repr=False)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+    source: SourceSettings = SourceSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    vocabulary: VocabularySettings = VocabularySettings()
+    topics: TopicsSettings = TopicsSettings()
+    snapshots: SnapshotSettings = SnapshotSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    output: OutputSettings = OutputSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    memory: MemorySettings = MemorySettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    command: str = RUN
+    origins: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def private(self) -> bool:
         """Whether the run has a privacy budget."""
-        return self["privacy.epsilon"] is not None
+        return self.privacy.epsilon is not None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source has an end."""
+        return self.source.kind == "files" or self.command != RUN
+
+    def given(self, name: str) -> bool:
+        """Return whether a setting was given a value other than its default."""
+        return name in self.origins and self[name] != SETTINGS[name].default
+
+    def __getitem__(self, name: str) -> Any:
+        section, _, key = name.partition(".")
+        return getattr(getattr(self, section), key)
 
 
-def load_settings(
-    path: str | os.PathLike[str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-) -> Settings:
-    """Read the settings from a file, the environment and flags, the last of them first in rank.
-
-    Parameters
-    ----------
-    path : path-like, optional
-        TOML.
-    environment : mapping, optional
-        `os.environ` by default. Every ``STREAMLDA_`` variable must be known, but for
-        ``STREAMLDA_TEST_...``.
-    flags : mapping, optional
-        Values by name; None stands for a flag that was not given.
-
-    Raises
-    ------
-    InvalidSettingError
-        With all that is wrong, a line each.
-    """
-    environment = os.environ if environment is None else environment
-    problems: list[str] = []
-    values: dict[str, Any] = {setting.name: setting.default for setting in TABLE}
-    origins = dict.fromkeys(values, "default")
-    layers = (
-        ("file", _from_file(path, problems)),
-        ("environment", _from_environment(environment, problems)),
-        ("flag", {name: v for name, v in (flags or {}).items() if v is not None}),
-    )
-    for origin, layer in layers:
-        for name, raw in layer.items():
-            if not _known(name, origin, problems):
-                continue
-            setting = SETTINGS.get(name) or SETTINGS[name.removesuffix("_file")]
-            try:
-                values[setting.name] = _parsed(setting, name, raw, origin)
-                origins[setting.name] = origin
-            except ValueError as error:
-                shown = "" if setting.kind == "secret" else f" got {name}={str(raw)[:80]!r}"
-                problems.append(f"{name} {error},{shown} ({origin})")
-    if not problems:
-        problems += clashes(values)
-    if problems:
-        raise InvalidSettingError(
-            f"settings must be known and fit together, got problems={len(problems)}; correct "
-            "these, and see streamlda run --help:\n" + "\n".join(f"- {p}" for p in problems)
-        )
-    return Settings(values, origins)
-
-
-def describe() -> list[dict[str, str]]:
-    """Return the table as text for documentation and help: a row for each setting, in order."""
-    return [
-        {
-            "name": setting.name,
-            "type": " | ".join(setting.choices) or setting.kind,
-            "default": _shown(setting),
-            "unit": setting.unit,
-            "help": setting.help,
-            "variable": setting.variable,
-            "flag": f"{setting.flag}-file" if setting.kind == "secret" else setting.flag,
-        }
-        for setting in TABLE
-    ]
-
-
-def _shown(setting: Setting) -> str:
-    default = setting.default
-    if default is None or default == ():
-        return "none"
-    if setting.kind == "bytes":
-        return f"{default // MIB} MiB"
-    if setting.kind == "switch":
-        return "true" if default else "false"
-    return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-# Reading.
-
-
-def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        found = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        problems.append(f"the settings file must be readable, got path={str(path)!r} ({reason})")
-        return {}
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        problems.append(f"the settings file must be TOML, got path={str(path)!r}: {error}")
-        return {}
-    values: dict[str, Any] = {}
-    for section, table in found.items():
-        if isinstance(table, dict):
-            values |= {f"{section}.{key}": value for key, value in table.items()}
-        else:
-            values[section] = table
-    return values
-
-
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    names = {s.variable: s.name for s in TABLE}
-    names |= {f"{s.variable}_FILE": f"{s.name}_file" for s in TABLE if s.kind == "secret"}
-    values = {}
-    for variable, value in environment.items():
-        if variable in names:
-            values[names[variable]] = value
-        elif variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
-            problems.append(f"{_plain(variable)} is no known variable{_nearest(variable, names)}")
-    return values
-
-
-def _known(name: str, origin: str, problems: list[str]) -> bool:
-    names = {s.name: s for s in TABLE}
-    names |= {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
-    if name not in names:
-        problems.append(f"{_plain(name)} is no known setting{_nearest(name, names)} ({origin})")
-    elif name in SETTINGS and SETTINGS[name].kind == "secret" and origin != "environment":
-        problems.append(
-            f"{name} is a secret, and must stand in a file or in {SETTINGS[name].variable}: set "
-            f"{name}_file ({origin})"
-        )
-    else:
-        return True
-    return False
-
-
-def _plain(name: str) -> str:
-    """Return a name as it is if it is one, else so that it stays on its line."""
-    return name if re.fullmatch(r"[\w.-]{1,80}", name) else repr(name[:80])
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    # Somebody who knows the key but not its section is helped too.
-    found = found or [n for n in known if n.partition(".")[2] == name.rpartition(".")[2]][:1]
-    return f"; did you mean {found[0]}?" if found else ""
-
-
-def _parsed(setting: Setting, name: str, raw: Any, origin: str) -> Any:
-    """Return the value of a setting; the message of a `ValueError` says the rule."""
-    if setting.kind == "secret":
-        if not isinstance(raw, str) or not raw:
-            raise ValueError("must be text that is not empty")
-        return Secret(raw if name != setting.name else None, setting.variable)
-    value = _PARSERS[setting.kind](raw, origin)
-    if setting.choices and value not in setting.choices:
-        raise ValueError(f"must be one of {', '.join(setting.choices)}")
-    if isinstance(value, int | float) and setting.kind != "switch":
-        low = value <= setting.least if setting.above else value < setting.least
-        if low or value > setting.most or (setting.above and value >= setting.most):
-            sign = ">" if setting.above else ">="
-            upper = "" if setting.most == math.inf else f" and <= {setting.most:g}"
-            raise ValueError(f"must be {sign} {setting.least:g}{upper}")
-    return value
-
-
-def _text(raw: Any, origin: str) -> str:
-    if not isinstance(raw, str) or not raw:
-        raise ValueError("must be text that is not empty")
-    return raw
-
-
-def _whole(raw: Any, origin: str) -> int:
-    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,20}", raw):
-        raw = int(raw)
-    if type(raw) is not int:
-        raise ValueError("must be a whole number")
-    return raw
-
-
-def _number(raw: Any, origin: str) -> float:
-    try:
-        value = float(raw) if isinstance(raw, str | int | float) else math.nan
-    except (ValueError, OverflowError):
-        value = math.nan
-    if isinstance(raw, bool) or not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
-def _switch(raw: Any, origin: str) -> bool:
-    if isinstance(raw, str):
-        raw = {"true": True, "1": True, "false": False, "0": False}.get(raw.lower())
-    if type(raw) is not bool:
-        raise ValueError("must be true or false")
-    return raw
-
-
-def _list(raw: Any, origin: str) -> tuple[str, ...]:
-    # In a variable, names are separated as in PATH.
-    parts = raw.split(os.pathsep) if isinstance(raw, str) else raw
-    if not isinstance(parts, list | tuple) or not all(isinstance(p, str) and p for p in parts):
-        raise ValueError("must be a list of text")
-    return tuple(parts)
-
-
-def _amount(raw: Any, units: Mapping[str, float], what: str) -> float:
-    found = AMOUNT.match(raw) if isinstance(raw, str) else None
-    try:
-        if found is not None:
-            raw = float(found[1]) * units[found[2].upper()]
-        # Python's own whole numbers may be too large for a float.
-        fits = not isinstance(raw, str | bool) and math.isfinite(raw) and float(raw) < 2.0**63
-    except (KeyError, TypeError, ValueError, OverflowError):
-        fits = False
-    if not fits:
-        raise ValueError(what)
-    amount: float = raw
-    return amount
-
-
-def _bytes(raw: Any, origin: str) -> int:
-    return int(_amount(raw, SIZES, "must be a size such as 512 MiB"))
-
-
-def _seconds(raw: Any, origin: str) -> float:
-    return float(_amount(raw, TIMES, "must be a time such as 30 s or 5 min"))
-
-
-_PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    "text": _text,
-    "whole": _whole,
-    "number": _number,
-    "switch": _switch,
-    "list": _list,
-    "bytes": _bytes,
-    "seconds": _seconds,
+#: Sections with their classes, in the order of the table.
+SECTIONS: dict[str, type] = {
+    each.name: type(each.default)
+    for each in fields(RunSettings)
+    if each.name not in ("command", "origins")
 }
+
+
+TABLE: tuple[Setting, ...] = tuple(
+    setting_of(section, each) for section, made in SECTIONS.items() for each in fields(made)
+)
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TABLE}

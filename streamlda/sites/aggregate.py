@@ -142,11 +142,8 @@ def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArr
         total: Words = np.zeros(block.shape, dtype=np.uint64)
         for share in shares:
             part = share.arrays.get(block.name)
-            if (
-                part is None
-                or part.shape != block.shape
-                or len(share.arrays) != len(mechanism.blocks)
-            ):
+            alike = len(share.arrays) == len(mechanism.blocks)
+            if part is None or part.shape != block.shape or not alike:
                 raise failure(
                     "a share must have the blocks of its stage",
                     site=share.site,

@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 
 from streamlda.checks import require
+from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.file import sync_folder
 
 
 class AnsweredRounds:

@@ -112,7 +112,7 @@ class FederationConfig:
             for site, n in self.allocation(last - first).items():
                 require(
                     n >= 1,
-                    "every site must have a place in every stage, and one has none",
+                    "every site must have a slot in every stage, and one has none",
                     site=site,
                     stage=name,
                     slots=last - first,

@@ -218,8 +218,7 @@ class SiteKeys:
                 flat += stream
             else:
                 flat -= stream
-        ends = np.cumsum(list(cells.values()))[:-1]
-        pieces = np.split(flat, ends)
+        pieces = np.split(flat, np.cumsum(list(cells.values()))[:-1])
         return {name: part.reshape(shapes[name]) for name, part in zip(cells, pieces, strict=True)}
 
     def _pair_key(self, other: PublicKeys, context: bytes) -> bytes:

@@ -26,10 +26,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import named
 from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
 from streamlda.errors import StreamLDAError
-from streamlda.private.arrays import named
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
@@ -128,7 +128,7 @@ class Round:
         stage = engine.stage
         if stage is None or stage.slots_filled or any(map(np.any, stage.aggregates.values())):
             raise failure("no stage begins")
-        require(slots.get(stage.name) == stage.slots_left, "the stage has other places")
+        require(slots.get(stage.name) == stage.slots_left, "the stage has other slots")
         return engine, stage
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -116,17 +116,14 @@ class NoisePlan:
         """Standard deviation of the noise in the aggregate: sqrt(sum_s mu_s^2 tau_gs^2)."""
         return math.sqrt(sum((m * g) ** 2 for m, g in zip(self.weights, self.local, strict=True)))
 
-    def losses(self, colluders: int) -> Array:
+    def losses(self, colluders: int, more: float = 0.0) -> Array:
         """Return how many times more than promised the aggregator and c colluding sites learn.
 
         A document of site s is (result_s / z_s)-GDP against them, if it is not at a colluder.
-        `colluders` is c, from 0 to S - 1, not necessarily the t of the plan. Shape (S,).
+        `colluders` is c, from 0 to S - 1, not necessarily the t of the plan. Shape (S,). With
+        `more`, the adversary has 1/v = 1/(h u) + `more`.
         """
         check_colluders(colluders, self.n_sites)
-        return self._losses(colluders, 0.0)
-
-    def _losses(self, colluders: int, more: float) -> Array:
-        """Return `losses` where the adversary has 1/v = 1/(h u) + `more`."""
         honest = self.n_sites - colluders
         variance = 1.0 / (1.0 / (honest * self.local_variance) + more)
         return np.asarray(np.array(self.needed) / math.sqrt(variance))

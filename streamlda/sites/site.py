@@ -40,9 +40,10 @@ there will never be another share of that round. A record beside the key file re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
@@ -58,14 +60,17 @@ from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
+from streamlda.text.vocabulary import Vocabulary
 
 
-class ShareAccumulator:
+class ShareAccumulator(Learner):
     """Sums of one site's slots of a round: raw, and never stored.
 
     The slots are those of the site's stream from `first` on, `last` not included; `stage` holds
     the sums.
     """
+
+    counts_slots = True
 
     def __init__(
         self, this: Round, config: FederationConfig, site: str, first: int, last: int
@@ -77,22 +82,28 @@ class ShareAccumulator:
         self.documents_seen = 0
 
     @property
-    def wanted(self) -> bool:
-        """Whether further rows are wanted."""
-        return self.documents_seen < self.last
+    def due(self) -> int | None:
+        """Rows that are wanted; None if no more are."""
+        return self.last - self.documents_seen or None
 
-    def add(self, batch: DocumentBatch, /) -> None:
-        """Take rows of the stream, one a slot; those outside `first` to `last` are left."""
-        start, stop = (max(place - self.documents_seen, 0) for place in (self.first, self.last))
-        rows = batch.rows(start, stop)
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Take rows of the stream, one a slot; those before `first` are left."""
+        batch = batch.rows(0, min(batch.n_documents, self.last - self.documents_seen))
+        rows = batch.rows(max(self.first - self.documents_seen, 0), batch.n_documents)
         if rows.n_documents:
             self._engine.add(rows)
         self.documents_seen += batch.n_documents
+        return batch.n_documents
+
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Return None: a site makes its share of the sums, and topics come of all shares."""
 
     def sums(self) -> dict[str, Counts]:
-        """Return the raw sums in whole steps of the grid, if no place is missing."""
+        """Return the raw sums in whole steps of the grid, if no slot is missing."""
         require(
-            not self.wanted,
+            self.due is None,
             "a site must fill the slots that it has promised",
             site=self._site,
             slots=max(self.documents_seen - self.first, 0),
@@ -220,19 +231,16 @@ class Site:
         self.ledger.publish(intent, temporary, final)
         return final
 
-    def make_share(self, this: Round, batches: Iterable[DocumentBatch]) -> Path:
-        """Do all of it: `begin`, sum the rows of this site's stream from its first on, `publish`.
+    def make_share(self, this: Round, fill: Callable[[ShareAccumulator], None]) -> Path:
+        """Return the file of this site's share of a round, made by the first call.
 
-        Made once: a second call returns the stored file, and reads and draws nothing.
+        `fill` is to add the rows of this site's stream. A later call reads and draws nothing.
         """
         found = self.stored(this)
         if found is not None:
             return found
         accumulator = self.begin(this)
-        for batch in batches:
-            accumulator.add(batch)
-            if not accumulator.wanted:
-                break
+        fill(accumulator)
         return self.publish(accumulator)
 
     def _cohort(self, accumulator: ShareAccumulator) -> Cohort:

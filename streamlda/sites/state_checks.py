@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.private.arrays import named
+from streamlda.arrays import named
 from streamlda.private.refinement import RefinementRounds, check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PairView, PrivateTopics

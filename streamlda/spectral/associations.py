@@ -14,13 +14,14 @@ References
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sized
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, fill
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -33,43 +34,17 @@ Array = NDArray[np.float64]
 #: Vectors per block of `VectorAssociation`.
 BLOCK_VECTORS = 1024
 
-Batch_contra = TypeVar("Batch_contra", bound=Sized, contravariant=True)
+Batch = TypeVar("Batch", bound=Sized)
 
 
-class Association(Protocol[Batch_contra]):
-    """Sums over the documents of one round, at the probes it began with."""
+class Association(ABC, Generic[Batch]):
+    """Sums over the documents of one round, at the probes it began with.
 
-    dimension: int
+    Kept are those of images T(I, u, ..., u), of values T(u, ..., u) and of squared values.
+    """
+
     order: int
-    documents: int
-
-    def begin(self, probes: Array, *, values_only: bool = False) -> None:
-        """Begin a round at these probes, with all sums at zero."""
-
-    def check(self, batch: Batch_contra) -> None:
-        """Raise if a batch cannot be added."""
-
-    def add(self, batch: Batch_contra, start: int = 0, limit: int | None = None) -> int:
-        """Add rows from `start` until `limit` have counted; return the row after the last."""
-
-    def answer(self) -> tuple[Array | None, Array]:
-        """Return the means of T(I, u, ..., u), shape (d, L), and T(u, ..., u), shape (L,)."""
-
-    def spread(self) -> Array:
-        """Return the standard deviation of T(u, ..., u) of one document, shape (L,)."""
-
-    def state(self) -> Arrays:
-        """Return the sums."""
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take the sums back, after `begin` at the same probes."""
-
-
-class _Sums:
-    """What both associations keep: sums of images, of values and of squared values."""
-
     _width: int
-    documents: int
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -97,6 +72,18 @@ class _Sums:
         # Of values, and of their squares.
         self._totals = np.zeros((2, n_probes))
 
+    @abstractmethod
+    def check(self, batch: Batch) -> None:
+        """Raise if a batch cannot be added."""
+
+    @abstractmethod
+    def add(self, batch: Batch, start: int = 0, limit: int | None = None) -> int:
+        """Add rows from `start` until `limit` have counted; return the row after the last."""
+
+    @abstractmethod
+    def answer(self) -> tuple[Array | None, Array]:
+        """Return the means of T(I, u, ..., u), shape (d, L), and T(u, ..., u), shape (L,)."""
+
     def spread(self) -> Array:
         """Return the standard deviation of T(u, ..., u) of one document, shape (L,).
 
@@ -108,7 +95,7 @@ class _Sums:
         return spread
 
     def state(self) -> Arrays:
-        """Return the sums, as copies; `restore` takes them back."""
+        """Return copies of the sums."""
         return {
             "documents": np.array([self.documents], dtype=np.int64),
             "images": self._images.copy(),
@@ -117,19 +104,12 @@ class _Sums:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned, bit for bit, after `begin` at the same probes."""
-        for name in ("images", "totals"):
-            mine, stored = getattr(self, f"_{name}"), state.get(name)
-            shape = None if stored is None else stored.shape
-            require(
-                shape == mine.shape,
-                "stored sums must fit the association",
-                array=name,
-                shape=shape,
-                expected=mine.shape,
-                remedy="restore them with the settings they were made with",
-            )
-        for name in ("images", "totals"):
-            getattr(self, f"_{name}")[...] = state[name]
+        fill(
+            {"images": self._images, "totals": self._totals},
+            state,
+            "stored sums must fit the association",
+            "restore them with the settings they were made with",
+        )
         self.documents = int(state["documents"][0])
 
     def _require_documents(self) -> None:
@@ -142,7 +122,7 @@ class _Sums:
         )
 
 
-class VectorAssociation(_Sums):
+class VectorAssociation(Association[Array]):
     """Sums of (x'u)^(p-1) x and (x'u)^p over real vectors x.
 
     Two matrix products a block: BLAS was measured to be 2 to 5 times as fast as compiled loops
@@ -204,7 +184,7 @@ class VectorAssociation(_Sums):
         return images, self._totals[0] / self.documents
 
 
-class DocumentAssociation(_Sums):
+class DocumentAssociation(Association[DocumentBatch]):
     """Answers for the third LDA moment M3 seen through W, without forming it.
 
     Probes u have the m coordinates of W. Each document adds P3(I, v, v) at v = W u in word space,
@@ -266,13 +246,7 @@ class DocumentAssociation(_Sums):
 
     def check(self, batch: DocumentBatch) -> None:
         """Raise `InvalidDocumentsError` unless the batch is over the d words of W."""
-        require(
-            batch.n_features == self._width,
-            "documents must use the vocabulary of the projection",
-            n_features=batch.n_features,
-            expected=self._width,
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(self._width, "projection")
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""

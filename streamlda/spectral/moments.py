@@ -26,10 +26,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, fill
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError
 from streamlda.kernels import association
 from streamlda.threads import one_blas_thread, run_pieces
 
@@ -101,11 +101,6 @@ class Moments:
         """Columns t of W that the triple statistic is taken through."""
         return self.triple_cross.shape[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the sums, without W."""
-        return sum(array.nbytes for array in self._sums().values())
-
     def restart(self, whitening: Array) -> None:
         """Start again with another projection of the same shape, in the memory of the old sums."""
         require(
@@ -126,13 +121,7 @@ class Moments:
         `factors`, shape (n_documents, 3), scale the first, pair and triple statistic of each
         document (clipping); the documents count as whole ones all the same.
         """
-        require(
-            batch.n_features == len(self.whitening),
-            "documents must use the vocabulary of the moments",
-            n_features=batch.n_features,
-            expected=len(self.whitening),
-            error=InvalidDocumentsError,
-        )
+        batch.check_features(len(self.whitening), "moments")
         for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
             rows = slice(start, start + BLOCK_DOCUMENTS)
             block = batch.rows(rows.start, rows.stop)
@@ -209,7 +198,7 @@ class Moments:
         return self.triple_sum() / self.documents
 
     def triple_sum(self) -> Array:
-        """Return the sum behind `triple_moment`."""
+        """Return the sum that `triple_moment` is the mean of."""
         W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
@@ -259,17 +248,12 @@ class Moments:
         moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
         moments.first_half = first_half
-        for name, mine in moments._sums().items():
-            shape = state[name].shape if name in state else None
-            require(
-                shape == mine.shape,
-                "saved moments must fit their projection",
-                array=name,
-                shape=shape,
-                expected=mine.shape,
-                remedy="restore them with the projection they were taken through",
-            )
-            mine[...] = state[name]
+        fill(
+            moments._sums(),
+            state,
+            "saved moments must fit their projection",
+            "restore them with the projection they were taken through",
+        )
         return moments
 
     def _require(self, documents: int) -> None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sized
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import above, at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
-from streamlda.spectral.associations import Association
+from streamlda.spectral.associations import Association, Batch
 from streamlda.spectral.power import Array, Components, PowerMethod
 
 #: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~. Measured by the
@@ -37,8 +37,6 @@ from streamlda.spectral.power import Array, Components, PowerMethod
 #: second, in nine of ten the largest error of an eigenvector was at most ``error / lambda``.
 START_CONSTANT = 0.25
 ERROR_CONSTANT = 0.25
-
-Batch = TypeVar("Batch", bound=Sized)
 
 
 def suggested_documents(sigma: float, dimension: int, lambda_min: float, error: float) -> int:
@@ -62,12 +60,6 @@ def suggested_documents(sigma: float, dimension: int, lambda_min: float, error: 
     return max(1, math.ceil(max(for_error, for_start)))
 
 
-class OrderedPowerMethod(PowerMethod, Protocol):
-    """A power method that says of which order its tensor is."""
-
-    order: int
-
-
 class OnlinePower(Generic[Batch]):
     """A power method that lives on a stream: a pure state machine, one pass, bounded memory.
 
@@ -84,7 +76,7 @@ class OnlinePower(Generic[Batch]):
 
     def __init__(
         self,
-        method: OrderedPowerMethod,
+        method: PowerMethod,
         association: Association[Batch],
         documents_per_round: int,
     ) -> None:
@@ -207,7 +199,7 @@ class OnlinePower(Generic[Batch]):
     def from_state(
         cls,
         state: Mapping[str, NDArray[Any]],
-        method: Callable[[Mapping[str, NDArray[Any]]], OrderedPowerMethod],
+        method: Callable[[Mapping[str, NDArray[Any]]], PowerMethod],
         association: Association[Batch],
     ) -> Self:
         """Go on where `state` was taken, bit for bit.

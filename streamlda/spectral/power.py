@@ -49,6 +49,9 @@ class Components:
 class PowerMethod(Protocol):
     """An iteration that lives on answers."""
 
+    #: p, of the tensor.
+    order: int
+
     @property
     def probes(self) -> Array:
         """Unit vectors u as columns, shape (d, L): where the next answer is wanted."""
@@ -111,12 +114,8 @@ class DeflatedPower:
         self._vectors = np.zeros((dimension, n_components))
         self._found = 0
         self._iteration = 0
-        self._probes = self._random_starts()
-
-    @property
-    def probes(self) -> Array:
-        """Unit vectors u as columns: the L iterates, or all components while refining."""
-        return self._probes
+        #: Unit vectors u as columns: the L iterates, or all components while refining.
+        self.probes = self._random_starts()
 
     @property
     def wants_values_only(self) -> bool:
@@ -133,7 +132,7 @@ class DeflatedPower:
 
         If it is refused, the state is as before.
         """
-        probes = self._probes
+        probes = self.probes
         values = _checked_answer(images, values, probes, values_only=self.wants_values_only)
         if self.finished:
             assert images is not None
@@ -144,16 +143,16 @@ class DeflatedPower:
         values = values - np.sum(weighted * across, axis=0)
         if images is not None and not self.wants_values_only:
             deflated = images - self._vectors[:, : self._found] @ weighted
-            self._probes = unit_columns(deflated, probes)
+            self.probes = unit_columns(deflated, probes)
             self._iteration += 1
             if self._iteration < self.n_iterations or self.eigenvalue_round:
                 return
         best = int(np.argmax(values))
         self._values[self._found] = values[best]
-        self._vectors[:, self._found] = self._probes[:, best]
+        self._vectors[:, self._found] = self.probes[:, best]
         self._found += 1
         self._iteration = 0
-        self._probes = self._vectors.copy() if self.finished else self._random_starts()
+        self.probes = self._vectors.copy() if self.finished else self._random_starts()
 
     def _refine(self, images: Array, values: Array) -> None:
         """Turn every component by the tensor less all others."""
@@ -165,7 +164,7 @@ class DeflatedPower:
         # Where p is odd, a step from u with a negative value leads to -u, whose value is positive.
         self._values = np.abs(values) if self.order % 2 else values
         self._vectors = unit_columns(images - vectors @ weighted, vectors)
-        self._probes = self._vectors.copy()
+        self.probes = self._vectors.copy()
 
     def components(self) -> Components:
         """Return the components found; not the one in work."""
@@ -188,7 +187,7 @@ class DeflatedPower:
             "settings": np.array(settings, dtype=np.uint64),
             "values": self._values.copy(),
             "vectors": self._vectors.copy(),
-            "probes": self._probes.copy(),
+            "probes": self.probes.copy(),
         }
 
     @classmethod
@@ -207,7 +206,7 @@ class DeflatedPower:
             seed=seed,
         )
         restored._values, restored._vectors = state["values"].copy(), state["vectors"].copy()
-        restored._probes, restored._found = state["probes"].copy(), found
+        restored.probes, restored._found = state["probes"].copy(), found
         restored._iteration = iteration
         return restored
 
@@ -219,6 +218,9 @@ class SimultaneousPower:
     refine. From random starts it finds the span of the components; which vector becomes which is
     decided by the order of QR, so more starts than components are of no use.
     """
+
+    #: Never: every answer turns the vectors.
+    wants_values_only = False
 
     def __init__(
         self,
@@ -240,17 +242,8 @@ class SimultaneousPower:
         self.n_iterations, self.order, self.seed = n_iterations, order, seed
         self._iteration = 0
         self._values = np.zeros(n_components)
-        self._probes = np.linalg.qr(checked.probes)[0]
-
-    @property
-    def probes(self) -> Array:
-        """Orthonormal vectors as columns, shape (d, k)."""
-        return self._probes
-
-    @property
-    def wants_values_only(self) -> bool:
-        """Never: every answer turns the vectors."""
-        return False
+        #: Orthonormal vectors as columns, shape (d, k).
+        self.probes: Array = np.linalg.qr(checked.probes)[0]
 
     @property
     def finished(self) -> bool:
@@ -259,7 +252,7 @@ class SimultaneousPower:
 
     def advance(self, images: Array | None, values: Array) -> None:
         """Take the answer at `probes`; as `DeflatedPower.advance`."""
-        values = _checked_answer(images, values, self._probes, values_only=False)
+        values = _checked_answer(images, values, self.probes, values_only=False)
         assert images is not None
         self._values = values
         # The strongest first: QR keeps the first direction and bends the last.
@@ -267,13 +260,13 @@ class SimultaneousPower:
         turned, corner = np.linalg.qr(images[:, order])
         signs = np.where(np.diag(corner) < 0, -1.0, 1.0)
         self._values = values[order]
-        self._probes = np.ascontiguousarray(turned * signs)
+        self.probes = np.ascontiguousarray(turned * signs)
         self._iteration += 1
 
     def components(self) -> Components:
         """Return all components; finished when R answers have been taken."""
         done = np.full(len(self._values), self.finished)
-        return Components(self._values.copy(), self._probes.copy(), done)
+        return Components(self._values.copy(), self.probes.copy(), done)
 
     def state(self) -> Arrays:
         """Return all that `from_state` needs, as copies."""
@@ -281,7 +274,7 @@ class SimultaneousPower:
         return {
             "settings": np.array(settings, dtype=np.uint64),
             "values": self._values.copy(),
-            "probes": self._probes.copy(),
+            "probes": self.probes.copy(),
         }
 
     @classmethod
@@ -290,7 +283,7 @@ class SimultaneousPower:
         iterations, order, seed, iteration = (int(x) for x in state["settings"].tolist())
         d, k = state["probes"].shape
         restored = cls(d, k, n_iterations=iterations, order=order, seed=seed)
-        restored._values, restored._probes = state["values"].copy(), state["probes"].copy()
+        restored._values, restored.probes = state["values"].copy(), state["probes"].copy()
         restored._iteration = iteration
         return restored
 

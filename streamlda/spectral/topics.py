@@ -59,7 +59,7 @@ class RoundMoments:
     `first` is M1, `pairs` G over the t columns of W that the triple moment was taken through
     (`whitening`), `triples` T. The noises are one draw of the sampling noise of ``W'G`` and T
     (`Moments.half_differences`). `triple_first` and `triple_pairs` are ``W'M1`` and ``W'G`` of the
-    documents behind T, where these are not those behind M1 and G: T is centred by its own, so that
+    documents of T, where these are not those of M1 and G: T is centred by its own, so that
     a stream may drift in between.
     """
 
@@ -154,7 +154,7 @@ def recover_topics(
     """
     if alpha_0 is None:
         alpha_0 = _solve_alpha_0(moments, n_components, rng)
-    whitened = _Whitened(moments, n_components, alpha_0)
+    whitened = _WhitenedMoments(moments, n_components, alpha_0)
     values, vectors = whitened.decompose(rng, near)
     noise = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
     # Beyond the rank there is nothing.
@@ -295,7 +295,7 @@ def diagnostics(found: SpectralTopics) -> dict[str, object]:
     }
 
 
-class _Whitened:
+class _WhitenedMoments:
     """The moments of a round in at most K whitened dimensions, for one alpha_0."""
 
     def __init__(self, moments: RoundMoments, n_components: int, alpha_0: float) -> None:
@@ -359,7 +359,7 @@ def _solve_alpha_0(moments: RoundMoments, n_components: int, rng: np.random.Gene
 
     def excess(log_alpha_0: float) -> float:
         a = float(np.exp(log_alpha_0))
-        whitened = _Whitened(moments, n_components, a)
+        whitened = _WhitenedMoments(moments, n_components, a)
         values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 

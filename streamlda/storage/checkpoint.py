@@ -151,6 +151,11 @@ class Checkpoints:
             raise
         return store
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was saved yet."""
+        return self._index.newest_number() == 0
+
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
         if self._lock is not None:
@@ -189,14 +194,9 @@ class Checkpoints:
         Nothing may be learned or released meanwhile. Time and memory O(bytes of the state).
         """
         arrays, metadata = state_of(learner)
-        body: dict[str, Any] = {
-            "position": dict(position),
-            "about": dict(about or {}),
-            "ledger_id": None,
-            "epoch": None,
-        }
-        if metadata["run"] is not None:
-            body |= {name: metadata["run"][name] for name in ("ledger_id", "epoch")}
+        run = metadata["run"] or {"ledger_id": None, "epoch": None}
+        body = {"position": dict(position), "about": dict(about or {})}
+        body |= {name: run[name] for name in ("ledger_id", "epoch")}
         # Here and not when it is written: what has no JSON form costs no time then.
         to_json(body)
         kept: Arrays = {}
@@ -249,15 +249,7 @@ class Checkpoints:
         `catch_up` allows one release since then, for which the caller makes up
         (`Checkpoint.releases_behind`). Time O(bytes of the state): its digest is checked.
 
-        Raises
-        ------
-        ModelFileError
-            If no generation is whole.
-        LedgerError
-            If the newest whole one is from before a release, or from another ledger: drop the
-            state then, and go on behind the last cohort of the ledger.
-        InvalidSettingError
-            If the generation is private and no ledger was given, or the other way round.
+        A generation from before a release, or of another ledger, is refused.
         """
         rows = self._index.rows()
         if not rows:

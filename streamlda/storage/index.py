@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from streamlda.checks import failure
-from streamlda.container import to_json
+from streamlda.container import sync_folder, to_json
 from streamlda.errors import ModelFileError, NewerFormatError
-from streamlda.privacy.ledger.file import sync_folder
 from streamlda.storage.state import OWNER_ONLY
 
 #: Marks the index as one of ours ("sCKP"), and counts the formats.

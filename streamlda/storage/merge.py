@@ -8,8 +8,8 @@ replaces it. So engines that are to be merged, on one machine or many, are given
 first document, and keep it. Topics are consistent for every W, and a good one lowers their
 variance: take it from an engine that has run for a while ::
 
-    streamlda map CHECKPOINTS --output shared.map      of one daemon
-    topics.map_file = "shared.map"                     of all, with new folders of checkpoints
+    streamlda projection CHECKPOINTS --output FILE     of one daemon
+    topics.projection_file = "FILE"                    of all, with new folders of checkpoints
     streamlda merge CHECKPOINTS... --output MODEL      at any time, while they run
 
 *Twice the same documents.* Sums do not say what is in them; positions do, as far as they name what
@@ -144,27 +144,17 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
 
     Of one folder it is the engine there, with or without a shared projection. The order matters by
     rounding only. Time O(bytes of the states), memory three times that of one.
-
-    Raises
-    ------
-    InvalidSettingError
-        If documents would count twice, as far as positions say; if settings or projections differ
-        or one is not shared (`Engine.merge`); or if a state is private.
-    VocabularyError
-        If vocabularies differ.
     """
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
-    paths: list[str] = []
-    taken: list[Checkpoint] = []
-    digests: list[str] = []
+    taken: list[tuple[str, Checkpoint, str]] = []
     merged: Engine | None = None
     for folder in folders:
         path = os.path.realpath(folder)
-        if path in paths:
+        if any(path == before for before, _, _ in taken):
             raise _twice(path, path, "the same folder")
         checkpoint, engine = newest_of(path)
         digest = _state_digest(engine)
-        for before, other, other_digest in zip(paths, taken, digests, strict=True):
+        for before, other, other_digest in taken:
             copied = digest == other_digest and engine.documents_seen > 0
             both = overlap(other.position, checkpoint.position, copied=copied)
             if both is not None:
@@ -172,16 +162,16 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
         if merged is None:
             merged = engine
         else:
-            check_same_words(taken[0].vocabulary, checkpoint.vocabulary, path)
+            first = taken[0]
+            check_same_words(first[1].vocabulary, checkpoint.vocabulary, path)
             try:
                 merged.merge(engine)
             except InvalidSettingError as error:
-                raise InvalidSettingError(f"{error}: path={paths[0]!r},{path!r}") from error
-        paths.append(path)
-        taken.append(checkpoint)
-        digests.append(digest)
+                raise InvalidSettingError(f"{error}: path={first[0]!r},{path!r}") from error
+        taken.append((path, checkpoint, digest))
     assert merged is not None
-    return MergedCheckpoints(merged, taken[0].vocabulary, tuple(taken))
+    checkpoints = tuple(checkpoint for _, checkpoint, _ in taken)
+    return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints)
 
 
 def overlap(one: Position, other: Position, *, copied: bool = False) -> str | None:

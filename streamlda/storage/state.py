@@ -66,7 +66,7 @@ def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
         arrays, state = learner.engine.state()
         run = {
             **_run_of(learner),
-            "missed": learner.missed[-1] if learner.missed else None,
+            "missed": learner.lost[-1] if learner.lost else None,
             "ledger_id": ledger.ledger_id,
             "epoch": ledger.generation,
         }
@@ -97,16 +97,6 @@ def load_state(
     `releases_behind` counts releases that were begun since the save and that the caller makes up
     for: none of their documents may be released again (`PrivateLearner.catch_up`). Time O(bytes),
     memory twice the size of the file.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not a whole, unaltered state file.
-    InvalidSettingError
-        If the state is private and no learner was given, or the other way round; if the learner
-        has read documents; or if it was made in another way than the saved one.
-    LedgerError
-        If the learner has no ledger or another one, or a release was begun since the save.
     """
     file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
     remedy = "start in an empty folder, behind the last cohort of the ledger"
@@ -127,7 +117,7 @@ def load_state(
         engine = PrivateEngine.from_state(file.arrays, state, noise)
     learner.engine = engine
     if run["missed"] is not None:
-        learner.missed.append(str(run["missed"]))
+        learner.lost.append(str(run["missed"]))
     return learner
 
 

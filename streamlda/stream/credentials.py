@@ -18,10 +18,7 @@ def read_secret(file: str | None, variable: str | None) -> str:
     The result must not be stored or shown; read it for each use, so that it can be rotated. No
     error holds any of it, in its message or in what it is chained to.
 
-    Raises
-    ------
-    InvalidSettingError
-        If the file cannot be read, or the secret is empty.
+    Raises `InvalidSettingError` if the file cannot be read, or the secret is empty.
     """
     problem = ""
     try:

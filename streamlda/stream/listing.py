@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
 from typing import IO, Any
 
@@ -44,31 +45,18 @@ FORMATS = ("text", "jsonl", "csv", "parquet")
 #: What a link gives that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+_failure = partial(failure, error=SourceError)
+_require = partial(require, error=SourceError)
+
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file to read.
+    """One file to read; `file_system` (of fsspec) knows it by `path`.
 
-    Attributes
-    ----------
-    file_system : fsspec.AbstractFileSystem
-        Where it is.
-    path : str
-        As `file_system` knows it.
-    name : str
-        The path of a local file, the URL of any other.
-    size : int or None
-        Stored bytes, where known.
-    format : str
-        One of `FORMATS`.
-    compression : str or None
-        One of `COMPRESSIONS`.
-    delimiter : str
-        Of CSV: a tab in .tsv files.
-    local : bool
-        Whether opening it is cheap.
+    `name` is the path of a local file, the URL of any other; `size` are stored bytes, where known;
+    `delimiter` is that of CSV, a tab in .tsv files; opening is cheap where it is `local`.
     """
 
     file_system: Any
@@ -93,22 +81,10 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     what is hidden (unless the glob names it), links that lead nowhere or to directories, and what
     is no regular file (pipes, sockets) are left out; named themselves they are errors.
 
-    Parameters
-    ----------
-    paths : str, path or iterable of them
-        Files, directories (with everything below), globs, or fsspec URLs of any of these. A name
-        that exists is no glob, whatever characters it has.
-    format : str
-        ``"auto"`` or one of `FORMATS`.
-    compression : str or None
-        ``"infer"``, None or one of `COMPRESSIONS`.
-
-    Raises
-    ------
-    InvalidSettingError
-        For an unknown `format` or `compression`, or a Parquet file compressed as a whole.
-    SourceError
-        For a path without files behind it, or a file that is named twice.
+    A name that exists is no glob, whatever characters it has. `format` is ``"auto"`` or one of
+    `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
+    `InvalidSettingError` for others, or a Parquet file compressed as a whole, and `SourceError` for
+    a path without files behind it, or a file that is named twice.
     """
     by_name = "leave it out to go by the file names"
     one_of(("auto", *FORMATS), format=format, remedy=by_name)
@@ -117,11 +93,10 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     for given in named_paths(paths):
         for file in _expand(given, format, compression):
             if file.name in files:
-                raise failure(
+                raise _failure(
                     "each file must be named once",
                     name=file.name,
                     remedy="leave out one of the paths that lead to it",
-                    error=SourceError,
                 )
             files[file.name] = file
     return list(files.values())
@@ -130,23 +105,21 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
 def named_paths(paths: Paths) -> list[str]:
     """Return the paths as text, or raise `SourceError` if there is none."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    require(
+    _require(
         listed,
         "a file source must be given at least 1 path",
         paths=[],
         remedy="name a file or directory",
-        error=SourceError,
     )
     return [os.fspath(path) for path in listed]
 
 
 def not_a_file(path: str) -> StreamLDAError:
     """Return the error for a path to a pipe, a socket or a device."""
-    return failure(
+    return _failure(
         "a path must be a regular file or a directory",
         path=path,
         remedy="read a pipe with the connector stdin",
-        error=SourceError,
     )
 
 
@@ -154,36 +127,32 @@ def _expand(given: str, format: str, compression: str | None) -> Iterator[Stored
     try:
         file_system, path = fsspec.core.url_to_fs(given)
     except (ImportError, ValueError) as error:
-        raise failure(
+        raise _failure(
             "a URL must have a protocol that fsspec can open",
             path=given,
             remedy=f"install the package of that file system ({type(error).__name__}: {error})",
-            error=SourceError,
         ) from error
     try:
         found = _list(file_system, path)
     except FileNotFoundError as error:
-        raise failure(
+        raise _failure(
             "a path must exist",
             path=given,
             remedy="check the spelling, or use the full path",
-            error=SourceError,
         ) from error
     except SourceError:
         raise
     except OSError as error:
-        raise failure(
+        raise _failure(
             "a path must be readable",
             path=error.filename or given,
             remedy=f"check its permissions ({error.strerror or error})",
-            error=SourceError,
         ) from error
-    require(
+    _require(
         found,
         "a directory or glob must contain files",
         path=given,
         remedy="check the spelling; hidden files do not count",
-        error=SourceError,
     )
     for info in found:
         yield _stored(file_system, info, format, compression)

@@ -41,9 +41,6 @@ class SnapshotSink(Protocol):
 def open_sink(name: str, *args: Any, **options: Any) -> Any:
     """Open a sink by the name that a connector announces: ``"kafka-snapshots"``, ...
 
-    Raises
-    ------
-    SourceError
-        If no installed package announces that name.
+    Raises `SourceError` if no installed package announces that name.
     """
     return announced(ENTRY_POINT_GROUP, "sink", name)(*args, **options)

@@ -26,14 +26,9 @@ RECORD_BYTES = 200
 
 
 class RecordLocation(NamedTuple):
-    """Where a record stands in its source.
+    """Where a record stands in its source: file, topic partition or other container, and number.
 
-    Attributes
-    ----------
-    location : str
-        The file, topic partition or other container.
-    record : int
-        Number of the record in its container, from 1 (line number where lines are records).
+    Records are numbered from 1 in each container (line numbers where lines are records).
     """
 
     location: str
@@ -41,16 +36,9 @@ class RecordLocation(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """A record that was skipped: where it stands and why, never what it says.
+    """A record that was skipped: where it stands (as `RecordLocation`) and why, never what it says.
 
-    Attributes
-    ----------
-    location : str
-        The file, topic partition or other container.
-    record : int
-        Number of the record in its container, from 1 (line number where lines are records).
-    reason : str
-        A short fixed word such as ``not-utf8``; the same words are counted in summaries.
+    `reason` is a short fixed word such as ``not-utf8``; the same words are counted in summaries.
     """
 
     location: str
@@ -118,13 +106,7 @@ class RecordBatch:
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
     def check(self, max_records: int) -> None:
-        """Raise `SourceError` if the rules above are broken; the message names no user.
-
-        Parameters
-        ----------
-        max_records : int
-            Most records of the poll.
-        """
+        """Raise `SourceError` if the rules above are broken; the message names no user."""
         n_records = self.n_records
         aligned = all(len(each) in (0, n_records) for each in (self.locations, self.users))
         require(
@@ -143,16 +125,9 @@ class RecordBatch:
 
 
 class Progress(NamedTuple):
-    """How far a source has come, in its own unit, for a progress bar.
+    """How far a source has come, for a progress bar: units read, units in all (None: no known end).
 
-    Attributes
-    ----------
-    done : int
-        Units read so far.
-    total : int or None
-        Units in all, or None for a source without a known end.
-    unit : str
-        ``"B"`` for stored (compressed) bytes, ``"documents"`` otherwise.
+    The unit is ``"B"`` for stored (compressed) bytes, ``"documents"`` otherwise.
     """
 
     done: int

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.checks import at_least, failure
+from streamlda.errors import InsufficientDataError
 from streamlda.privacy.events import Event
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
@@ -34,19 +35,9 @@ class VocabularyLearner:
     How many documents they are learned from depends on their lengths. A private choice of words
     is a release of its own, of a stage with a number of slots that was fixed in advance.
 
-    Parameters
-    ----------
-    size : int or None, default 8000
-        Most words, the most frequent first; None for all.
-    min_document_frequency : int, float or None, default None
-        As in `Vocabulary.learn`; None is a two-hundredth of the documents, at least 1 and at
-        most 5.
-    max_document_frequency : int or float, default 0.5
-        As in `Vocabulary.learn`.
-    documents : int, default 20000
-        Documents to learn from; also ends at `VOCABULARY_CHARACTERS`.
-    analyzer : TextAnalyzer, optional
-        How texts are split; without English stop words unless told otherwise.
+    At most `size` words, the most frequent first, are learned from `documents` documents or
+    `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
+    None is a two-hundredth of the documents, at least 1 and at most 5.
     """
 
     size: int | None = 8000
@@ -56,11 +47,20 @@ class VocabularyLearner:
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
 
     def __post_init__(self) -> None:
-        if self.documents < 1:
-            raise InvalidSettingError(
-                "words must be learned from at least 1 document, got "
-                f"vocabulary_documents={self.documents}"
-            )
+        at_least(1, vocabulary_documents=self.documents)
+
+    def enough(self, documents: int, characters: int) -> bool:
+        """Return whether these are enough to learn from."""
+        return documents >= self.documents or characters >= VOCABULARY_CHARACTERS
+
+    def beginning(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return the first texts, as many as are learned from: cut at a document, never inside."""
+        characters = 0
+        for number, text in enumerate(texts):
+            if self.enough(number, characters):
+                return texts[:number]
+            characters += len(text)
+        return texts
 
     def learn(self, texts: Sequence[str]) -> Vocabulary:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
@@ -102,27 +102,7 @@ class PrivateVocabularySelection:
     and tokens that are not printable text are left out of it. Public: all that is given here. The
     cut to `size` words reads the release only.
 
-    Memory and time: those of `WordSelection`, and of splitting the texts.
-
-    Parameters
-    ----------
-    selection : WordSelection
-        What a document may change; taken over.
-    size : int
-        Most words, at least 1; those of the largest noisy weight.
-    slots : int
-        Records to choose from, at least 1.
-    first_slot : int, default 0
-        Slot of the first of them.
-    analyzer : TextAnalyzer
-        How texts are split.
-    release : callable
-        Pays for the release and stores it.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `size` or `slots` is below 1.
+    Memory and time: those of `WordSelection`, and of splitting the texts. `release` pays.
     """
 
     def __init__(
@@ -135,30 +115,21 @@ class PrivateVocabularySelection:
         release: PaidRelease,
         first_slot: int = 0,
     ) -> None:
-        if size < 1 or slots < 1:
-            raise InvalidSettingError(
-                "words must be chosen from at least 1 slot, and be at least 1, got "
-                f"vocabulary_documents={slots} private_vocabulary={size}"
-            )
+        at_least(1, vocabulary_documents=slots, private_vocabulary=size)
         self.slots, self.first_slot = slots, first_slot
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
 
     def vote(self, text: str) -> None:
-        """Let the document of one place vote; a blank has no votes."""
+        """Let the document of one slot vote; a blank has no votes."""
         # A line feed would be two words in the release, and half a surrogate pair is no text.
         self._selection.add(token for token in self._analyze(text) if token.isprintable())
 
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote.
 
-        Raises
-        ------
-        InsufficientDataError
-            If no word stands above the threshold. The price is spent.
-        BudgetExceededError, LedgerError
-            As the callable `release`.
+        `InsufficientDataError` if no word stands above the threshold: the price is spent.
         """
         facts = self._selection.metadata()
         first, last = self.first_slot, self.first_slot + self.slots
@@ -170,24 +141,17 @@ class PrivateVocabularySelection:
     def chosen(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
         """Return the words of a release, this one's or one made before a crash.
 
-        Parameters
-        ----------
-        released : mapping
-            Its arrays.
-        facts : mapping
-            What was stored with it as ``selection``.
-
-        Raises
-        ------
-        InsufficientDataError
-            If no word stands above the threshold.
+        `facts` are what was stored with them as ``selection``.
         """
         words = released["words"].tobytes().decode("utf-8").split("\n")
         if words == [""]:
-            raise InsufficientDataError(
-                "a private choice must find a word that enough documents use, got words=0 "
-                f"slots={self.slots} threshold={facts['threshold']:.4g}; choose from more "
-                "places, or bring a public word list"
+            raise failure(
+                "a private choice must find a word that enough documents use",
+                words=0,
+                slots=self.slots,
+                threshold=f"{facts['threshold']:.4g}",
+                remedy="choose from more slots, or bring a public word list",
+                error=InsufficientDataError,
             )
         return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
 

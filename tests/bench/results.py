@@ -3,7 +3,6 @@
 import gzip
 import json
 import time
-from pathlib import Path
 
 from bench.measure import Meter
 from bench.scenarios import BY_ID
@@ -21,7 +20,7 @@ VERSIONS = {
 }
 
 
-def result_of(name: str, cases: list, measured) -> dict:
+def result_of(name, cases, measured):
     """Return a result of these cases; `measured` is one answer for all, or makes it of a case."""
     answer = measured if callable(measured) else lambda case: dict(measured)
     return {
@@ -32,19 +31,19 @@ def result_of(name: str, cases: list, measured) -> dict:
     }
 
 
-def made_up(name: str, measured) -> dict:
+def made_up(name, measured):
     """Return a result of all cases of a scenario at full size."""
     return result_of(name, BY_ID[name].cases(False, ()), measured)
 
 
-def measured_by(task: str, parameters: dict, inputs: dict | None = None) -> dict:
+def measured_by(task, parameters, inputs=None):
     """Do a task in this process."""
     meter = Meter(time.monotonic())
     found = TASKS[task](meter, parameters, inputs or {}, 0)
     return {**meter.values, **found}
 
 
-def planted_corpus(path: Path, n_documents: int) -> Path:
+def planted_corpus(path, n_documents):
     letters = str.maketrans("0123456789", "abcdefghij")  # digits are no words
     texts = [t.translate(letters) for t in PlantedLDA(12, 400, seed=0).texts(n_documents)]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)

@@ -1,9 +1,7 @@
 """The benchmarks measure in a process of their own, and their tables are those of the results."""
 
-import gzip
-import json
+import itertools
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
 from bench.kinds import Case
-from bench.measure import ROOT, describe_corpus, run_child
+from bench.measure import ROOT, run_child
 from bench.private import PRIVATE, variant
 from bench.private_tasks import Learned
 from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
@@ -33,13 +31,11 @@ TINY = {
 }
 
 
-def result_map(result: dict[str, object]) -> dict[str, dict[str, object]]:
-    return {str(result["scenario"]): result}
+def result_map(result):
+    return {result["scenario"]: result}
 
 
-def test_a_quick_run_measures_in_children_and_stores_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quick_run_measures_in_children_and_stores_elsewhere(tmp_path, monkeypatch, capsys):
     before = tables.read_results()
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 400)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -66,24 +62,45 @@ def test_a_quick_run_measures_in_children_and_stores_elsewhere(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["nothing"], "unknown scenarios: nothing"),
-        (["planted-50-5", "--repeats", "0"], "repeats=0"),
-        (["corpus-text"], "--corpus FILE"),
-        (["corpus-text", "--corpus", "no such file"], "corpus=no such file"),
+        (["run", "nothing"], "unknown scenarios: nothing"),
+        (["run", "planted-50-5", "--repeats", "0"], "repeats=0"),
+        (["run", "corpus-text"], "--corpus FILE"),
+        (["run", "corpus-text", "--corpus", "no such file"], "corpus=no such file"),
+        (["run", "compare-kos-20"], "python -m bench compare CORPUS"),
+        (["compare", "no such file", "--topics", "3"], "corpus=no such file"),
+        (["compare", __file__, "--topics", "0"], "must be at least 1"),
+        (["compare", __file__, "--topics", "3", "--seeds", "0"], "must be at least 1"),
     ],
 )
-def test_a_run_that_cannot_be_says_why(options: list[str], message: str) -> None:
+def test_a_run_that_cannot_be_says_why(options, message):
     with pytest.raises(SystemExit, match=message):
-        main(["run", *options])
+        main(options)
 
 
-def test_a_failed_measurement_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_case_has_a_task_a_label_of_its_own_and_settings_that_can_be_run(capsys):
+    for scenario, quick in itertools.product(ALL, (True, False)):
+        cases = scenario.cases(quick, ())
+        assert len({case.label for case in cases}) == len(cases)
+        assert all(case.task in TASKS for case in cases)
+        private = [case.parameters for case in cases if scenario in PRIVATE]
+        for wanted in (each for each in private if each.get("epsilon") is not None):
+            PrivateSettings(
+                n_components=wanted["n_components"],
+                n_features=wanted.get("n_features", wanted.get("vocabulary_size")),
+                documents_per_snapshot=wanted.get("documents", 195_000),
+                **{name: wanted[name] for name in variant("private", 1.0)},
+            )
+    assert main(["list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BY_ID)
+
+
+def test_a_failed_measurement_is_an_error(capfd):
     with pytest.raises(RuntimeError, match="task=fit status=1"):
         run_child("fit", {**TINY, "contender": "nobody"}, {}, 0)
     assert "KeyError: 'nobody'" in capfd.readouterr().err
 
 
-def test_tables_depend_on_results_alone() -> None:
+def test_tables_depend_on_results_alone():
     measured = {"l1_error": 0.0091, "documents": 1000, "fit_seconds": 0.5}
     results = result_map(result_of("planted-50-5", [Case("streamlda", "fit", TINY)], measured))
     page = "".join(f"<!-- bench:{n} -->\nold\n<!-- /bench:{n} -->\n" for n in ["summary", *BY_ID])
@@ -98,34 +115,25 @@ def test_tables_depend_on_results_alone() -> None:
     assert private.count("not measured yet") == len(PRIVATE)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "<!-- bench:summary -->\n",
-        "<!-- bench:summary -->\n<!-- /bench:list -->\n",
-        "<!-- bench:nothing -->\n<!-- /bench:nothing -->\n",
-    ],
-)
-def test_a_wrong_marker_is_an_error(page: str) -> None:
-    with pytest.raises(ValueError, match=r"got (markers|name)="):
-        tables.fill(page, {})
+@pytest.mark.parametrize("end", ["", "<!-- /bench:list -->\n"])
+def test_a_wrong_marker_is_an_error(end):
+    with pytest.raises(ValueError, match="got markers="):
+        tables.fill(f"<!-- bench:summary -->\n{end}", {})
+    with pytest.raises(ValueError, match="got name="):
+        tables.fill("<!-- bench:nothing -->\n<!-- /bench:nothing -->\n", {})
 
 
-def test_the_pages_show_the_stored_results() -> None:
-    stale = tables.stale_pages(tables.read_results(), write=False)
-    assert [path.name for path in stale] == []
+def test_the_pages_show_the_stored_results_which_are_of_full_size():
+    results = tables.read_results()
+    assert [path.name for path in tables.stale_pages(results, write=False)] == []
+    assert not any(result["quick"] for result in results.values())
     text = (ROOT / "bench" / "README.md").read_text("utf-8")
-    names = ["summary", "summary-private", *BY_ID]
-    assert all(f"<!-- bench:{name} -->" in text for name in names)
+    assert all(f"<!-- bench:{n} -->" in text for n in ("summary", "summary-private", *BY_ID))
     privacy = (ROOT / "streamlda" / "privacy" / "README.md").read_text("utf-8")
     assert "<!-- bench:how-much-noise -->" in privacy
 
 
-def test_stored_results_are_of_full_size() -> None:
-    assert not any(result["quick"] for result in tables.read_results().values())
-
-
-def test_the_cost_of_a_document_is_found_again() -> None:
+def test_the_cost_of_a_document_is_found_again():
     points = [
         RatePoint(nnz, k, 10_000, m, t, 2e-6 + 1e-9 * nnz * m + 3e-11 * t**3)
         for nnz, k in [(20, 20), (80, 20), (320, 20), (80, 5), (80, 100)]
@@ -136,45 +144,12 @@ def test_the_cost_of_a_document_is_found_again() -> None:
     assert residual < 1e-6
 
 
-def test_a_corpus_is_described_without_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "three.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"text": "a"}\n{"text": "b"}\n\n{"text": "c"}\n'))
-    found = describe_corpus(path)
-    assert (found["name"], found["documents"]) == ("three.jsonl.gz", 3)
-    assert str(tmp_path) not in json.dumps(found)
-
-
-def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(BY_ID)
-
-
 # Private scenarios: tasks in this process, on small corpora.
 
 SMALL = {**{name: TINY[name] for name in TINY if name != "contender"}, "documents": 20_000}
 
 
-def test_every_private_case_can_be_run_with_its_settings() -> None:
-    for scenario in PRIVATE:
-        for quick in (True, False):
-            cases = scenario.cases(quick, ())
-            assert len({case.label for case in cases}) == len(cases)
-            for case in cases:
-                assert case.task in TASKS
-                wanted = case.parameters
-                if wanted.get("epsilon") is None:
-                    continue
-                settings = PrivateSettings(
-                    n_components=wanted["n_components"],
-                    n_features=wanted.get("n_features", wanted.get("vocabulary_size")),
-                    documents_per_snapshot=wanted.get("documents", 195_000),
-                    **{name: wanted[name] for name in variant("private", 1.0)},
-                )
-                assert settings.noise_multiplier > 0
-
-
-def test_planted_error_grows_as_epsilon_falls() -> None:
+def test_planted_error_grows_as_epsilon_falls():
     # Noise is fresh each time. Mean and standard deviation of 120 runs: 0.0106 and 0.0014 at 5,
     # 1.14 and 0.06 at 0.01. The bounds are beyond ten of them: false alarm below 1e-6.
     runs = {
@@ -189,36 +164,30 @@ def test_planted_error_grows_as_epsilon_falls() -> None:
     assert all(run["l1_worst_topic"] >= run["l1_error"] for run in runs.values())
 
 
-def test_a_topic_that_is_not_published_counts_as_the_word_frequencies() -> None:
-    truth = np.eye(3)
-    flat = np.full(3, 1 / 3)
+def test_a_topic_that_is_not_published_counts_as_the_word_frequencies():
+    truth, flat = np.eye(3), np.full(3, 1 / 3)
     found = private_tasks.planted_error(truth, Learned(truth[:2], np.ones(2), flat))
-    assert found["l1_worst_topic"] == pytest.approx(4 / 3)
-    assert found["l1_error"] == pytest.approx(4 / 9)
+    assert (found["l1_worst_topic"], found["l1_error"]) == pytest.approx((4 / 3, 4 / 9))
     none = private_tasks.planted_error(truth, Learned(np.empty((0, 3)), np.empty(0), flat))
     assert none["l1_error"] == pytest.approx(4 / 3)
 
 
-def test_perplexity_is_over_the_true_unigram_whatever_the_model_thinks() -> None:
+def test_perplexity_is_over_the_true_unigram_whatever_the_model_thinks():
     corpus = PlantedLDA(3, 30, seed=0)
     train, held_out = corpus.documents(300), corpus.documents(100)
-    wrong = np.zeros(30)
-    wrong[0] = 1.0
-    counted = sum(
-        np.bincount(part.word_ids, part.counts, minlength=30) for part in (train, held_out)
-    )
-    true = document_completion(
-        held_out, corpus.components, corpus.alpha, counted / counted.sum()
-    ).unigram_perplexity
-    for background in (wrong, counted / counted.sum()):
-        found = Learned(corpus.components, corpus.alpha, background)
+    counted = sum(np.bincount(b.word_ids, b.counts, minlength=30) for b in (train, held_out))
+    usual = counted / counted.sum()
+    planted = corpus.components, corpus.alpha
+    true = document_completion(held_out, *planted, usual).unigram_perplexity
+    for background in (np.eye(30)[0], usual):
+        found = Learned(*planted, background)
         assert private_tasks.completion(train, held_out, found)["unigram_perplexity"] == true
-    nothing = Learned(np.empty((0, 30)), np.empty(0), counted / counted.sum())
+    nothing = Learned(np.empty((0, 30)), np.empty(0), usual)
     none = private_tasks.completion(train, held_out, nothing)
     assert none["perplexity"] == pytest.approx(true, rel=1e-6)
 
 
-def test_simulated_text_has_words_as_frequent_as_text_and_topics() -> None:
+def test_simulated_text_has_words_as_frequent_as_text_and_topics():
     documents = zipf_topic_documents(2000, 400, np.random.default_rng(0))
     assert len(documents) == 2000
     assert np.diff(documents.row_pointers).min() >= 1
@@ -229,15 +198,7 @@ def test_simulated_text_has_words_as_frequent_as_text_and_topics() -> None:
     assert np.corrcoef(documents.to_csr().toarray()[:, 100:150].T)[0, 1:].max() > 0.1
 
 
-@pytest.mark.parametrize("epsilon", [None, 1.0])
-def test_a_pass_over_simulated_counts(epsilon: float | None) -> None:
-    sizes = {"n_components": 5, "n_features": 300, "documents": 2000}
-    found = measured_by("private_pass", {**sizes, **variant("private", epsilon)})
-    assert found["documents"] == 2000
-    assert 1 <= found["topics"] <= 5
-
-
-def test_a_corpus_is_measured_at_every_epsilon(tmp_path: Path) -> None:
+def test_a_corpus_is_measured_at_every_epsilon(tmp_path):
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
     inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(tmp_path / "counts.npz")}
     measured_by("prepare", {"vocabulary_size": 8000, "held_out_every": 40}, inputs)
@@ -256,54 +217,57 @@ def test_a_corpus_is_measured_at_every_epsilon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [None, 10.0])
-def test_text_to_model_file_is_private_when_it_should_be(epsilon: float | None) -> None:
+def test_tasks_pass_over_counts_and_from_text_to_a_model_file(epsilon):
+    settings = variant("private", epsilon)
+    sizes = {"n_components": 5, "n_features": 300, "documents": 2000}
+    found = measured_by("private_pass", {**sizes, **settings})
+    assert found["documents"] == 2000
+    assert 1 <= found["topics"] <= 5
     sizes = {"n_components": 3, "n_features": 100, "documents": 400}
-    found = measured_by("private_command", {**sizes, **variant("private", epsilon)})
-    assert found["documents"] == 400
-    assert found["private"] is (epsilon is not None)
+    found = measured_by("private_command", {**sizes, **settings})
+    assert (found["documents"], found["private"]) == (400, epsilon is not None)
 
 
-def test_noise_is_drawn_at_its_scale() -> None:
+def test_noise_is_drawn_at_its_scale():
     found = measured_by("private_noise", {"values": 10**5})
     # 100,000 values: 5.4 standard deviations, false alarm below 1e-7.
     assert found["stddev_over_sigma"] == pytest.approx(1, abs=0.012)
     assert len(found["wang_anandkumar"]) == 8
 
 
-def test_private_targets_are_judged_and_shown() -> None:
-    planted = made_up("private-planted-50-5", {"l1_error": 0.025, "topics": 4})
-    shown = tables.scenario_block("private-planted-50-5", result_map(planted))
-    assert "epsilon 0.1, runs: 1 | 0.0250 | <= 0.1000 (met) |" in shown
-    assert "epsilon 1, runs: 1 | 0.0250 | <= 0.0200 (**missed**) |" in shown
-    assert "| replace-one | 0.025 (0.025; 4 of 5) |" in shown
-    assert "private-error.png" in shown
-
-    quality = {"npmi": 0.11, "perplexity": 800.0, "unigram_perplexity": 1000.0}
-    corpus = made_up("private-corpus", {**quality, "topics": 18, "diversity": 0.6})
-    shown = tables.scenario_block("private-corpus", result_map(corpus))
-    assert ">= 0.120 (**missed**)" in shown
-    assert "| 0.800 | <= 0.800 (met) |" in shown
-    assert "| 0.800 | <= 0.680 (**missed**) |" in shown
-
-    overhead = made_up("private-overhead", {"fit_seconds": 1.1, "documents": 1000, "topics": 20})
-    for run in overhead["runs"]:
-        if run["case"].endswith("not private"):
-            run["measured"]["fit_seconds"] = 1.0
-    overhead["runs"][-1]["measured"]["fit_seconds"] = 1.2
-    shown = tables.scenario_block("private-overhead", result_map(overhead))
-    assert shown.count("<= 1.15 (met)") == 2
-    assert "text, 20 topics | 1.20 | <= 1.15 (**missed**) |" in shown
-
-    sizes = result_map(made_up("private-by-size", {"l1_error": 0.5, "topics": 10}))
-    block = tables.block("how-much-noise", sizes)
-    assert "| 1,000,000 | 0.500 (10) | 0.500 (10) |" in block
-    assert "shows all topics, 10,000 documents | 0.1 |" in tables.scenario_block(
-        "private-by-size", sizes
-    )
+def shown(name, measured):
+    """Return the part of the page for a scenario whose cases all gave these measurements."""
+    return tables.scenario_block(name, result_map(made_up(name, measured)))
 
 
-def test_errors_against_epsilon_are_drawn(tmp_path: Path) -> None:
-    result = made_up("private-planted-50-5", {"l1_error": 0.025, "topics": 4})
-    tables.plot(result_map(result), tmp_path)
+def test_private_targets_are_judged_and_shown(tmp_path):
+    planted = {"l1_error": 0.025, "topics": 4}
+    page = shown("private-planted-50-5", planted)
+    assert "epsilon 0.1, runs: 1 | 0.0250 | <= 0.1000 (met) |" in page
+    assert "epsilon 1, runs: 1 | 0.0250 | <= 0.0200 (**missed**) |" in page
+    assert "| replace-one | 0.025 (0.025; 4 of 5) |" in page
+    assert "private-error.png" in page
+    tables.plot(result_map(made_up("private-planted-50-5", planted)), tmp_path)
     assert (tmp_path / "private-error.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "flat.png").exists()
+
+    quality = {"npmi": 0.11, "perplexity": 800.0, "unigram_perplexity": 1000.0}
+    page = shown("private-corpus", {**quality, "topics": 18, "diversity": 0.6})
+    assert ">= 0.120 (**missed**)" in page
+    assert "| 0.800 | <= 0.800 (met) |" in page
+    assert "| 0.800 | <= 0.680 (**missed**) |" in page
+
+    def seconds(case):
+        plain = case.label.endswith("not private")
+        fit = 1.0 if plain else 1.2 if case.label.startswith("text, 20 topics") else 1.1
+        return {"fit_seconds": fit, "documents": 1000, "topics": 20}
+
+    page = shown("private-overhead", seconds)
+    assert page.count("<= 1.15 (met)") == 2
+    assert "text, 20 topics | 1.20 | <= 1.15 (**missed**) |" in page
+
+    sizes = {"l1_error": 0.5, "topics": 10}
+    block = tables.block("how-much-noise", result_map(made_up("private-by-size", sizes)))
+    assert "| 1,000,000 | 0.500 (10) | 0.500 (10) |" in block
+    page = shown("private-by-size", sizes)
+    assert "shows all topics, 10,000 documents | 0.1 |" in page

@@ -5,7 +5,6 @@ import pytest
 
 from bench import dplda
 from bench.dplda import (
-    DPLDA,
     RIVALS,
     UNNOISED,
     VI_UNNOISED,
@@ -30,8 +29,6 @@ from bench.private_contenders import (
     filled,
     halved,
 )
-from bench.scenarios import BY_ID
-from bench.tasks import TASKS
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
 from tests.bench.results import measured_by, result_of
@@ -66,28 +63,21 @@ def test_algorithm_3_finds_topics_of_many_words_through_a_public_projection():
 
 def test_claims_are_those_of_the_configurations():
     claims = {name: contender.claim for name, contender in CONTENDERS.items()}
-    for number in "234":
-        assert claims[f"DP-LDA {number}"] == NOT_PROVEN
+    assert {claims[f"DP-LDA {number}"] for number in "234"} == {NOT_PROVEN}
     assert claims["DP-LDA 1"] == claims[ENGINE] == PRIVATE
     assert not {UNNOISED, VI_UNNOISED} & set(RIVALS)
 
 
-def test_halves_of_a_budget_make_up_the_whole():
+def test_budgets_topics_and_documents_are_cut_and_filled(documents):
     parts = [mu_of(epsilon, 1e-5) ** 2 for epsilon in halved(1.0, 1e-5)]
     assert sum(parts) == pytest.approx(mu_of(1.0, 1e-5) ** 2, rel=1e-6)
-
-
-def test_topics_that_are_missing_are_the_background():
+    # Topics that are missing are the background.
     topics, alpha = filled(np.eye(2)[:1], np.array([0.4]), np.array([0.5, 0.5]), 3, 0.9)
     np.testing.assert_array_equal(topics, [[1, 0], [0.5, 0.5], [0.5, 0.5]])
     np.testing.assert_allclose(alpha, [0.4, 0.3, 0.3])
-
-
-def test_spaced_documents_keep_their_counts(documents):
     assert spaced(documents, 10**6) is documents
-    chosen = spaced(documents, 7)
     rows = documents.to_csr()[np.linspace(0, 2999, 7).astype(int)]
-    np.testing.assert_array_equal(chosen.to_csr().toarray(), rows.toarray())
+    np.testing.assert_array_equal(spaced(documents, 7).to_csr().toarray(), rows.toarray())
 
 
 def by_epsilon(name, cases, good, bad):
@@ -102,7 +92,7 @@ def by_epsilon(name, cases, good, bad):
 
 
 @pytest.mark.parametrize(("good", "met"), [(0.01, True), (0.9, False)])
-def test_figures_show_whether_the_engine_is_before_every_configuration(good, met):
+def test_figures_show_whether_the_engine_is_before_every_configuration(good, met, tmp_path):
     two = by_epsilon("dplda-figure-2", cases_2(False, ()), good, 0.5)
     three = by_epsilon("dplda-figure-3", cases_3(False, ()), good, 0.5)
     for found in (figures_2(two), figures_3(three)):
@@ -113,20 +103,12 @@ def test_figures_show_whether_the_engine_is_before_every_configuration(good, met
     assert {figure.measured for figure in ordered} == {"none"}  # ties are not ahead
     for details, result in ((details_2, two), (details_3, three)):
         page = details(result)
-        assert all(f"| {name} |" in page for name in result_contenders(result))
+        names = {case["parameters"]["contender"] for case in result["cases"].values()}
+        assert all(f"| {name} |" in page for name in names)
         assert "not proven private" in page
-
-
-def test_plots_have_a_panel_a_setting(tmp_path):
-    two = by_epsilon("dplda-figure-2", cases_2(True, ()), 0.1, 0.5)
-    three = by_epsilon("dplda-figure-3", cases_3(True, ()), 0.1, 0.5)
     dplda.plot({"dplda-figure-2": two, "dplda-figure-3": three}, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["dplda-figure-2.png", "dplda-figure-3.png"]
-
-
-def result_contenders(result):
-    return {case["parameters"]["contender"] for case in result["cases"].values()}
 
 
 def test_figure_4_counts_bounds_that_are_left(tmp_path):
@@ -148,9 +130,6 @@ def test_figure_4_counts_bounds_that_are_left(tmp_path):
 
 
 def test_tasks_measure_what_the_figures_read(tmp_path):
-    for scenario in DPLDA:
-        assert BY_ID[scenario.id] is scenario
-        assert all(case.task in TASKS for case in scenario.cases(True, ()))
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
     for case in (cases_2(True, ())[0], cases_4(True, ())[0]):
         measured = measured_by(case.task, {**case.parameters, **small})

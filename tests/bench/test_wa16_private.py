@@ -1,56 +1,50 @@
 """How an epsilon is read off trials, and that a calibration is inverted rightly."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bench import wa16_private as bench
-from bench.kinds import Json
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_epsilon_is_that_of_the_noise_multiplier(calibration: str) -> None:
+def test_epsilon_is_that_of_the_noise_multiplier(calibration):
     schedule = Schedule(0.7, bench.DELTA, Neighbours("entry", magnitude=1.0), calibration)
     z = schedule.noise_multiplier(450)
     assert bench.epsilon_of(z, 450, calibration) == pytest.approx(0.7, rel=1e-3)
 
 
-def test_the_level_of_half_the_recoveries_is_read_between_points_out_of_order() -> None:
+def test_levels_and_exponents_are_read_off_points_and_components_are_flat():
     levels = [1.0, 2.0, 4.0, 8.0, 16.0]
-    assert bench.half_level(levels, [1.0, 1.0, 0.75, 0.25, 0.0]) == pytest.approx(4 * math.sqrt(2))
-    assert bench.half_level(levels, [1.0, 0.7, 0.8, 0.25, 0.0]) == pytest.approx(
-        4 * 2 ** (0.25 / 0.5)
-    )
-    assert math.isnan(bench.half_level(levels, [1.0] * 5))
-
-
-def test_an_exponent_is_found_again() -> None:
+    for recovered, level in (
+        ([1.0, 1.0, 0.75, 0.25, 0.0], 4 * math.sqrt(2)),
+        ([1.0, 0.7, 0.8, 0.25, 0.0], 4 * 2 ** (0.25 / 0.5)),
+        ([1.0] * 5, math.nan),
+    ):
+        assert bench.half_level(levels, recovered) == pytest.approx(level, nan_ok=True)
     points = {d: 0.1 * math.log(d) ** 1.5 for d in (100, 400, 3200)}
     assert bench.slope(points, math.log) == pytest.approx(1.5)
+    vectors = bench.flat_components(400, np.random.default_rng(0))
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=1e-12)
+    assert np.abs(vectors).max() < 1.5 / 20
 
-
-Array = NDArray[np.float64]
 
 SOURCES = (bench.MECHANISM, bench.SIMULATED)
 WAYS = [(bench.ITERATED, None), (bench.STARTED, None), *((bench.INPUT, noise) for noise in SOURCES)]
 
 
 @pytest.mark.parametrize(("method", "noise"), WAYS)
-def test_first_components_are_found_under_little_noise_and_not_under_much(
-    method: str, noise: str | None
-) -> None:
+def test_first_components_are_found_under_little_noise_and_not_under_much(method, noise):
     middle = bench.guess(method, 24)
     parameters = {"method": method, "dimension": 24, "levels": [middle / 20, middle * 20]}
     assert bench.outcomes({**parameters, "noise": noise}, 0) == [True, False]
 
 
-def dense(noise: bench.SimulatedNoise) -> Array:
+def dense(noise):
     """Return all entries of simulated noise, from where each is kept."""
     d = len(noise.slabs)
     full = np.empty((d, d, d))
@@ -63,17 +57,16 @@ def dense(noise: bench.SimulatedNoise) -> Array:
     return full
 
 
-def test_simulated_noise_answers_as_its_dense_tensor_does() -> None:
+def test_simulated_noise_answers_as_its_dense_tensor_does():
     rng = np.random.default_rng(3)
     noise = bench.SimulatedNoise(9, rng)
     probes = np.linalg.qr(rng.standard_normal((9, 4)))[0]
-    for found, wanted in zip(
-        noise.apply(probes), DenseTensor(dense(noise)).apply(probes), strict=True
-    ):
+    pairs = zip(noise.apply(probes), DenseTensor(dense(noise)).apply(probes), strict=True)
+    for found, wanted in pairs:
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def scales(full: Array) -> list[float]:
+def scales(full):
     """Return the root mean square of free entries with no, two and three equal indices."""
     i, j, k = np.indices(full.shape)
     kinds = [(i < j) & (j < k), (i == j) & (j != k), (i == j) & (j == k)]
@@ -81,7 +74,7 @@ def scales(full: Array) -> list[float]:
 
 
 @pytest.mark.statistical
-def test_both_kinds_of_noise_have_the_same_scales() -> None:
+def test_both_kinds_of_noise_have_the_same_scales():
     # 220, 132 and 12 squares for d = 12, in 40 draws. The relative standard error of a root mean
     # square of n values is 1 / sqrt(2 n); 5 of them are exceeded in 1 of 290,000 runs (6 checks).
     draws = [[scales(values) for values in entries(12, seed)] for seed in range(40)]
@@ -92,7 +85,7 @@ def test_both_kinds_of_noise_have_the_same_scales() -> None:
     assert not (np.abs(found / [1, math.sqrt(2), 6] - 1) <= errors).all()
 
 
-def entries(d: int, seed: int) -> list[Array]:
+def entries(d, seed):
     """Return noise of the mechanism, polarised from its answers, and simulated noise, at z = 1."""
     tensor, unit = bench.noise_of(d, seed, bench.MECHANISM)
     a, b = (places.ravel() for places in np.indices((d, d)))
@@ -104,13 +97,13 @@ def entries(d: int, seed: int) -> list[Array]:
 
 
 @pytest.mark.statistical
-def test_both_kinds_of_noise_leave_the_same_recovery() -> None:
+def test_both_kinds_of_noise_leave_the_same_recovery():
     # Counts of 300 trials near recovery 1/2, d = 24. Their difference has a standard deviation of
     # 12.3 at most; 4.5 of them are exceeded in 1 of 147,000 runs. Noise 1.3 times as large is
     # to be seen.
     z = 0.9 * bench.guess(bench.INPUT, 24)
 
-    def count(source: str, first: int, factor: float) -> int:
+    def count(source, first, factor):
         seeds = range(first, first + 300)
         return sum(bench.perturbed_first(24, [factor * z], seed, source)[0] for seed in seeds)
 
@@ -120,7 +113,7 @@ def test_both_kinds_of_noise_leave_the_same_recovery() -> None:
     assert released - count(bench.SIMULATED, 1000, 1.3) > 4.5 * 12.3
 
 
-def made_up(exponent: float) -> Json:
+def made_up(exponent):
     """Return a result in which the z at recovery 1/2 of input perturbation is d^-exponent."""
     labels, runs = {}, []
     for case in bench.cases(False, ()):
@@ -137,9 +130,7 @@ def made_up(exponent: float) -> Json:
 
 
 @pytest.mark.parametrize(("exponent", "met"), [(1.0, True), (0.6, False)])
-def test_a_result_is_judged_by_the_exponent_that_it_has(
-    exponent: float, met: bool, tmp_path: Path
-) -> None:
+def test_a_result_is_judged_by_the_exponent_that_it_has(exponent, met, tmp_path):
     result = made_up(exponent)
     figures = {figure.name: figure for figure in bench.figures(result)}
     judged = figures["exponent of d, input perturbation, d = 100 to 800"]
@@ -153,9 +144,3 @@ def test_a_result_is_judged_by_the_exponent_that_it_has(
     assert "| input perturbation | 283 | 1 | 1.00 | simulated | 4 |" in details
     bench.plot(result, tmp_path)
     assert (tmp_path / "wa16-theorem-4-2.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_components_are_orthonormal_and_flat() -> None:
-    vectors = bench.flat_components(400, np.random.default_rng(0))
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=1e-12)
-    assert np.abs(vectors).max() < 1.5 / 20

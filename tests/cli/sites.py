@@ -9,16 +9,15 @@ from tests.cli.test_cli import run
 
 SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
 
-#: Places of all sites together, and records of each, which is more than it needs.
+#: Record slots of all sites together, and records of each, which is more than it needs.
 EVERY, RECORDS = 9000, 5000
 
 
 def made_at(folder):
     """Fill a folder with records of each site (every tenth is none), their words, and keys."""
     sizes = ("--topics", 3, "--vocabulary-size", 60, "--mean-length", 40)
-    total = RECORDS * len(SITES)
-    simulated = folder / "all.jsonl"
-    run("simulate", "-n", total, *sizes, "-o", simulated, "--truth", folder / "truth")
+    simulated, n = folder / "all.jsonl", RECORDS * len(SITES)
+    run("simulate", "-n", n, *sizes, "-o", simulated, "--truth", folder / "truth")
     lines = simulated.read_text("ascii").splitlines(keepends=True)
     for number, name in enumerate(SITES):
         own = lines[number * RECORDS : (number + 1) * RECORDS]
@@ -41,41 +40,30 @@ def make_config(folder, name="config", *more, code=0, **changes):
 
 
 def share_command(folder, to, site, round_file=None, config="config"):
-    """Return the arguments of one site's share; it goes to TO/SITE.share.
-
-    Each folder has a key of its own, and so a record of its own: in a test, ledgers begin anew.
-    """
+    """Return the arguments of one site's share, which goes to TO/SITE.share, with a key there."""
     key = to / f"{site}.key"
     if not key.exists():
         shutil.copy(folder / key.name, key)
-    given = () if round_file is None else ("--round", round_file)
     command = (
-        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config, *given),
-        *("--key", key, "--ledger", to / f"{site}.ledger"),
-        *("-o", to / f"{site}.share"),
+        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config),
+        *(() if round_file is None else ("--round", round_file)),
+        *("--key", key, "--ledger", to / f"{site}.ledger", "-o", to / f"{site}.share"),
     )
     return [str(part) for part in command]
 
 
 def aggregate_command(folder, to, shares, round_file=None, config="config", following="next"):
     given = () if round_file is None else ("--round", round_file)
-    return (
-        *("aggregate", *shares, "--config", folder / config, *given),
-        *("--next-round", to / following, "-o", to / "model"),
-    )
+    outputs = ("--next-round", to / following, "-o", to / "model")
+    return ("aggregate", *shares, "--config", folder / config, *given, *outputs)
 
 
 def in_processes(commands):
-    """Run commands at the same time, each in a process of its own."""
+    program = [sys.executable, "-m", "streamlda"]
     running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "streamlda", *map(str, command)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen([*program, *command], stderr=subprocess.PIPE, text=True)
         for command in commands
     ]
-    told = [process.communicate(timeout=300)[1] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running), told
-    return told
+    logs = [process.communicate(timeout=300)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), logs
+    return logs

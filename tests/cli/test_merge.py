@@ -1,12 +1,10 @@
-"""``streamlda map`` and ``streamlda merge``: what they print, write and refuse."""
+"""``streamlda projection`` and ``streamlda merge``: what they print, write and refuse."""
 
 import stat
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from streamlda.cli import commands
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
@@ -15,22 +13,13 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
 from streamlda.text.vocabulary import Vocabulary
+from tests.cli.conftest import refused, run
 
 D = 30
 WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
 SETTINGS = EngineSettings(
     n_components=3, n_features=D, warmup_documents=250, oversampling=5, refine=False
 )
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(commands, [str(part) for part in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
-    assert "Traceback" not in result.stderr
-    if code:
-        assert result.stderr.startswith("streamlda: error: ")
-        assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 def save(folder, engine, partition):
@@ -50,15 +39,15 @@ def documents():
 
 @pytest.fixture
 def daemons(tmp_path, documents):
-    """A daemon with a map of its own; a map made of it; three daemons that begin with that."""
+    """A daemon with a projection of its own; one made of it; three daemons that begin with that."""
     first = Engine(SETTINGS)
     first.add(documents.rows(0, 1000))
     save(tmp_path / "first", first, 9)
-    said = run("map", tmp_path / "first", "-o", tmp_path / "map")
+    said = run("projection", tmp_path / "first", "-o", tmp_path / "map").stderr
     made = load_projection(tmp_path / "map", WORDS)
     assert said == (
-        f"map {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
-        f"map file: {tmp_path / 'map'}\n"
+        f"projection {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
+        f"projection file: {tmp_path / 'map'}\n"
     )
     for n in range(3):
         engine = Engine(SETTINGS, shared_projection=made.whitening)
@@ -67,9 +56,9 @@ def daemons(tmp_path, documents):
     return [tmp_path / str(n) for n in range(3)]
 
 
-def test_daemons_that_share_a_map_are_merged_to_one_model(daemons, tmp_path, documents):
-    outputs = ("--output", str(tmp_path / "model"), "--state", tmp_path / "state")
-    said = run("merge", *daemons, *outputs)
+def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_path, documents):
+    outputs = ("--output", tmp_path / "model", "--state", tmp_path / "state")
+    said = run("merge", *daemons, *outputs).stderr
     assert "3,000 documents of 3 states, " in said
     assert "3 topics over 30 words\n" in said
     assert f"state: {tmp_path / 'state'}\nmodel: {tmp_path / 'model'}\n" in said
@@ -81,78 +70,64 @@ def test_daemons_that_share_a_map_are_merged_to_one_model(daemons, tmp_path, doc
     assert (model.documents_seen, model.tokens_seen) == (3000, wanted.tokens_seen)
     assert model.vocabulary == WORDS
     assert model.settings["merged_states"] == 3
-    assert "documents   3,000" in CliRunner().invoke(commands, ["topics", outputs[1]]).stdout
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
     assert load_state(tmp_path / "state").documents_seen == 3000
-
-
-def test_one_folder_gives_the_model_of_its_daemon(daemons, tmp_path):
-    said = run("merge", tmp_path / "first", "-o", tmp_path / "model", "--quiet")
+    # Of one folder it is the model of its daemon.
+    said = run("merge", tmp_path / "first", "-o", tmp_path / "model", "--quiet").stderr
     assert "documents of" not in said
     assert load(tmp_path / "model").documents_seen == 1000
 
 
-def test_a_shared_map_is_given_on_and_a_better_one_made_if_asked(daemons, tmp_path):
-    said = run("map", daemons[0], "-o", tmp_path / "again")
+def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons, tmp_path):
+    said = run("projection", daemons[0], "-o", tmp_path / "again").stderr
     assert "shared by an engine of 1,000 documents" in said
     assert (tmp_path / "again").read_bytes() == (tmp_path / "map").read_bytes()
-    assert "made by" in run("map", daemons[0], "-o", tmp_path / "better", "--anew")
+    assert "made by" in run("projection", daemons[0], "-o", tmp_path / "better", "--renew").stderr
     assert load_projection(tmp_path / "better").digest != load_projection(tmp_path / "map").digest
-    assert run("map", daemons[0], "-o", tmp_path / "again", "--quiet") == ""
+    assert run("projection", daemons[0], "-o", tmp_path / "again", "--quiet").stderr == ""
 
 
-@pytest.mark.parametrize("command", ["map", "merge"])
-def test_an_older_generation_is_warned_of(daemons, tmp_path, documents, command):
+def test_an_older_generation_and_weak_data_are_warned_of(daemons, tmp_path):
     engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
     save(daemons[0], engine, 0)
     path = daemons[0] / "state-000002"
     path.write_bytes(path.read_bytes()[:-1])
-    said = run(command, daemons[0], "-o", tmp_path / "out", "--quiet")
-    assert "streamlda: warning: the newest checkpoint is damaged, an older one was taken" in said
-    assert "generation 2" in said
-
-
-def test_weak_data_is_warned_of(tmp_path):
-    engine = Engine(SETTINGS)
-    engine.add(PlantedLDA(1, D, seed=2).documents(400))
-    save(tmp_path / "weak", engine, 0)
-    said = run("merge", tmp_path / "weak", "-o", tmp_path / "model", "--quiet")
+    for command in ("projection", "merge"):
+        said = run(command, daemons[0], "-o", tmp_path / "out", "--quiet").stderr
+        older = "streamlda: warning: the newest checkpoint is damaged, an older one was taken"
+        assert older in said
+        assert "generation 2" in said
+    weak = Engine(SETTINGS)
+    weak.add(PlantedLDA(1, D, seed=2).documents(400))
+    save(tmp_path / "weak", weak, 0)
+    said = run("merge", tmp_path / "weak", "-o", tmp_path / "model", "--quiet").stderr
     assert "streamlda: warning: word pairs tell" in said
 
 
-def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path, documents):
-    model = ("-o", tmp_path / "model")
-    empty = tmp_path / "empty"
+def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
+    one, two, _ = daemons
+    empty, none, gone = (tmp_path / name for name in ("empty", "none", "gone"))
     Checkpoints.open(empty).close()
-    state = ("--state", tmp_path / "state")
-    cases = [
+    save(none, Engine(SETTINGS), 5)
+    model, state = ("-o", tmp_path / "model"), ("--state", tmp_path / "state")
+    before = sorted(path.name for path in one.iterdir())
+    for arguments, wanted, code in (
         (("merge", *model), "Missing argument", 2),
-        (("merge", daemons[0]), "Missing option '--output'", 2),
-        (("merge", daemons[0], daemons[1], daemons[0], *model), "the same folder", 2),
-        (("merge", daemons[0], tmp_path / "first", *model), "make a map file (streamlda map)", 2),
-        (("merge", daemons[0], *model, "--state", tmp_path / "model"), "must be two files", 2),
-        (("merge", daemons[0], "-o", daemons[0] / "model"), "must not lie in a folder of", 2),
-        (("merge", *daemons, *model, "--state", daemons[1] / "index"), "must not lie in", 2),
-        (("merge", daemons[0], "-o", tmp_path / "no" / "model"), "must exist and be writable", 1),
-        (("merge", daemons[0], tmp_path / "gone", *model, *state), "must have its index", 1),
-        (("merge", empty, *model, *state), "let the daemon save first", 1),
-        (("map", empty, *model), "let the daemon save first", 1),
-        (("map", tmp_path / "gone", *model), "must have its index", 1),
-        (("map", daemons[0], "-o", daemons[0] / "map"), "must not lie in a folder of", 2),
-    ]
-    before = sorted(path.name for path in daemons[0].iterdir())
-    for arguments, wanted, code in cases:
-        assert wanted in run(*arguments, code=code), arguments
+        (("merge", one), "Missing option '--output'", 2),
+        (("merge", one, two, one, *model), "the same folder", 78),
+        (("merge", one, tmp_path / "first", *model), "shared_projection=True,False", 78),
+        (("merge", one, *model, "--state", tmp_path / "model"), "or another output", 78),
+        (("merge", *daemons, *model, "--state", two / "index"), "must not lie in", 2),
+        (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),
+        (("merge", one, gone, *model, *state), "must have its index", 65),
+        (("merge", empty, *model, *state), "let the daemon save first", 65),
+        (("merge", none, *model, *state), "documents_seen=0", 65),
+        (("projection", none, *model), "documents_seen=0", 65),
+        (("projection", empty, *model), "let the daemon save first", 65),
+        (("projection", one, "-o", one / "map"), "must not lie in a folder of", 2),
+    ):
+        assert wanted in refused(*arguments, code=code), arguments
     assert not (tmp_path / "model").exists()
     assert not (tmp_path / "state").exists()
-    assert sorted(path.name for path in daemons[0].iterdir()) == before
+    assert sorted(path.name for path in one.iterdir()) == before
     assert all((folder / "index").stat().st_size > 0 for folder in daemons)
-
-
-def test_too_few_documents_write_nothing(daemons, tmp_path):
-    save(tmp_path / "none", Engine(SETTINGS), 5)
-    outputs = ("-o", tmp_path / "model", "--state", tmp_path / "state")
-    assert "documents_seen=0" in run("merge", tmp_path / "none", *outputs, code=1)
-    assert not (tmp_path / "state").exists()
-    assert "documents_seen=0" in run("map", tmp_path / "none", "-o", tmp_path / "m", code=1)
-    assert not (tmp_path / "m").exists()

@@ -9,10 +9,8 @@ import multiprocessing
 import os
 import random
 import shutil
-from collections.abc import Callable
-from pathlib import Path
+from contextlib import closing
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 
@@ -26,7 +24,7 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload([__name__])
 
 
-def read(path: Path, stored: Path, max_records: int) -> None:
+def read(path, stored, max_records):
     """Go on where the last stored line ends, until killed."""
     source.SCAN_SECONDS = 0.01
     follow = FollowSource(path)
@@ -44,7 +42,7 @@ def read(path: Path, stored: Path, max_records: int) -> None:
                     file.flush()
 
 
-def write(path: Path, way: str, seed: int, written: Path) -> None:
+def write(path, way, seed, written):
     """Append and rotate until a file ``.stop`` is there; then note how many lines there were."""
     draw = random.Random(seed)
     number = rotated = 0
@@ -73,42 +71,26 @@ def write(path: Path, way: str, seed: int, written: Path) -> None:
     written.write_text(str(number))
 
 
-def kept(path: Path, number: int) -> Path:
+def kept(path, number):
     return path.with_name(f"{path.name}.{number}")
 
 
-def texts_of(stored: Path) -> list[str]:
+def texts_of(stored):
     data = stored.read_bytes()
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return [text for line in lines for text in json.loads(line)["texts"]]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition):
     end = monotonic() + PATIENCE_SECONDS
     while not condition():
         assert monotonic() < end
         sleep(0.005)
 
 
-def wait_until_grown(file: Path, n_bytes: int, by: Any) -> None:
-    size = file.stat().st_size
-    wait_until(lambda: file.stat().st_size > size + n_bytes or not by.is_alive())
-
-
-def wait_until_rotated(folder: Path) -> None:
-    n_files = len(list(folder.iterdir()))
-    wait_until(lambda: len(list(folder.iterdir())) > n_files)
-
-
-@pytest.mark.parametrize("way", ["rename", "copy"])
-@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
-def test_killed_reader_has_every_line_once(tmp_path, way, whole):
-    draw = random.Random(f"{way} {whole}")
-    folder, stored, written = tmp_path / "logs", tmp_path / "stored", tmp_path / "written"
-    folder.mkdir()
-    log = folder / "app.jsonl"
-    log.touch()
-    path = log if whole else folder
+@pytest.fixture
+def start():
+    """Start processes, which are ended in any case."""
     processes = []
 
     def start(run, *arguments):
@@ -116,41 +98,50 @@ def test_killed_reader_has_every_line_once(tmp_path, way, whole):
         processes[-1].start()
         return processes[-1]
 
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.parametrize("way", ["rename", "copy"])
+@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
+def test_killed_reader_has_every_line_once(tmp_path, start, way, whole):
+    draw = random.Random(f"{way} {whole}")
+    folder, stored, written = tmp_path / "logs", tmp_path / "stored", tmp_path / "written"
+    folder.mkdir()
+    log = folder / "app.jsonl"
+    log.touch()
+    path = log if whole else folder
     # The first position is stored before anything is rotated away.
-    first = FollowSource(path)
-    stored.write_text(json.dumps({"texts": [], "position": dict(first.position())}) + "\n")
-    first.close()
+    with closing(FollowSource(path)) as first:
+        stored.write_text(json.dumps({"texts": [], "position": dict(first.position())}) + "\n")
     writer = start(write, log, way, draw.randrange(1000), written)
-    try:
-        for kill in range(KILLS):
-            reader = start(read, path, stored, draw.choice([1, 7, 1000]))
-            if kill % 3:
-                wait_until_grown(stored, draw.randrange(5000), reader)
-            sleep(draw.random() * 0.05)
-            assert reader.is_alive()
-            reader.kill()
-            reader.join()
-            # As a database would, take away a torn last line.
-            data = stored.read_bytes()
-            os.truncate(stored, data.rfind(b"\n") + 1)
-            if kill % 2:
-                # The files are rotated while nobody reads.
-                wait_until_rotated(folder)
-        assert texts_of(stored), "the killed readers read nothing"
-        (folder / ".stop").touch()
-        writer.join(PATIENCE_SECONDS)
-        lines = [str(i) for i in range(int(written.read_text()))]
-        reader = start(read, path, stored, 1000)
-        wait_until(lambda: len(texts_of(stored)) >= len(lines) or not reader.is_alive())
+    for kill in range(KILLS):
+        reader = start(read, path, stored, draw.choice([1, 7, 1000]))
+        if kill % 3:
+            size = stored.stat().st_size + draw.randrange(5000)
+            wait_until(lambda: stored.stat().st_size > size or not reader.is_alive())  # noqa: B023
+        sleep(draw.random() * 0.05)
+        assert reader.is_alive()
         reader.kill()
         reader.join()
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-    assert sorted(texts_of(stored), key=int) == lines
-    last = FollowSource(path)
-    last.seek(json.loads(stored.read_text().splitlines()[-1])["position"])
-    assert last.poll(1000, 0.5).texts == []
-    last.close()
+        # As a database would, take away a torn last line.
+        os.truncate(stored, stored.read_bytes().rfind(b"\n") + 1)
+        if kill % 2:
+            # The files are rotated while nobody reads.
+            n_files = len(list(folder.iterdir()))
+            wait_until(lambda: len(list(folder.iterdir())) > n_files)  # noqa: B023
+    assert texts_of(stored), "the killed readers read nothing"
+    (folder / ".stop").touch()
+    writer.join(PATIENCE_SECONDS)
+    lines = [str(i) for i in range(int(written.read_text()))]
     assert len(lines) > 100
+    reader = start(read, path, stored, 1000)
+    wait_until(lambda: len(texts_of(stored)) >= len(lines) or not reader.is_alive())
+    reader.kill()
+    reader.join()
+    assert sorted(texts_of(stored), key=int) == lines
+    with closing(FollowSource(path)) as last:
+        last.seek(json.loads(stored.read_text().splitlines()[-1])["position"])
+        assert last.poll(1000, 0.5).texts == []

@@ -1,26 +1,27 @@
 """Every connector passes the shared checks."""
 
 import gzip
-import json
+import io
+import os
 import subprocess
 import sys
 import sysconfig
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamlda.errors import SourceError
-from streamlda.stream.source import Reject, open_source
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.stream.source import Reject
 from streamlda_connectors import docstrings
 from streamlda_connectors.files import FileSource
+from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
-def lines_case(folder: Path, opened: ExitStack) -> Case:
+def lines_case(folder, opened):
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00")
     (folder / "b.txt").write_bytes(b"")
     (folder / "c.txt").write_bytes("fünf\n".encode())
@@ -29,36 +30,60 @@ def lines_case(folder: Path, opened: ExitStack) -> Case:
     return Case(lambda: FileSource(folder, format="text"), texts, rejects, blank_lines=1)
 
 
-def jsonl_case(folder: Path, opened: ExitStack) -> Case:
-    records = [
-        b'{"text": "one", "by": {"id": "ann"}}',
-        b"",
-        b'{"text": "two", "n": 1, "by": {"id": 7}}',
-        b"{",
-        b"[]",
-        b"{}",
-        b'{"text": 3}',
-        b'{"text": "\xff"}',
-        b'{"text": "' + b"x" * 100 + b'"}',
-        b'{"text": "", "by": {"id": true}}',
-        b'{"text": "three", "by": "ann"}',
-        b'{"text": "four", "by.id": "7"}',
-        b'{"text": "five", "by": {"id": ""}}',
-    ]
-    path = folder / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(b"\n".join(records)))
+#: Texts, users and reasons of these lines, one of which is blank.
+JSON_LINES = (
+    b'{"text": "one", "by": {"id": "ann"}}',
+    b"",
+    b'{"text": "two", "n": 1, "by": {"id": 7}}',
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"text": 3}',
+    b'{"text": "\xff"}',
+    b'{"text": "' + b"x" * 100 + b'"}',
+    b'{"text": "", "by": {"id": true}}',
+    b'{"text": "three", "by": "ann"}',
+    b'{"text": "four", "by.id": "7"}',
+    b'{"text": "five", "by": {"id": ""}}',
+)
+JSON_OPTIONS = {"format": "jsonl", "user_field": "by.id", "max_document_bytes": 64}
+
+
+def json_lines(make, location, **options):
     reasons = ["not-json", "not-an-object", "missing-field", "not-text", "not-utf8", "too-long"]
-    rejects = [Reject(str(path), 4 + i, reason) for i, reason in enumerate(reasons)]
     return Case(
-        lambda: FileSource(path, max_document_bytes=64, user_field="by.id"),
+        make,
         ["one", "two", "", "three", "four", "five"],
-        rejects,
+        [Reject(str(location), 4 + i, reason) for i, reason in enumerate(reasons)],
         blank_lines=1,
         users=["ann", "7", None, None, "7", None],
+        **options,
     )
 
 
-def csv_case(folder: Path, opened: ExitStack) -> Case:
+def jsonl_case(folder, opened):
+    path = folder / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(JSON_LINES)))
+    return json_lines(lambda: FileSource(path, **JSON_OPTIONS), path)
+
+
+def stdin_case(folder, opened):
+    path = folder / "input"
+    path.write_bytes(b"\n".join(JSON_LINES))
+
+    def make():
+        return StdinSource(opened.enter_context(path.open("rb")), **JSON_OPTIONS)
+
+    return json_lines(make, "stdin")
+
+
+def follow_jsonl_case(folder, opened):
+    path = folder / "a.jsonl"
+    path.write_bytes(b"\n".join(JSON_LINES) + b"\n")
+    return json_lines(lambda: FollowSource([path], **JSON_OPTIONS), path, ends=False)
+
+
+def csv_case(folder, opened):
     path = folder / "a.csv"
     rows = (
         '\ufeff"text",id\r\n"one, ""1""\r\ntwo",1\r\nplain 5" disk,2\r\n\r\n'
@@ -78,7 +103,7 @@ def csv_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def parquet_case(folder: Path, opened: ExitStack) -> Case:
+def parquet_case(folder, opened):
     path = folder / "a.parquet"
     column = pa.array([b"one", None, b"\xff", b"two", b"x" * 100, b"three"], pa.binary())
     users = pa.array([b"ann", b"no", b"text", b"\xff", b"long", None], pa.binary())
@@ -96,39 +121,42 @@ def parquet_case(folder: Path, opened: ExitStack) -> Case:
     )
 
 
-def broken_case(folder: Path, opened: ExitStack) -> Case:
-    whole = "".join(json.dumps({"text": f"document {i}"}) + "\n" for i in range(3)).encode()
-    good = gzip.compress(whole)
-    (folder / "a.jsonl.gz").write_bytes(good + gzip.compress(b'{"text": "cut"}\n' * 9)[:-14])
-    (folder / "b.jsonl.gz").write_bytes(good[:-4])
-    (folder / "c.jsonl.gz").write_bytes(good + b"\0" * 700 + good)
+def broken_case(folder, opened):
     documents = [f"document {i}" for i in range(3)]
-    cut = FileSource(folder / "a.jsonl.gz").poll(99).documents[3:]
+    good = gzip.compress("\n".join(documents).encode() + b"\n")
+    names = [str(folder / f"{name}.txt.gz") for name in "abc"]
+    (folder / "a.txt.gz").write_bytes(good + gzip.compress(b"cut\n" * 9)[:-14])
+    (folder / "b.txt.gz").write_bytes(good[:-4])
+    (folder / "c.txt.gz").write_bytes(good + b"\0" * 700 + good)
+    cut = FileSource(names[0]).poll(99).documents[3:]
     rejects = [
-        Reject(str(folder / "a.jsonl.gz"), 4 + len(cut), "broken-compression"),
-        Reject(str(folder / "b.jsonl.gz"), 4, "broken-compression"),
+        Reject(names[0], 4 + len(cut), "broken-compression"),
+        Reject(names[1], 4, "broken-compression"),
     ]
     return Case(lambda: FileSource(folder), documents + cut + documents * 3, rejects)
 
 
-def stdin_case(folder: Path, opened: ExitStack) -> Case:
-    path = folder / "input"
-    path.write_bytes(
-        b'{"text": "one", "user": 1}\nx\n\n{"text": "two"}\n{"text": "three", "user": "ann"}'
-    )
-    rejects = [Reject("stdin", 2, "not-json")]
+def follow_case(folder, opened):
+    (folder / "b.txt").write_bytes(b"five\nunfinished")
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00\n")
+    (folder / ".hidden").write_bytes(b"no\n")
+    (folder / "c.txt.gz").write_bytes(b"no\n")
+    (folder / "d.txt").write_bytes(b"")
+    (folder / "e").mkdir()
+    (folder / "e" / "a.txt").write_bytes("fünf\n".encode())
+    (folder / "f.log").write_text("new\n")
+    (folder / "f.log.1").write_text("old\n")
+    os.utime(folder / "f.log.1", (1, 1))
     return Case(
-        lambda: StdinSource(
-            opened.enter_context(path.open("rb")), format="jsonl", user_field="user"
-        ),
-        ["one", "two", "three"],
-        rejects,
+        lambda: FollowSource(folder, format="text"),
+        ["one two", "three", "four\x00", "five", "fünf", "old", "new"],
+        [Reject(str(folder / "a.txt"), 4, "not-utf8")],
+        ends=False,
         blank_lines=1,
-        users=["1", None, "ann"],
     )
 
 
-def docstrings_case(folder: Path, opened: ExitStack) -> Case:
+def docstrings_case(folder, opened):
     patch = opened.enter_context(pytest.MonkeyPatch.context())
     patch.setattr(docstrings, "FILES_PER_GROUP", 3)
     patch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder / "lib")})
@@ -153,15 +181,7 @@ def docstrings_case(folder: Path, opened: ExitStack) -> Case:
     return Case(lambda: docstrings.DocstringSource(["demo_package"]), seen.documents, seen.rejects)
 
 
-MAKE_CASES = [
-    lines_case,
-    jsonl_case,
-    csv_case,
-    parquet_case,
-    broken_case,
-    stdin_case,
-    docstrings_case,
-]
+MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_case")]
 
 
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
@@ -172,52 +192,50 @@ def test_source_passes(make_case, check, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("connector", "kind"), [("files", FileSource), ("docstrings", docstrings.DocstringSource)]
+    ("kind", "paths", "options", "match"),
+    [
+        (FileSource, "a.txt", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        (FileSource, "a.txt", {"encoding": "rot13"}, "encoding='rot13'"),
+        (FileSource, "a.txt", {"encoding": "no-such"}, "encoding='no-such'"),
+        (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
+        (FollowSource, "a", {"format": "csv"}, "format='csv'"),
+        (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
+        (FollowSource, "a", {"start": "now"}, "start='now'"),
+        (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FollowSource, "a", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
+        (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
+        (FollowSource, [], {}, r"paths=\[\]"),
+        (StdinSource, None, {"format": "csv"}, "format='csv'"),
+        (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (StdinSource, None, {"user_field": "id"}, "format with fields"),
+        (StdinSource, io.BytesIO(b"one\n"), {}, "stream='BytesIO'"),
+        (docstrings.DocstringSource, ["no_such_package"], {}, "package='no_such_package'"),
+        (docstrings.DocstringSource, ["numpy.linalg"], {}, "package='numpy.linalg'"),
+        (docstrings.DocstringSource, ["zlib"], {}, "package='zlib'"),
+        (docstrings.DocstringSource, ["abc"], {}, "package='abc'"),
+    ],
 )
-def test_open_source_finds_the_connector(connector, kind, tmp_path):
-    (tmp_path / "a.txt").write_text("hello\n")
-    source = open_source(connector, *([[str(tmp_path)]] if connector == "files" else []))
-    assert type(source) is kind
-    assert source.poll(1).documents != []
-    source.close()
+def test_what_cannot_work_is_refused(kind, paths, options, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    with pytest.raises((InvalidSettingError, SourceError), match=match):
+        kind(paths, **options)
 
 
-def test_open_source_reads_standard_input():
-    code = (
-        "from streamlda.stream.source import open_source; "
-        "s = open_source('stdin', format='jsonl'); "
-        "p = s.poll(9, 20.0); print(p.texts, s.poll(9, 20.0).exhausted)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=b'{"text": "from a pipe"}\n',
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout.decode().split() == ["['from", "a", "pipe']", "True"]
-
-
-def test_default_docstrings_are_many():
-    source = docstrings.DocstringSource()
-    n_documents = 0
-    while not (poll := source.poll(5000, 10.0)).exhausted:
-        n_documents += len(poll.documents)
-        assert poll.rejects == []
-        assert all(len(text.split()) >= docstrings.MIN_WORDS for text in poll.documents)
-    assert n_documents + len(poll.documents) >= 15_000
-
-
-@pytest.mark.parametrize("package", ["no_such_package_at_all", "numpy.linalg", "zlib", "abc"])
-def test_docstrings_needs_an_installed_folder(package):
-    with pytest.raises(SourceError, match=f"package='{package}'"):
-        docstrings.DocstringSource([package])
-
-
-def test_docstrings_imports_nothing():
-    code = (
-        "import sys; from streamlda_connectors.docstrings import DocstringSource; "
-        "DocstringSource().poll(10); print('scipy' in sys.modules, 'sklearn' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
-    assert done.stdout.split() == [b"False", b"False"]
+def test_default_docstrings_are_many_and_nothing_is_imported_for_them():
+    code = """
+import sys
+from streamlda_connectors.docstrings import MIN_WORDS, DocstringSource
+source, n_documents, exhausted = DocstringSource(), 0, False
+while not exhausted:
+    batch = source.poll(5000, 10.0)
+    exhausted = batch.exhausted
+    n_documents += batch.n_documents
+    assert batch.rejects == []
+    assert all(len(text.split()) >= MIN_WORDS for text in batch.documents)
+print(n_documents >= 15_000, "scipy" in sys.modules, "sklearn" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=90)
+    assert done.stdout.split() == [b"True", b"False", b"False"]

@@ -10,6 +10,7 @@ from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 
 PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
@@ -18,41 +19,40 @@ ROUNDS = {"documents_per_round": 100, "n_iterations": 4, "n_restarts": 6}
 FORGETS = {"memory_documents": 6000, "warmup_documents": 300, "n_iterations": 1}
 
 
-def planted(seed: int = 7) -> PlantedLDA:
+def planted(seed=7):
     return PlantedLDA(4, 150, seed=seed, topic_concentration=0.1)
 
 
-def with_short(documents: DocumentBatch, every: int = 20) -> DocumentBatch:
+def with_short(documents):
     """Return the documents with every twentieth too short to be learned from."""
     rows = documents.to_csr().tolil()
-    rows[::every] = 0
+    rows[::20] = 0
     return DocumentBatch.from_matrix(rows.tocsr())
 
 
 @cache
-def planted_documents() -> DocumentBatch:
+def planted_documents():
     return with_short(planted().documents(12_000))
 
 
-def text_corpus() -> PlantedLDA:
+def text_corpus():
     """Documents that mix more topics than an engine takes by default."""
     return PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=2)
 
 
 @cache
-def text_documents() -> DocumentBatch:
+def text_documents():
     return text_corpus().documents(6000)
 
 
 @cache
-def changing_documents() -> DocumentBatch:
+def changing_documents():
     """Topics change after 6000 documents."""
-    parts = [with_short(planted(seed).documents(6000)) for seed in (1, 2)]
-    return DocumentBatch.joined(parts)
+    return DocumentBatch.joined([with_short(planted(seed).documents(6000)) for seed in (1, 2)])
 
 
 @cache
-def shared_projection() -> np.ndarray:
+def shared_projection():
     learner = Engine(EngineSettings(**PLANTED, refine=False))
     learner.add(planted_documents().rows(0, 3000))
     return learner.better_projection()
@@ -66,16 +66,16 @@ class Kind(NamedTuple):
     cuts: list[int]
     shared: bool = False
 
-    def engine(self, **changes: Any) -> Engine:
+    def engine(self, **changes):
         W = shared_projection() if self.shared else None
         return Engine(EngineSettings(**{**self.settings, **changes}), shared_projection=W)
 
 
-def online(solver: str) -> Kind:
+def online(solver):
     return Kind({**PLANTED, **ROUNDS, "solver": solver}, planted_documents, [1, 400, 451, 2750])
 
 
-def forgetting(solver: str) -> Kind:
+def forgetting(solver):
     """Cuts in the first rounds, on the change of generations, in a warm-up, a trial, a search."""
     cuts = [2050, 3157, 3158, 3300, 3600, 6300, 7600, 11_999]
     return Kind({**PLANTED, **FORGETS, "solver": solver}, changing_documents, cuts)
@@ -103,11 +103,15 @@ def fed(learner, documents, start=0, stop=None, size=None):
     return learner
 
 
-def resumed(learner: Engine) -> Engine:
+def resumed(learner):
     """Return another engine of its state, as from a file."""
     arrays, values = learner.state()
     copies = {name: array.copy() for name, array in arrays.items()}
     return Engine.from_state(copies, json.loads(to_json(values)))
+
+
+def state_bytes(learner):
+    return sum(array.nbytes for array in learner.state()[0].values())
 
 
 def assert_same_state(one, other):
@@ -123,3 +127,9 @@ def assert_same_model(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert one.diagnostics == other.diagnostics
     assert (one.documents_seen, one.tokens_seen) == (other.documents_seen, other.tokens_seen)
+
+
+def error(truth, model):
+    """Return the mean error of the topics of a model, or of an engine's."""
+    model = model.snapshot() if isinstance(model, Engine) else model
+    return matched_l1_error(truth.components, model.components).mean

@@ -1,6 +1,4 @@
-"""Engines of sums: rounds, shared projections, bounded state, and what is said of weak data."""
-
-from __future__ import annotations
+"""What holds in every phase of every kind of engine; rounds, shared projections, weak data."""
 
 from dataclasses import replace
 
@@ -8,12 +6,208 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
+from streamlda.engine.generation import Generation
+from streamlda.engine.phase import Counters
+from streamlda.engine.recent_documents import RecentDocuments
+from streamlda.engine.refining import Refinement
+from streamlda.engine.warmup import warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from tests.engine.kinds import KINDS, assert_same_state, fed, planted, shared_projection
+from streamlda.storage.state import load_state, save_state
+from tests.engine.kinds import (
+    EXACT,
+    KINDS,
+    assert_same_model,
+    assert_same_state,
+    error,
+    fed,
+    planted,
+    planted_documents,
+    resumed,
+    shared_projection,
+    state_bytes,
+)
+
+
+def check_resume(name, cut):
+    """A resumed engine equals one that never stopped, to the last bit, and reads the same."""
+    kind = KINDS[name]
+    documents = kind.documents()
+    straight = fed(kind.engine(), documents, 0, cut)
+    other = resumed(straight)
+    assert_same_state(straight, other)
+    if cut > 1:
+        assert_same_model(straight.snapshot(), other.snapshot())
+    for learner in (straight, other):
+        fed(learner, documents, cut, min(cut + 1500, len(documents)))
+    assert_same_state(straight, other)
+    assert_same_model(straight.snapshot(), other.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [(name, cut) for name, kind in KINDS.items() for cut in kind.cuts]
+)
+def test_resume_equals_uninterrupted_bit_for_bit(name, cut):
+    check_resume(name, cut)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_reading_is_possible_at_any_time_and_changes_nothing(name, tmp_path):
+    kind = KINDS[name]
+    read, unread = kind.engine(), kind.engine()
+    documents = kind.documents()
+    for start in range(0, 4000, 200):
+        for learner in (read, unread):
+            fed(learner, documents, start, start + 200)
+        read.snapshot()
+        assert_same_state(read, unread)
+    # What is refused changes nothing either, and a file brings the engine back.
+    with pytest.raises(InvalidDocumentsError, match="n_features=3 expected="):
+        read.add(DocumentBatch.from_matrix(np.ones((5, 3))))
+    save_state(tmp_path / "state", read)
+    assert_same_state(unread, load_state(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("cuts", [[1], [299, 300, 301, 1999, 3157, 3158, 3159], range(7, 7000, 97)])
+def test_cuts_of_the_stream_change_nothing(name, cuts):
+    kind = KINDS[name]
+    documents, whole, parts = kind.documents().rows(0, 7000), kind.engine(), kind.engine()
+    inside = [cut for cut in cuts if cut < len(documents)]
+    for start, stop in zip([0, *inside], [*inside, len(documents)], strict=True):
+        parts.add(documents.rows(start, stop))
+    whole.add(documents)
+    assert_same_state(whole, parts)
+    assert_same_model(whole.snapshot(), parts.snapshot())
+
+
+@pytest.mark.parametrize("name", ["sums", "shared", "refining", "simultaneous"])
+def test_short_documents_are_counted_and_change_nothing(name):
+    """Not within the warm-up, which they make longer or shorter like any other."""
+    kind = KINDS[name]
+    plain, mixed = kind.engine(), kind.engine()
+    short = DocumentBatch.from_matrix(2 * np.eye(plain.settings.n_features)[3:4])
+    for start in range(0, 3500, 100):
+        for learner in (plain, mixed):
+            fed(learner, kind.documents(), start, start + 100)
+        if start >= 500:
+            mixed.add(short)
+    assert mixed.documents_skipped - plain.documents_skipped == 30
+    assert mixed.documents_seen == plain.documents_seen
+    one, other = plain.snapshot(), mixed.snapshot()
+    np.testing.assert_array_equal(one.components, other.components)
+    np.testing.assert_array_equal(one.background, other.background)
+
+
+@pytest.mark.parametrize("name", ["sums", "shared", "online-power", "simultaneous"])
+def test_memory_is_bounded_by_the_formula_whatever_the_stream(name):
+    """Online solvers take d (K + L): no K^3, no d^2, no documents; a shared projection half."""
+    kind = KINDS[name]
+    learner, documents = kind.engine(n_restarts=3), planted_documents()
+    sizes = [state_bytes(fed(learner, documents)) for _ in range(3)]
+    assert sizes[0] == sizes[1] == sizes[2]
+    bound, online = learner.settings.state_bytes, name in ("online-power", "simultaneous")
+    assert sizes[0] * (2 if kind.shared else 1) == pytest.approx(bound, rel=0.1 if online else 0.01)
+    assert not online or bound < KINDS["sums"].engine().settings.state_bytes / 4
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_too_few_documents_are_an_error_that_says_so(name):
+    learner = KINDS[name].engine()
+    learner.add(DocumentBatch.from_matrix(np.eye(learner.settings.n_features)[:90]))
+    with pytest.raises(InsufficientDataError, match="seen=0 documents_skipped=90"):
+        learner.snapshot()
+
+
+def rounds_by_hand(documents, warmup, growth):
+    """Return the rounds finished, and the documents that the last projection was made of."""
+    used, done, finished = warmup, warmup, 0
+    for _ in range(documents - warmup):
+        done += 1
+        if done >= int(growth * used):
+            used, done, finished = done, 0, finished + 1
+    return finished, used
+
+
+def check_rounds(growth):
+    documents = planted_documents()
+    documents = documents.where(documents.usable)
+    learner = KINDS["sums"].engine(warmup_documents=20, round_growth=growth)
+    learner.add(documents.rows(0, 20))
+    for n in range(20, 500):
+        found = learner.rounds_finished, learner.counters.projection_documents
+        assert found == rounds_by_hand(n, 20, growth)
+        learner.add(documents.rows(n, n + 1))
+
+
+@pytest.mark.parametrize("growth", [1.04, 1.5, 3.0])
+def test_a_round_ends_with_the_document_that_fills_it(growth):
+    check_rounds(growth)
+
+
+def test_a_warm_up_ends_with_the_document_that_reaches_a_limit():
+    batch = DocumentBatch.from_matrix(np.tril(np.ones((6, 5)), -1)[[1, 0, 3, 2, 5, 4]])
+    widths = np.diff(batch.row_pointers).tolist()
+    for start in range(6):
+        for documents in range(1, 8):
+            for entries in range(1, 17):
+                stop = start
+                while stop < 6 and stop - start < documents and sum(widths[start:stop]) < entries:
+                    stop += 1
+                assert warmup_end(batch, start, documents, entries) == stop
+
+
+def forgetful(*names):
+    """Return a way to restore counters that forgets some."""
+    restore = Counters.from_state.__func__
+
+    def from_state(cls, values):
+        return restore(cls, {**values, **dict.fromkeys(names, 0)})
+
+    return classmethod(from_state)
+
+
+def without(owner, attribute, value):
+    """Return what restores an object whose attribute is then lost."""
+    restore = owner.from_state.__func__
+
+    def from_state(cls, *saved):
+        made = restore(cls, *saved)
+        setattr(made, attribute, value)
+        return made
+
+    return classmethod(from_state)
+
+
+LENGTH = rounds.round_length
+FORGETS = "forgetting simultaneous"
+BUGS = {
+    "a counter of documents": (Counters, forgetful("documents_skipped"), "sums", 2001),
+    "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
+    "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
+    "a trial": (Generation, without(Generation, "_on_trial", False), FORGETS, 3600),
+    "documents": (RecentDocuments, without(RecentDocuments, "parts", []), "refining", 2000),
+    "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_phase_that_forgets_is_found(bug, monkeypatch):
+    owner, restore, name, cut = BUGS[bug]
+    monkeypatch.setattr(owner, "from_state", restore)
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        check_resume(name, cut)
+
+
+@pytest.mark.parametrize("late", [1, -1])
+def test_a_round_that_ends_a_document_late_or_early_is_found(late, monkeypatch):
+    monkeypatch.setattr(rounds, "round_length", lambda *a, **k: LENGTH(*a, **k) + late)
+    with pytest.raises(AssertionError):
+        check_rounds(3.0)
 
 
 @pytest.fixture(scope="module")
@@ -21,62 +215,41 @@ def documents():
     return planted().documents(12_000)
 
 
-def engine(**changes) -> Engine:
+def engine(**changes):
     return KINDS["sums"].engine(**changes)
 
 
-def sharing(projection=None, **changes) -> Engine:
+def sharing(projection=None, **changes):
     projection = shared_projection() if projection is None else projection
     return Engine(engine(**changes).settings, shared_projection=projection)
-
-
-def error(learner) -> float:
-    return matched_l1_error(planted().components, learner.topics().normalized()).mean
-
-
-def size_of(learner) -> int:
-    return sum(array.nbytes for array in learner.state()[0].values())
 
 
 def test_rounds_follow_each_other_and_lower_the_error(documents):
     learner, errors, finished = engine(), [], []
     for start in range(0, 12_000, 3000):
         fed(learner, documents, start, start + 3000)
-        errors.append(error(learner))
+        errors.append(error(planted(), learner))
         finished.append(learner.rounds_finished)
     assert errors[-1] < 0.05
     assert errors[-1] < 0.7 * errors[0]
     assert finished == [1, 1, 1, 2]
 
 
-def test_memory_bounded_by_the_formula_whatever_the_stream(documents):
-    """Through a shared projection it is half of it."""
-    for learner, part in ((engine(), 1), (sharing(), 2)):
-        sizes = [size_of(fed(learner, documents)) for _ in range(3)]
-        assert sizes[0] == sizes[1] == sizes[2]
-        assert sizes[-1] == pytest.approx(learner.settings.state_bytes / part, rel=0.01)
-
-
-def test_warmup_is_bounded_in_entries_too(documents, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 5000)
-    learner = fed(engine(warmup_documents=10**9), documents, 0, 1000)
-    one_by_one = fed(engine(warmup_documents=10**9), documents, 0, 1000, size=1)
-    assert not any(name.startswith("warmup") for name in learner.state()[0])
-    counted = [e.state()[0]["current.tally"] for e in (learner, one_by_one)]
-    np.testing.assert_array_equal(*counted)
-    np.testing.assert_allclose(
-        learner.topics().topics, one_by_one.topics().topics, rtol=1e-6, atol=1e-9
-    )
-
-
 def test_topics_beyond_the_data_are_named():
-    planted = PlantedLDA(2, 80, seed=1, topic_concentration=0.2)
-    documents = planted.documents(20_000)
-    found = fed(engine(n_components=6, n_features=80), documents).snapshot().diagnostics
-    assert found["directions_supported"] < 6
-    assert any("topics apart above sampling noise" in text for text in found["warnings"])
-    fitting = fed(engine(n_components=2, n_features=80), documents)
-    assert fitting.snapshot().diagnostics["warnings"] == []
+    documents = PlantedLDA(2, 80, seed=1, topic_concentration=0.2).documents(20_000)
+
+    def found(name, k):
+        sizes = {"n_components": k, "n_features": 80, "documents_per_round": None}
+        return fed(KINDS[name].engine(**sizes), documents).snapshot().diagnostics
+
+    assert found("sums", 2)["warnings"] == []
+    many = found("sums", 6)
+    assert many["directions_supported"] < 6
+    assert any("topics apart above sampling noise" in text for text in many["warnings"])
+    for solver in ("online-power", "simultaneous"):
+        many = found(solver, 6)
+        assert many["topic_supported"].count(False) >= 1
+        assert any("do not stand above sampling noise" in text for text in many["warnings"])
 
 
 @pytest.mark.parametrize("period", [2, 3, 4])
@@ -102,19 +275,6 @@ def test_rank_one_data_give_one_topic_and_the_background():
     assert model.diagnostics["topic_supported"].count(True) <= 1
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_other_vocabulary_is_refused_and_nothing_learned(name):
-    learner = fed(KINDS[name].engine(), KINDS[name].documents(), 0, 500)
-    before = KINDS[name].engine()
-    fed(before, KINDS[name].documents(), 0, 500)
-    with pytest.raises(InvalidDocumentsError, match="n_features=3 expected="):
-        learner.add(DocumentBatch.from_matrix(np.ones((5, 3))))
-    assert_same_state(learner, before)
-
-
-# --- shared projections ----------------------------------------------------------------------
-
-
 def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     learner = sharing()
     plain = Moments(shared_projection(), learner.settings.n_triple_columns)
@@ -127,27 +287,20 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
     assert {f"current.{name}" for name in plain.state()} == arrays.keys()
     for name, wanted in plain.state().items():
         np.testing.assert_array_equal(arrays[f"current.{name}"], wanted)
+    # It needs no warm-up.
+    assert fed(sharing(warmup_documents=10**6), documents, 0, 2).snapshot().documents_seen == 2
     # As good as the same documents in rounds, which end with a projection of 2000 of them.
-    assert error(learner) < 0.05
-
-
-def test_a_shared_projection_needs_no_warm_up(documents):
-    learner = sharing(warmup_documents=10**6)
-    fed(learner, documents, 0, 2)
-    assert learner.snapshot().documents_seen == 2
-    assert learner.shared_projection is shared_projection()
-
-
-def test_sums_taken_elsewhere_go_on_as_if_taken_here(documents):
-    here = fed(sharing(), documents, 0, 3000)
-    moments = Moments(shared_projection(), here.settings.n_triple_columns)
-    moments.add(documents.rows(0, 3000))
-    there = Engine.of_sums(here.settings, replace(here.counters), moments)
-    assert_same_state(fed(here, documents, 3000, 4000), fed(there, documents, 3000, 4000))
+    assert error(planted(), learner) < 0.05
 
 
 def test_a_better_projection_is_the_one_of_the_next_round(documents):
-    learner = fed(engine(), documents, 0, 1999)
+    learner = engine()
+    with pytest.raises(InsufficientDataError):
+        learner.better_projection()
+    fed(learner, documents, 0, 100)
+    assert learner.better_projection().shape == (150, learner.settings.n_columns)
+    assert "warmup.counts" in learner.state()[0]
+    fed(learner, documents, 100, 1999)
     before = {k: v.copy() for k, v in learner.state()[0].items()}
     early = learner.better_projection()
     assert all(np.array_equal(v, before[k]) for k, v in learner.state()[0].items())
@@ -163,36 +316,16 @@ def test_a_better_projection_is_the_one_of_the_next_round(documents):
     assert far < near
 
 
-def test_a_better_projection_can_be_made_in_the_warm_up(documents):
-    learner = engine()
-    with pytest.raises(InsufficientDataError):
-        learner.better_projection()
-    fed(learner, documents, 0, 100)
-    assert learner.better_projection().shape == (150, learner.settings.n_columns)
-    assert "warmup.counts" in learner.state()[0]
-
-
-@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
-def test_only_the_tensor_solver_shares_projections(documents, solver):
-    with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'.*other solver"):
-        sharing(solver=solver)
-    learner = fed(engine(solver=solver), documents, 0, 1000)
-    with pytest.raises(InvalidSettingError, match=f"got solver='{solver}'"):
-        learner.better_projection()
-    assert learner.shared_projection is None
-
-
-def test_a_shared_projection_that_does_not_fit_is_refused():
+def test_a_shared_projection_that_does_not_fit_is_refused(documents):
     shared = shared_projection()
     broken = shared.copy()
     broken[3, 2] = np.nan
-    rule = r"a row for each word and K \+ oversampling columns, got shape=\(150, {}\)"
     for make, message in (
-        (lambda: sharing(shared[:, :-1]), rule.format(13)),
-        (lambda: sharing(np.hstack([shared, shared[:, :1]])), rule.format(15)),
+        (lambda: sharing(shared[:, :-1]), r"K \+ oversampling columns, got shape=\(150, 13\)"),
         (lambda: sharing(shared, n_components=3), r"expected=\(150, 13\)"),
         (lambda: sharing(broken), "must be finite"),
         (lambda: sharing(refine=True), "with a shared projection must keep its sums"),
+        (lambda: sharing(solver="simultaneous"), "got solver='simultaneous'.*other solver"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             make()
@@ -200,9 +333,9 @@ def test_a_shared_projection_that_does_not_fit_is_refused():
     values["settings"]["oversampling"] = 9
     with pytest.raises(InvalidSettingError, match="oversampling columns, got shape"):
         Engine.from_state(arrays, values)
-
-
-# --- saved states ----------------------------------------------------------------------------
+    learner = fed(engine(solver="online-power"), documents, 0, 1000)
+    with pytest.raises(InvalidSettingError, match="got solver='online-power'"):
+        learner.better_projection()
 
 
 @pytest.mark.parametrize("name", ["sums", "shared"])
@@ -222,14 +355,3 @@ def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
         if settings is online:
             del values["settings"]["refine"]
         assert Engine.from_state(arrays, values).settings == settings
-
-
-def test_states_say_no_more_than_their_kind_needs(documents):
-    for learner, more in (
-        (engine(), set()),
-        (sharing(), {"shared_map"}),
-        (KINDS["follows"].engine(), {"refinement"}),
-        (engine(solver="simultaneous"), {"refining", "kept"}),
-    ):
-        values = fed(learner, documents, 0, 500).state()[1]
-        assert values.keys() == {"settings", "counters"} | more

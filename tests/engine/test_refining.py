@@ -1,7 +1,5 @@
 """Engines that refine: better topics at any time, bounded state, documents in memory, refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,18 +7,18 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit_refined
+from streamlda.engine.fit import fit
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import follows_model
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
-from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.threads import limit_threads
+from streamlda.model.evaluation import document_completion
 from tests.engine.kinds import (
     KINDS,
     PLANTED,
     TEXT,
     assert_same_state,
+    error,
     fed,
     resumed,
     text_corpus,
@@ -46,11 +44,8 @@ def documents():
     return text_documents()
 
 
-def engine(**changes) -> Engine:
+def engine(**changes):
     return KINDS["refining"].engine(**changes)
-
-
-# --- better topics ---------------------------------------------------------------------------
 
 
 @pytest.mark.statistical
@@ -58,8 +53,8 @@ def test_topics_are_refined_at_any_time(planted, documents):
     """Held for all of 60 such corpora, seeds 100 to 159: false alarms have less than 5 %.
 
     After 250 documents there is only the warm-up, after 2000 topics are still annealed, after
-    5000 no more. What is wrong, a refinement over documents whose words have other numbers, is
-    told apart by the same rule.
+    5000 no more. The same rule rejects a refinement over documents whose words
+    have other numbers.
     """
     held_out = planted.documents(500)
     refining, summing = engine(), engine(refine=False)
@@ -73,15 +68,14 @@ def test_topics_are_refined_at_any_time(planted, documents):
             model = learner.snapshot()
             found = document_completion(held_out, model.components, model.alpha, model.background)
             scores.append(found.perplexity)
-            errors.append(matched_l1_error(planted.components, model.components).mean)
+            errors.append(error(planted, model))
         assert errors[0] < 0.9 * errors[1]
         # A copy that ends the annealing has seen a warm-up of 300 documents only.
         assert n == 2000 or scores[0] < 0.995 * scores[1]
     mixed = documents.to_csr()[:, np.random.default_rng(0).permutation(V)]
     wrong = fed(engine(), documents, 0, 320)
     fed(wrong, DocumentBatch.from_matrix(mixed), 320, 5000)
-    model = wrong.snapshot()
-    assert matched_l1_error(planted.components, model.components).mean > errors[1]
+    assert error(planted, wrong) > errors[1]
 
 
 def test_documents_that_follow_the_model_keep_their_spectral_topics():
@@ -101,34 +95,22 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
     assert not [name for name in refining.state()[0] if name.startswith("kept")]
 
 
-@pytest.fixture(scope="module")
-def following():
-    """A spectral model of documents that follow it."""
+def test_each_sign_of_another_model_is_seen():
+    documents = planted_corpus().documents(4000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 4000, "oversampling": 50})
-    return fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
+    assert follows_model(model)
+    for changes in (
         {"alpha_fit": 1.04},
         {"alpha_fit": 0.96},
         {"directions_supported": 3},
         {"topic_supported": [True, True, False, True]},
-    ],
-)
-def test_each_sign_of_another_model_is_seen(following, changes):
-    assert follows_model(following)
-    diagnostics = {**following.diagnostics, **changes}
-    assert not follows_model(replace(following, diagnostics=diagnostics))
-    moved = replace(following, alpha=np.roll(following.alpha, 1) * [1, 4, 1, 1])
-    assert not follows_model(moved)
-
-
-def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
-    """The sum of parameters that alpha_0 was solved from fits whatever documents are."""
+    ):
+        assert not follows_model(replace(model, diagnostics={**model.diagnostics, **changes}))
+    assert not follows_model(replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1]))
+    # The sum of parameters that alpha_0 was solved from fits whatever documents are.
     settings = EngineSettings(n_components=4, n_features=150, alpha_0=None)
-    model = fed(Engine.of_rounds(settings), planted_corpus().documents(4000)).snapshot()
+    model = fed(Engine.of_rounds(settings), documents).snapshot()
     assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
     assert follows_model(model)
     off = model.background.copy()
@@ -137,30 +119,6 @@ def test_an_estimated_alpha_0_must_mix_to_the_word_frequencies_more_closely():
     moved = replace(model, background=off)
     assert not follows_model(moved)
     assert follows_model(replace(moved, settings={**model.settings, "alpha_0": 1.0}))
-
-
-def test_few_documents_keep_their_spectral_topics(documents):
-    for n, refined in ((150, False), (250, True)):
-        learner = fed(engine(), documents, 0, n)
-        assert ("refinement" in learner.snapshot().diagnostics) == refined
-
-
-def test_any_number_of_threads_gives_the_same_bits(documents):
-    def result(threads):
-        with limit_threads(threads):
-            learner = fed(engine(), documents, 0, 1000)
-        return learner.snapshot().components.tobytes()
-
-    assert result(1) == result(2)
-
-
-def test_the_background_is_that_of_all_documents(documents):
-    learner = fed(engine(), documents, 0, 5000)
-    rows = documents.rows(0, 5000).to_csr()
-    frequencies = np.asarray(rows.multiply(1 / rows.sum(axis=1)).sum(axis=0)).ravel()
-    np.testing.assert_allclose(
-        learner.snapshot().background, frequencies / frequencies.sum(), rtol=1e-10
-    )
 
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
@@ -181,9 +139,9 @@ def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     assert model.diagnostics["refinement"]["steps"] == 4000 // STEP + 1
     assert model.settings["stream"] == "s"
     assert model.documents_seen == 4000
-
-
-# --- bounded state ---------------------------------------------------------------------------
+    rows = documents.rows(0, 4000).to_csr()
+    background = np.asarray(rows.multiply(1 / rows.sum(axis=1)).sum(axis=0)).ravel()
+    np.testing.assert_allclose(model.background, background / background.sum(), rtol=1e-10)
 
 
 def test_state_is_bounded_whatever_the_stream(documents):
@@ -231,20 +189,15 @@ def test_long_documents_end_the_warm_up_and_sums_go_on_to_the_start(documents, m
 )
 def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_entries, monkeypatch):
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", most_entries)
-    latest, at = RecentDocuments(400), 0
-    for number in range(0, 300 if sizes == [1] else 3 * len(sizes)):
-        size = sizes[number % len(sizes)]
+    latest, at, pointers = RecentDocuments(400), 0, documents.row_pointers
+    for size in sizes * (300 if sizes == [1] else 3):
         latest.add(documents.rows(at, at + size))
-        at = min(at + size, len(documents))
-        first = at
-        pointers = documents.row_pointers
+        first = at = min(at + size, len(documents))
         while first > max(0, at - 400) and pointers[at] - pointers[first - 1] <= most_entries:
             first -= 1
-        expected = documents.rows(first, at)
-        found = latest.latest()
-        np.testing.assert_array_equal(found.counts, expected.counts)
-        np.testing.assert_array_equal(found.word_ids, expected.word_ids)
-        np.testing.assert_array_equal(found.row_pointers, expected.row_pointers)
+        expected, found = documents.rows(first, at), latest.latest()
+        for name in ("counts", "word_ids", "row_pointers"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
         assert sum(len(part) for part in latest.parts) <= 400 + 1000
     latest.clear()
     assert latest.parts == []
@@ -264,48 +217,42 @@ def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
         # It does not hold on to a larger array.
         assert found.counts.base.size == 3200
     # A single document is kept whole.
-    latest.add(DocumentBatch.from_matrix(np.ones((1, 40))))
     monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 30)
-    latest.add(DocumentBatch.from_matrix(np.ones((2, 40))))
+    latest.add(long.rows(0, 2))
     assert len(latest.latest()) == len(latest.parts) == 1
-
-
-# --- documents in memory ---------------------------------------------------------------------
 
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 1000)
-    learner, model = fit_refined(SETTINGS, documents)
+    learner, model = fit(SETTINGS, documents)
     assert model.diagnostics["documents_behind_topics"] == 1000
     assert model.diagnostics["refinement"]["documents"] == model.documents_seen == 6000
     assert model.tokens_seen == documents.lengths.sum()
     spectral = fed(engine(refine=False), documents, 0, 6000).snapshot()
-    errors = [matched_l1_error(planted.components, m.components).mean for m in (model, spectral)]
-    assert errors[0] < errors[1]
+    assert error(planted, model) < error(planted, spectral)
     np.testing.assert_allclose(model.background, spectral.background, rtol=1e-10)
     # The engine says the same, and goes on from there.
     same = learner.snapshot()
     np.testing.assert_allclose(same.components, model.components, rtol=0.02, atol=1e-4)
-    assert same.documents_seen == 6000
-    assert same.tokens_seen == model.tokens_seen
+    assert (same.documents_seen, same.tokens_seen) == (6000, model.tokens_seen)
     np.testing.assert_allclose(same.background, model.background)
     learner.add(planted.documents(1000))
     after = learner.snapshot()
     assert after.documents_seen == 7000
     assert 0 < np.abs(after.components - same.components).sum(axis=1).max() < 0.5
-    assert matched_l1_error(planted.components, after.components).mean < errors[1]
-
-
-def test_an_engine_of_a_model_of_sweeps_alone_has_made_the_steps_of_a_pass(documents):
-    _, model = fit_refined(SETTINGS, documents, passes=0, gibbs_sweeps=2)
-    learner = Engine.of_model(SETTINGS, model)
-    counters = learner.state()[1]["refinement"]["stepwise"]["counters"]
-    assert counters["steps"] == model.documents_seen // STEP > 1
+    assert error(planted, after) < error(planted, spectral)
 
 
 def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
     """After t steps a minibatch counts (10 + t + 1)^-0.7, as in a stream."""
-    _, model = fit_refined(SETTINGS, documents)
+
+    def steps_of(learner):
+        return learner.state()[1]["refinement"]["stepwise"]["counters"]["steps"]
+
+    # Sweeps alone have made the steps of a pass.
+    _, model = fit(SETTINGS, documents, passes=0, gibbs_sweeps=2)
+    assert steps_of(Engine.of_model(SETTINGS, model)) == model.documents_seen // STEP > 1
+    _, model = fit(SETTINGS, documents)
     learner = Engine.of_model(SETTINGS, model)
     steps = model.diagnostics["refinement"]["steps"]
     size = model.diagnostics["refinement"]["batch_documents"]
@@ -317,47 +264,40 @@ def test_an_engine_of_a_model_moves_by_the_weight_of_a_step(documents):
     mean = model.tokens_seen / model.documents_seen * size
     assert weights[0] * (10.0 + steps) ** -0.7 == pytest.approx(mean)
     assert rho * weights[1] == pytest.approx((1 - rho) * mean + rho * new)
-    assert learner.state()[1]["refinement"]["stepwise"]["counters"]["steps"] == steps + 1
+    assert steps_of(learner) == steps + 1
 
 
-def test_few_documents_in_memory_may_still_be_refined_later(documents):
-    learner, model = fit_refined(SETTINGS, documents.rows(0, 150))
-    assert "refinement" not in model.diagnostics
-    np.testing.assert_array_equal(model.components, learner.snapshot().components)
+def test_few_documents_keep_their_spectral_topics_and_may_still_be_refined_later(documents):
+    learner, model = fit(SETTINGS, documents.rows(0, 150))
     straight = fed(engine(), documents, 0, 150)
-    assert_same_state(fed(learner, documents, 150, 1000), fed(straight, documents, 150, 1000))
+    for found in (model, learner.snapshot(), straight.snapshot()):
+        assert "refinement" not in found.diagnostics
+        np.testing.assert_array_equal(model.components, found.components)
+    for each in (learner, straight):
+        assert "refinement" in fed(each, documents, 150, 250).snapshot().diagnostics
+        fed(each, documents, 250, 1000)
+    assert_same_state(learner, straight)
 
 
 def test_documents_in_memory_that_follow_the_model_are_all_summed(monkeypatch):
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 3000)
     documents = planted_corpus().documents(5000)
     settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)
-    learner, model = fit_refined(settings, documents)
+    learner, model = fit(settings, documents)
     spectral = fed(fed(Engine.of_rounds(settings), documents, 0, 3000), documents, 3000)
     np.testing.assert_array_equal(model.components, spectral.snapshot().components)
     assert_same_state(learner, spectral)
-    # Asked for by number, they are refined all the same.
-    assert fit_refined(settings, documents, 2)[1].diagnostics["refinement"]["passes"] == 2
-
-
-# --- refusals --------------------------------------------------------------------------------
+    # By number, they are refined all the same.
+    assert fit(settings, documents, 2)[1].diagnostics["refinement"]["passes"] == 2
 
 
 def test_sums_that_are_gone_are_not_read(documents):
-    learner = fed(engine(), documents, 0, 1000)
+    learner = fed(engine(), documents, 0, 250)
+    assert learner.topics().topics.shape == (K, V)
+    assert learner.better_projection().shape == (V, K + 10)
+    fed(learner, documents, 250, 1000)
     for read in (learner.topics, learner.better_projection):
         with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
             read()
     with pytest.raises(InvalidSettingError, match="through a shared projection to be merged"):
         learner.merge(fed(engine(), documents, 0, 500))
-    early = fed(engine(), documents, 0, 250)
-    assert early.topics().topics.shape == (K, V)
-    assert early.better_projection().shape == (V, K + 10)
-
-
-def test_the_warm_up_is_longer_with_a_refinement():
-    sizes = {"n_components": 2, "n_features": 5}
-    found = [
-        EngineSettings(**sizes, **c) for c in ({}, {"refine": False}, {"solver": "simultaneous"})
-    ]
-    assert [settings.warmup_documents for settings in found] == [20_000, 10_000, 10_000]

@@ -7,12 +7,9 @@ alarm of a fit has a probability below 0.4 % with a confidence of 95 %.
 
 import copy
 import pickle
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-import sklearn.utils.estimator_checks as checks
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -26,8 +23,8 @@ from streamlda.errors import (
     InvalidSettingError,
     LedgerError,
 )
+from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
@@ -38,19 +35,6 @@ from streamlda.simulate import PlantedLDA
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-6}
 FEW_TOPICS = "ignore:. of 3 topics stand above the noise:UserWarning"
-EVERY = {
-    **BUDGET,
-    "documents_per_snapshot": 500,
-    "privacy_unit": "user",
-    "documents_per_user": 2,
-    "neighboring_relation": "replace-one",
-    "mode": "prefix",
-    "snapshots": 4,
-    "clipping": ClipBounds(0.5, 0.2, 2.0, "fixed"),
-    "ledger": "ledger",
-    "stream": "mine",
-    "noise_in_state": True,
-}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +77,8 @@ def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):
     assert model.settings["solver"] == "whitened-tensor"
     np.testing.assert_array_equal(model.transform(X[:9]), lda.transform(X[:9]))
     assert lda.perplexity(X) < 40
+    # The seed is that of the public projection, not of the noise.
+    assert not np.array_equal(private().fit(X).components_, lda.components_)
 
 
 def test_the_topics_are_those_of_the_private_learner(X, seeded):
@@ -107,15 +93,9 @@ def test_the_topics_are_those_of_the_private_learner(X, seeded):
         **BUDGET,
     )
     learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
-    learner.add(DocumentBatch.from_matrix(X))
-    np.testing.assert_array_equal(lda.components_, learner.snapshot().components)
+    model = feed(learner, DocumentBatch.from_matrix(X))
+    np.testing.assert_array_equal(lda.components_, model.components)
     assert lda.privacy_ == {"statement": "not private (seeded)"}
-
-
-def test_the_seed_of_the_public_projection_seeds_no_noise(X):
-    first, second = private().fit(X), private().fit(X)
-    assert not np.array_equal(first.components_, second.components_)
-    assert "noise" not in {name.rsplit("_", 1)[-1] for name in first.get_params()}
 
 
 @pytest.mark.filterwarnings(FEW_TOPICS)
@@ -155,14 +135,21 @@ def test_before_the_first_window_is_full_it_says_what_is_missing(X):
     assert lda.components_ is first
     lda.partial_fit(X[1900:2000])
     assert lda.privacy_["cohort"] == {"first": 1000, "last": 1999}
+    again = clone(lda)
+    assert again.get_params() == lda.get_params()
+    assert not hasattr(again, "_learner")
 
 
 def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
-    lda = private(documents_per_snapshot=1000).partial_fit(X[:1000])
-    published = pickle.dumps(lda)
+    lda = private(documents_per_snapshot=1000).partial_fit(X[:100])
+    before = pickle.dumps(lda)
+    assert pickle.dumps(lda.partial_fit(X[100:900])) == before
+    with pytest.raises(NotFittedError, match=r"copied=True .*; fit it"):
+        pickle.loads(before).transform(X[:5])
+    published = pickle.dumps(lda.partial_fit(X[900:1000]))
     lda.partial_fit(X[1000:1700])
     assert pickle.dumps(lda) == published
-    raw, _ = lda._private._learner.engine.state()
+    raw, _ = lda._learner._learner.engine.state()
     assert raw["sums/pair"].any()
     assert pickle.dumps(lda) == published
     for again in (pickle.loads(published), copy.copy(lda), copy.deepcopy(lda)):
@@ -179,25 +166,6 @@ def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
     }
 
 
-def test_a_pickle_from_before_the_first_snapshot_holds_nothing(X):
-    lda = private(documents_per_snapshot=1000).partial_fit(X[:100])
-    before = pickle.dumps(lda)
-    assert pickle.dumps(lda.partial_fit(X[100:900])) == before
-    again = pickle.loads(before)
-    with pytest.raises(NotFittedError, match="a copy from before it"):
-        again.transform(X[:5])
-
-
-def test_fit_of_all_rows_keeps_no_sums_and_ends(X):
-    lda = private().fit(X)
-    assert lda._private is None
-    # Without a ledger nothing is remembered, and the statement says so.
-    assert lda.privacy_["ledger"] == lda.fit(X).privacy_["ledger"] == "in memory"
-    lda.set_params(documents_per_snapshot=500)
-    with pytest.raises(InvalidSettingError, match="has ended"):
-        lda.partial_fit(X)
-
-
 def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     blanks = X.toarray()
     blanks[::3] = 0
@@ -210,10 +178,16 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     with pytest.raises(InvalidDocumentsError, match="a user must be str, bytes or None"):
         by_user.fit(X, users=range(3000))
     lda = by_user.fit(X, users=np.array([f"u{i}" for i in range(3000)]))
-    assert not hasattr(by_user, "_engine")
     assert lda.documents_seen_ == 3000
     with pytest.raises(InvalidSettingError, match=r"privacy_unit='document' users=True"):
         private().fit(X, users=["a"] * 3000)
+    with pytest.raises(InvalidSettingError, match="users must come with epsilon"):
+        StreamLDA(2).fit(X, users=["a"] * 3000)
+    with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
+        private().partial_fit(X)
+    for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
+        with pytest.raises(InvalidDocumentsError, match="whole numbers of tokens"):
+            call(X * 0.5)
 
 
 def test_a_ledger_remembers_across_fits(X, tmp_path):
@@ -237,28 +211,19 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     assert other.privacy_["cohort"] == {"first": 0, "last": 999}
     with pytest.raises(LedgerError, match="keeps the terms"):
         private(ledger=path, stream="four", epsilon=2.0).fit(X[:1000])
-
-
-def test_users_spend_until_the_ledger_says_no(X, tmp_path):
-    user = {"privacy_unit": "user", "documents_per_user": 1, "ledger": tmp_path / "ledger"}
     users = [f"u{i}" for i in range(1500)]
+    user = {"privacy_unit": "user", "documents_per_user": 1, "ledger": tmp_path / "users"}
     private(stream="one", **user).fit(X[:1500], users=users)
     with pytest.raises(BudgetExceededError, match="must fit into the privacy budget"):
         private(stream="two", **user).fit(X[1500:], users=users)
 
 
-def test_fewer_topics_are_published_and_warned_about(X):
+def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, monkeypatch):
     with pytest.warns(UserWarning, match=r"of 12 topics stand above .* larger epsilon") as caught:
         lda = StreamLDA(12, random_state=0, epsilon=1.0, delta=1e-6).fit(X)
-    assert len(caught) == 1
-    assert lda.n_components_ < 12
+    assert [warning.filename for warning in caught] == [__file__]
     assert lda.transform(X[:4]).shape == (4, lda.n_components_)
-    assert len(lda.get_feature_names_out()) == lda.n_components_
-
-
-def test_a_window_of_nothing_but_noise_is_refused_by_fit_and_warned_about_by_partial_fit(
-    monkeypatch,
-):
+    assert len(lda.get_feature_names_out()) == lda.n_components_ < 12
     # Of blank rows only the noise is left; with this seed it leaves no document.
     monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(3)))
     blanks = np.zeros((1000, 40))
@@ -286,27 +251,26 @@ def test_it_goes_on_as_it_began(X):
         lda.set_params(delta=1e-5).partial_fit(X[300:])
     with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=None private=True"):
         lda.set_params(epsilon=None, delta=None, documents_per_snapshot=None).partial_fit(X[300:])
-    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=1.0 private=False"):
-        lda.fit(X).set_params(epsilon=1.0).partial_fit(X)
-    assert not hasattr(lda, "_private")
-    lda.set_params(**BUDGET).fit(X)
-    assert not hasattr(lda, "_engine")
+    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=10.0 private=False"):
+        lda.fit(X).set_params(**BUDGET).partial_fit(X)
+    assert lda.privacy_["statement"] == "not private"
+    assert lda.fit(X).privacy_["statement"] == "private"
+    # A fit of all rows keeps no sums, and has ended.
+    assert lda._learner is None
+    with pytest.raises(InvalidSettingError, match="has ended"):
+        lda.set_params(documents_per_snapshot=500).partial_fit(X)
 
 
 @pytest.mark.parametrize(
     ("parameters", "rule"),
     [
-        ({"delta": None}, "must have epsilon and delta, got epsilon=10.0 delta=None"),
-        ({"epsilon": None}, "must come with epsilon, got epsilon=None and delta"),
-        ({"epsilon": None, "delta": None, "ledger": "x"}, "epsilon=None and ledger"),
-        ({"delta": 1.5}, "delta"),
-        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be .*>= 100"),
-        ({"privacy_unit": "word"}, "privacy_unit must be"),
-        ({"privacy_unit": "user"}, "users must be given|documents_per_user must be"),
-        ({"neighboring_relation": "both"}, "both"),
-        ({"mode": "sometimes"}, "mode must be one of window, prefix"),
-        ({"clipping": "never"}, "clipping must be"),
-        ({"solver": "gibbs"}, "solver must be"),
+        ({"delta": None}, "delta must be set with epsilon"),
+        ({"epsilon": None, "ledger": "x", "snapshots": 2}, "delta, ledger must have epsilon"),
+        ({"epsilon": None, "delta": None, "snapshots": 2}, "snapshots must have epsilon"),
+        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be >= 100"),
+        ({"privacy_unit": "user"}, "documents_per_user must be set for privacy_unit user"),
+        ({"privacy_unit": "user", "documents_per_user": 1}, "users must be given"),
+        ({"warmup_documents": 9}, "warmup_documents must be left out with epsilon"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(X, parameters, rule):
@@ -314,57 +278,4 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
     with pytest.raises(ValueError, match=rule):
         lda.fit(X)
     assert not hasattr(lda, "components_")
-    assert not hasattr(lda, "_private")
-
-
-def test_rows_that_do_not_fit_are_refused(X):
-    with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
-        private().partial_fit(X)
-    with pytest.raises(InvalidSettingError, match="epsilon=None and users"):
-        StreamLDA(2).fit(X, users=["a"] * 3000)
-    for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
-        with pytest.raises(InvalidDocumentsError, match="whole numbers of tokens"):
-            call(X * 0.5)
-
-
-def test_names_of_columns_are_kept_as_public(X):
-    names = [f"word{i}" for i in range(40)]
-    frame = pd.DataFrame(X.toarray(), columns=names)
-    lda = private().fit(frame)
-    assert set(lda.top_words(3)[0]) <= set(names)
-    assert lda.to_model().vocabulary.words == tuple(names)
-
-
-@pytest.mark.parametrize("parameters", [BUDGET, EVERY], ids=["budget", "every"])
-@pytest.mark.parametrize(
-    "check",
-    [
-        checks.check_no_attributes_set_in_init,
-        checks.check_get_params_invariance,
-        checks.check_set_params,
-        checks.check_estimator_cloneable,
-        checks.check_estimator_repr,
-        checks.check_estimator_tags_renamed,
-        checks.check_estimators_unfitted,
-    ],
-    ids=lambda check: check.__name__,
-)
-def test_it_passes_the_checks_of_scikit_learn_that_need_no_fit(check, parameters):
-    check("StreamLDA", StreamLDA(2, **parameters))
-
-
-def test_clone_keeps_every_parameter_and_forgets_what_was_learned(X):
-    lda = StreamLDA(3, **EVERY)
-    again = clone(lda)
-    assert again.get_params() == lda.get_params()
-    assert all(again.get_params()[name] == value for name, value in EVERY.items())
-    assert StreamLDA(3).set_params(**EVERY).get_params() == lda.get_params()
-    assert not hasattr(clone(private().fit(X)), "_private")
-
-
-def test_public_bounds_are_used(X):
-    bounds = ClipBounds(0.6, 0.3, 3.0, "fixed")
-    lda = private(clipping=bounds).fit(X)
-    said = lda.privacy_["clip_bounds"]
-    assert said["pair"] == {"l2_clip_norm": 0.3, "source": "fixed"}
-    assert private(clipping=replace(bounds)).get_params()["clipping"] == bounds
+    assert not hasattr(lda, "_learner")

@@ -1,30 +1,24 @@
 """StreamLDA with a refinement: better topics, one result, what follows them, what is refused."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import sklearn.utils.estimator_checks as checks
 
 import streamlda
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
-from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
-from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import limit_threads
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
+FEW_ROUNDS = {"documents_per_round": 150, "n_iterations": 2}
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
-FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +43,10 @@ def both(X):
     return fit(X, 6, 8)
 
 
-def fit(X, passes=0, sweeps=0, *, n_components=K, random_state=0, **settings):
-    return StreamLDA(
-        n_components,
-        refinement_passes=passes,
-        refinement_sweeps=sweeps,
-        random_state=random_state,
-        **settings,
-    ).fit(X)
+def fit(X, passes=0, sweeps=0, n_components=K, **settings):
+    settings = {"random_state": 0, **settings}
+    lda = StreamLDA(n_components, refinement_passes=passes, gibbs_sweeps=sweeps, **settings)
+    return lda.fit(X)
 
 
 def same(*fits):
@@ -65,9 +55,6 @@ def same(*fits):
 
 def error(corpus, components):
     return matched_l1_error(corpus.components, components).mean
-
-
-# --- better topics ---------------------------------------------------------------------------
 
 
 @pytest.mark.statistical
@@ -129,54 +116,15 @@ def test_a_small_fit_equals_the_definition():
     assert not np.allclose(start.components_, expected, rtol=0.05)
 
 
-# --- one result ------------------------------------------------------------------------------
-
-
-def test_fit_equals_the_machines_however_the_passes_are_cut(X):
-    model, found = fit(X, random_state=3).to_model(), fit(X, 6, 8, random_state=3)
+def test_equal_seeds_give_equal_results_and_others_do_not(X, spectral, both):
     batch = DocumentBatch.from_matrix(X)
-    settings = StepwiseEMSettings(
-        batch_documents=30,
-        inner_iterations=3,
-        start_flatness=0.5,
-        annealing=0.6,
-        annealing_steps=100,
-    )
-    stepwise = StepwiseEM(model.components, model.alpha, model.background, settings)
-    for _ in range(6):
-        for start, stop in ((0, 1), (1, 7), (7, 500), (500, 501), (501, N)):
-            stepwise.add(batch.rows(start, stop))
-    stepwise.flush()
-    sampler = GibbsSampler(batch, stepwise.components, model.alpha, GibbsSettings(seed=3))
-    sampler.sweep(5)
-    sampler.sweep(3, average=True)
-    order = np.argsort(-sampler.alpha, kind="stable")
-    np.testing.assert_array_equal(found.components_, sampler.components[order])
-    np.testing.assert_array_equal(found.alpha_, sampler.alpha[order])
-
-
-def test_fit_takes_sparse_dense_and_single_precision_alike(X):
-    part = X[:300]
-    forms = (part, part.toarray(), sp.coo_array(part), part.astype(np.float32))
-    assert same(*(fit(form, 1, 4) for form in forms))
-
-
-def test_equal_seeds_give_equal_results_and_others_do_not(X, both):
+    model = refined(spectral.to_model(), batch, passes=6, gibbs_sweeps=8, seed=0)
+    np.testing.assert_array_equal(model.components, both.components_)
+    np.testing.assert_array_equal(model.alpha, both.alpha_)
     assert same(fit(X, 6, 8), both)
     assert not same(fit(X, 6, 8, random_state=1), both)
     # Seeds are numbers of 64 bits for the engine and of 63 for the sweeps.
     assert same(*(fit(X, 0, 1, random_state=2**64 - 1) for _ in range(2)))
-
-
-def test_any_number_of_threads_gives_the_same_bits(X, spectral):
-    model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:300])
-
-    def result(threads):
-        with limit_threads(threads):
-            found = refined(model, batch, passes=2, gibbs_sweeps=2)
-        return found.components.tobytes(), found.alpha.tobytes()
-
-    assert result(1) == result(2)
 
 
 def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
@@ -195,41 +143,25 @@ def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
         refined(model, DocumentBatch.from_matrix(short), passes=1)
 
 
-# --- what follows the topics -----------------------------------------------------------------
-
-
-def test_without_a_refinement_nothing_changes(X, spectral):
+def test_passes_are_chosen_by_themselves_or_left_out(X, spectral):
     assert same(StreamLDA(K, random_state=0, refinement_passes=0).partial_fit(X), spectral)
     model = spectral.to_model()
     assert refined(model, DocumentBatch.from_matrix(X)) is model
     assert "refinement" not in model.diagnostics
     assert not [name for name in model.settings if name.startswith("refinement")]
-
-
-def test_passes_are_chosen_by_themselves(X, spectral):
-    found = StreamLDA(K, random_state=0).fit(X)
-    passes = passes_for(N)
+    found, passes = StreamLDA(K, random_state=0).fit(X), passes_for(N)
     assert passes >= 6
     assert same(found, fit(X, passes))
     # A stream refines what it has kept in the same way.
     assert same(found, StreamLDA(K, random_state=0).partial_fit(X[:333]).partial_fit(X[333:]))
     for solver in ("online-power", "simultaneous"):
-        options = {"solver": solver, "documents_per_round": 150, "n_iterations": 2}
-        lda = StreamLDA(K, random_state=0, **options).fit(X)
+        lda = StreamLDA(K, random_state=0, solver=solver, **FEW_ROUNDS).fit(X)
         assert "refinement" not in lda.diagnostics_
 
 
-@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
-def test_documents_that_follow_the_model_are_left_alone(learn):
-    X = PlantedLDA(4, 150, seed=7, topic_concentration=0.1).documents(4000).to_csr()
-    found = getattr(StreamLDA(4, random_state=0), learn)(X)
-    plain = StreamLDA(4, random_state=0, refinement_passes=0).fit(X)
-    assert same(found, plain)
-    assert "refinement" not in found.diagnostics_
-    assert "refinement" in StreamLDA(4, random_state=0, refinement_passes=2).fit(X).diagnostics_
-
-
-def test_diagnostics_and_settings_say_what_was_done(X, spectral, both):
+def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path):
+    both.save(tmp_path / "model")
+    assert streamlda.load(tmp_path / "model").diagnostics == both.diagnostics_
     said = both.diagnostics_["refinement"]
     order = said.pop("start_topics")
     numbers = {"documents": N, "passes": 6, "sweeps": 8, "averaged_sweeps": 3}
@@ -252,104 +184,46 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both):
 
 
 def test_diagnostics_warn_of_too_few_steps_and_mark_what_is_about_the_start(X):
-    few = X[:100]
-    before = fit(few).diagnostics_["warnings"]
-    warned = fit(few, 2, 1).diagnostics_["warnings"]
+    before, after, many = (
+        fit(X[:100], *much).diagnostics_["warnings"] for much in ((), (2, 1), (30,))
+    )
     assert before
-    assert warned[:-1] == [f"before refinement: {text}" for text in before]
-    assert "steps=7 refinement_passes=2; make more passes" in warned[-1]
-    assert not any("steps=" in text for text in fit(few, 30).diagnostics_["warnings"])
-
-
-def test_save_and_load_keep_the_refined_topics(planted, both, spectral, tmp_path):
-    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(V)]
-    held_out = planted[2]
-    both.save(tmp_path / "model", names=words)
-    model = streamlda.load(tmp_path / "model")
-    np.testing.assert_array_equal(model.components, both.components_)
-    np.testing.assert_array_equal(model.alpha, both.alpha_)
-    assert model.diagnostics == both.diagnostics_
-    assert model.settings["refinement_sweeps"] == 8
-    np.testing.assert_array_equal(model.transform(held_out), both.transform(held_out))
-    assert not np.allclose(both.transform(held_out), spectral.transform(held_out), atol=0.01)
-    assert both.top_words(1, words) == [[pairs[0][0]] for pairs in model.top_words(1)]
+    assert after[:-1] == [f"before refinement: {text}" for text in before]
+    assert "steps=7 refinement_passes=2; make more passes" in after[-1]
+    assert not any("steps=" in text for text in many)
 
 
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
-    corpus = planted[0]
+    corpus, _, held_out = planted
     lda = StreamLDA(K, random_state=0).fit(X)
     before = lda.components_.copy()
     copy = pickle.loads(pickle.dumps(lda))
     assert same(copy, lda)
-    further = PlantedLDA(K, V, alpha_0=0.3, mean_length=30, topic_concentration=0.1, seed=0)
-    further.seek(N)
-    more = further.documents(1000).to_csr()
-    assert same(*(learner.partial_fit(more) for learner in (lda, copy)))
-    assert lda.documents_seen_ == N + 1000
-    assert lda.diagnostics_["refinement"]["documents"] == N + 1000
+    assert same(*(learner.partial_fit(held_out) for learner in (lda, copy)))
+    assert lda.documents_seen_ == lda.diagnostics_["refinement"]["documents"] == N + 800
     after = lda.components_
     # Every topic is still the one it was, and a little better on the whole.
     assert error(corpus, after) < error(corpus, before)
     assert np.abs(after[:, None] - before).sum(axis=2).argmin(axis=1).tolist() == list(range(K))
 
 
-def test_an_online_solver_that_found_fewer_topics_is_refined_too(X):
-    options = {"solver": "online-power", "documents_per_round": 150, "n_iterations": 2}
+@pytest.mark.filterwarnings(FRACTIONAL)
+def test_fewer_topics_and_word_frequencies_are_refined_too(planted, X):
+    options = {"solver": "online-power", **FEW_ROUNDS}
     start, found = fit(X, **options), fit(X, 1, 1, **options)
     assert found.n_components_ == start.n_components_ < K
     assert found.diagnostics_["documents_missing"] == start.diagnostics_["documents_missing"]
     assert not same(start, found)
-
-
-@pytest.mark.filterwarnings(FRACTIONAL)
-def test_word_frequencies_are_refined_by_passes(planted, X):
-    corpus, _, _ = planted
     frequencies = X.multiply(1 / X.sum(axis=1)).tocsr()
     before, after = (fit(frequencies, passes).components_ for passes in (0, 6))
-    assert error(corpus, after) < error(corpus, before)
+    assert error(planted[0], after) < error(planted[0], before)
 
 
-# Those that must fail call partial_fit, which a refinement refuses.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
-def test_estimator_passes_all_checks_of_scikit_learn_but_those_of_partial_fit():
-    names = [
-        "check_estimators_partial_fit_n_features",
-        "check_fit_score_takes_y",
-        "check_n_features_in_after_fitting",
-    ]
-    results = checks.check_estimator(
-        StreamLDA(2, refinement_passes=1),
-        on_skip=None,
-        on_fail=None,
-        expected_failed_checks=dict.fromkeys(names, "a refinement is for fit"),
-    )
-    assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
-    for result in results:
-        if result["status"] == "xfail":
-            assert "which partial_fit must not keep" in str(result["exception"])
-    assert len(results) > 40
-
-
-# --- refusals --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [*(("refinement_passes", value) for value in (-1, 1.5, "2", None)), ("refinement_sweeps", -1)],
-)
-def test_what_is_no_number_of_rounds_is_refused_by_name(X, name, value):
-    lda = StreamLDA(K, **{name: value})
-    for learn in (lda.fit, lda.partial_fit):
-        with pytest.raises(InvalidSettingError, match=f"{name} must be .* got {name}={value!r};"):
-            learn(X)
-    assert not hasattr(lda, "components_")
-
-
-@pytest.mark.parametrize("options", [{"refinement_passes": 1}, {"refinement_sweeps": 2}])
+@pytest.mark.parametrize("options", [{"refinement_passes": 1}, {"gibbs_sweeps": 2}])
 def test_a_refinement_is_refused_with_epsilon_and_in_partial_fit(X, options):
     lda = StreamLDA(K, epsilon=1.0, delta=1e-6, **options)
     for learn in (lda.fit, lda.partial_fit):
-        with pytest.raises(InvalidSettingError, match=r"with epsilon, got .* epsilon=1\.0; leave"):
+        with pytest.raises(InvalidSettingError, match="epsilon: a refinement reads documents with"):
             learn(X)
     with pytest.raises(InvalidSettingError, match="which partial_fit must not keep, got refine"):
         StreamLDA(K, **options).partial_fit(X)
@@ -360,43 +234,15 @@ def test_a_refinement_is_refused_with_epsilon_and_in_partial_fit(X, options):
     np.testing.assert_array_equal(fitted.components_, before)
 
 
-def test_sweeps_refuse_counts_that_are_not_whole_before_anything_is_fitted(X):
-    lda = StreamLDA(K, refinement_sweeps=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(InvalidDocumentsError, match="refinement_sweeps above 0; pass"):
-            lda.fit(X * 0.5)
+def test_bad_numbers_and_documents_are_refused_before_anything_is_fitted(X, spectral):
+    lda = StreamLDA(K, gibbs_sweeps=1)
+    with pytest.raises(InvalidDocumentsError, match="gibbs_sweeps above 0; pass"):
+        lda.fit(X * 0.5)
     assert not hasattr(lda, "components_")
-
-
-@pytest.mark.parametrize("name", ["passes", "gibbs_sweeps"])
-def test_refined_refuses_negative_numbers_and_other_vocabularies(X, spectral, name):
     model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:50])
-    with pytest.raises(InvalidSettingError, match=f"{name} must be .* >= 0, got {name}=-1"):
-        refined(model, batch, **{name: -1})
     other = DocumentBatch.from_matrix(X[:50, :-1])
-    with pytest.raises(InvalidDocumentsError, match=f"n_features=299 expected={V}"):
-        refined(model, other, **{name: 1})
-
-
-def made(lda):
-    """Return the passes and sweeps behind a fit."""
-    return tuple(lda.to_model().settings.get(f"refinement_{n}", 0) for n in ("passes", "sweeps"))
-
-
-def test_automatic_passes_are_those_that_documents_need(X, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.fit.needed_passes", lambda model, n: 1 + n // 1000)
-    n = len(X.toarray()) // 1000
-    assert made(fit(X, "auto", 0)) == (1 + n, 0)
-    assert made(fit(X, "auto", 1)) == (1 + n, 1)
-    assert made(fit(X, 2, 0)) == (2, 0)
-    assert made(fit(X, 0, 0)) == (0, 0)
-    monkeypatch.setattr("streamlda.engine.fit.needed_passes", lambda model, n: 0)
-    assert made(fit(X, "auto", 0)) == (0, 0)
-
-
-def test_no_passes_leave_private_topics_as_they_are(X):
-    shape = DocumentBatch.from_matrix(X)
-    for passes, rounds in ((0, 0), ("auto", None)):
-        lda = StreamLDA(K, epsilon=1.0, delta=1e-6, refinement_passes=passes)
-        assert lda._private_settings(shape, 0, True).refinement_rounds == rounds
+    for name in ("passes", "gibbs_sweeps"):
+        with pytest.raises(InvalidSettingError, match=f"{name} must be .* >= 0, got {name}=-1"):
+            refined(model, batch, **{name: -1})
+        with pytest.raises(InvalidDocumentsError, match=f"n_features=299 expected={V}"):
+            refined(model, other, **{name: 1})

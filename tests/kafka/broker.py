@@ -6,8 +6,7 @@ import socket
 import subprocess
 import time
 import uuid
-from abc import ABC, abstractmethod
-from pathlib import Path
+from contextlib import contextmanager
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -59,7 +58,7 @@ log4j.appender.A.layout=org.apache.log4j.SimpleLayout
 """
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [server.getsockname()[1] for server in taken]
     for server in taken:
@@ -67,22 +66,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Broker(ABC):
+class Broker:
     """One broker with its own folder; the port stays the same over restarts.
 
-    `Apache` is the real thing. `Kfake` forgets everything when it ends.
+    `Apache` is the real thing. `Kfake` forgets everything when it ends. Both have `command`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
 
-    @abstractmethod
-    def command(self) -> list[str]:
-        """Return the command that serves until it is ended."""
-
-    def start(self) -> None:
+    def start(self):
         """Start, and wait until it answers."""
         log = self.folder / "broker.log"
         with log.open("ab") as output:
@@ -101,7 +96,7 @@ class Broker(ABC):
                 )
             time.sleep(0.1)
 
-    def _answers(self) -> bool:
+    def _answers(self):
         host, port = self.bootstrap.split(":")
         try:
             socket.create_connection((host, int(port)), timeout=1).close()
@@ -111,14 +106,14 @@ class Broker(ABC):
         admin.close()
         return True
 
-    def kill(self) -> None:
+    def kill(self):
         """End it at once (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(30)
             self._process = None
 
-    def remove(self) -> None:
+    def remove(self):
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -126,18 +121,18 @@ class Broker(ABC):
 class Kfake(Broker):
     """A broker in memory; see the marker `real_broker` for what it cannot do."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
         self._program = kfake_program()
 
-    def command(self) -> list[str]:
+    def command(self):
         return [str(self._program), self.bootstrap.rpartition(":")[2]]
 
 
 class Apache(Broker):
     """Apache Kafka, with a second listener for TLS and a password; data stay over restarts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
         self.data = folder / "data"
         self.certificate = folder / "broker.pem"
@@ -147,28 +142,21 @@ class Apache(Broker):
         secure, controller = free_ports(2)
         self.secure_bootstrap = f"127.0.0.1:{secure}"
         (folder / "log4j.properties").write_text(LOGGING)
-        (folder / "server.properties").write_text(
-            PROPERTIES.format(
-                plain=plain,
-                secure=secure,
-                controller=controller,
-                folder=folder,
-                user=USER,
-                password=PASSWORD,
-            )
-        )
+        ports = {"plain": plain, "secure": secure, "controller": controller}
+        properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
+        (folder / "server.properties").write_text(properties)
         self._make_keys()
         self._format()
 
-    def command(self) -> list[str]:
+    def command(self):
         return [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
 
-    def _main(self, name: str) -> list[str]:
+    def _main(self, name):
         options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         logging = f"-Dlog4j.configuration=file:{self.folder}/log4j.properties"
         return [self._java, *options, logging, "-cp", self._class_path, name]
 
-    def _make_keys(self) -> None:
+    def _make_keys(self):
         store = ["-keystore", str(self.folder / "keys.p12"), "-storepass", PASSWORD]
         names = ["-alias", "broker", "-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
         make = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", "-validity", "2"]
@@ -177,7 +165,7 @@ class Apache(Broker):
         for arguments in ([*make, *names], show):
             subprocess.run([tool, *arguments, *store], check=True, capture_output=True, timeout=60)
 
-    def _format(self) -> None:
+    def _format(self):
         tool = "kafka.tools.StorageTool"
         # As one word with its option: a leading dash of the id would be read as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
@@ -187,3 +175,16 @@ class Apache(Broker):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise BrokerUnavailable(f"{tool} must succeed, got {done.stdout}{done.stderr}")
+
+
+@contextmanager
+def broker_of(choice, folder):
+    """Run the broker of a choice in a folder, which is removed at the end."""
+    if choice.kind is None:
+        raise BrokerUnavailable(f"the Kafka tests need a broker, got none: {choice.why}")
+    broker = Apache(folder) if choice.kind == "apache" else Kfake(folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.remove()

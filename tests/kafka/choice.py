@@ -7,7 +7,6 @@ Kafka if that can be had, and kfake if not. ``python -m tests.kafka.choice`` fet
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.cache import cache_folder, remember_failure, remembered_failure
 from tests.kafka.jars import (
@@ -34,7 +33,7 @@ class Choice:
     why: str = ""
     given: str | None = None
 
-    def __str__(self) -> str:
+    def __str__(self):
         names = {"apache": f"Apache Kafka {kafka_version()}", "kfake": "kfake", None: "none"}
         # On one line, whatever a program said.
         own = names[self.kind] + (f", because {' '.join(self.why.split())}" if self.why else "")
@@ -42,7 +41,7 @@ class Choice:
             return own
         return f"STREAMLDA_KAFKA_BOOTSTRAP={self.given}; to be stopped and damaged: {own}"
 
-    def runs(self, *, needs_real: bool, needs_own: bool) -> bool:
+    def runs(self, *, needs_real, needs_own):
         """Return whether a test can run; without any broker it does, to fail and say why."""
         if self.kind != "kfake" or not needs_real:
             return True
@@ -53,9 +52,9 @@ class NotReadyError(Exception):
     """Something must be fetched before it is known which broker there is."""
 
 
-def choose(*, fetch: bool, cache: Path | None = None) -> Choice:
+def choose(*, fetch, cache=None):
     """Return what to run on; with `fetch`, what that takes is fetched and built first."""
-    cache = cache_folder() if cache is None else cache
+    cache = cache or cache_folder()
     given = os.environ.get("STREAMLDA_KAFKA_BOOTSTRAP") or None
     forced = os.environ.get("STREAMLDA_TEST_BROKER", "")
     if forced and forced not in KINDS:
@@ -76,7 +75,7 @@ def choose(*, fetch: bool, cache: Path | None = None) -> Choice:
     return Choice("kfake", why, given)
 
 
-def why_not_apache(cache: Path, *, fetch: bool) -> str:
+def why_not_apache(cache, *, fetch):
     """Return why Apache Kafka cannot be had, empty if it can."""
     try:
         java()

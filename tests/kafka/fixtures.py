@@ -12,9 +12,8 @@ import gc
 import os
 import uuid
 import warnings
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,37 +21,34 @@ from tests.kafka.choice import Choice, NotReadyError, choose
 from tests.kafka.jars import BrokerUnavailable
 
 # kafka-python is imported in the fixtures: most runs are of tests that have no use for it.
-if TYPE_CHECKING:
-    from tests.kafka.broker import Broker
-    from tests.kafka.topics import Topics
 
 CHOICE = pytest.StashKey[Choice]()
 REPORT = pytest.StashKey[str]()
 
 
-def takes_broker(item: pytest.Item) -> bool:
-    return not {"broker", "own_topics", "topics"}.isdisjoint(getattr(item, "fixturenames", ()))
+def takes(item, *fixtures):
+    return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def takes_own_broker(item: pytest.Item) -> bool:
-    return "broker" in getattr(item, "fixturenames", ())
+def takes_broker(item):
+    return takes(item, "broker", "own_topics", "topics")
 
 
-def needs_real(item: pytest.Item) -> bool:
-    return takes_own_broker(item) or item.get_closest_marker("real_broker") is not None
+def needs_real(item):
+    return takes(item, "broker") or item.get_closest_marker("real_broker") is not None
 
 
-def is_kafka(item: pytest.Item) -> bool:
+def is_kafka(item):
     return takes_broker(item) or Path(__file__).parent in item.path.parents
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     config.addinivalue_line(
         "markers", "real_broker: needs Apache Kafka; deselected where there is only kfake"
     )
 
 
-def pytest_report_header() -> str:
+def pytest_report_header():
     try:
         return f"kafka broker: {choose(fetch=False)}"
     except NotReadyError:
@@ -62,25 +58,20 @@ def pytest_report_header() -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[None]:
-    for item in items:
-        if is_kafka(item):
-            # kafka-python leaves sockets that were refused, or failed in TLS, to the garbage
-            # collector.
-            left = "ignore:Exception ignored in. <(socket.socket|ssl.SSLSocket)"
-            item.add_marker(pytest.mark.filterwarnings(left))
+def pytest_collection_modifyitems(config, items):
+    # kafka-python leaves sockets that were refused, or failed in TLS, to the garbage collector.
+    left = "ignore:Exception ignored in. <(socket.socket|ssl.SSLSocket)"
+    for item in filter(is_kafka, items):
+        item.add_marker(pytest.mark.filterwarnings(left))
     yield
     takers = [item for item in items if takes_broker(item) or needs_real(item)]
     if not takers or config.option.collectonly:
         return
-    choice = choose(fetch=True)
-    config.stash[CHOICE] = choice
+    choice = config.stash[CHOICE] = choose(fetch=True)
     out = [
         item
         for item in takers
-        if not choice.runs(needs_real=needs_real(item), needs_own=takes_own_broker(item))
+        if not choice.runs(needs_real=needs_real(item), needs_own=takes(item, "broker"))
     ]
     if out:
         items[:] = [item for item in items if item not in out]
@@ -92,19 +83,18 @@ def pytest_collection_modifyitems(
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    report = getattr(node, "workeroutput", {}).get("kafka")
-    if report:
+def pytest_testnodedown(node):
+    if report := getattr(node, "workeroutput", {}).get("kafka"):
         node.config.stash[REPORT] = report
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter, config):
     if report := config.stash.get(REPORT, None):
         terminalreporter.write_line(f"kafka broker: {report}")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[object]:
+def pytest_runtest_protocol(item, nextitem):
     # No socket that a Kafka test left behind is to be found in the tests of others. By now nothing
     # holds on to what the test had: neither its fixtures nor the records of its log.
     done = yield
@@ -116,36 +106,26 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session")
-def broker(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator["Broker"]:
+def broker(pytestconfig, tmp_path_factory):
     """A broker of our own, which a test may stop or damage as long as it mends it."""
-    from tests.kafka.broker import Apache, Kfake
+    from tests.kafka.broker import broker_of
 
     choice = pytestconfig.stash.get(CHOICE, None) or choose(fetch=True)
-    if choice.kind is None:
-        raise BrokerUnavailable(f"the Kafka tests need a broker, got none: {choice.why}")
-    folder = tmp_path_factory.mktemp("kafka")
-    broker = Apache(folder) if choice.kind == "apache" else Kfake(folder)
-    try:
-        broker.start()
+    with broker_of(choice, tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
-    finally:
-        broker.remove()
 
 
 @pytest.fixture(scope="session")
-def own_topics(broker: "Broker") -> Iterator["Topics"]:
+def own_topics(broker):
     """Topics on our own broker."""
     from tests.kafka.topics import Topics
 
-    topics = Topics(broker.bootstrap)
-    yield topics
-    topics.close()
+    with closing(Topics(broker.bootstrap)) as topics:
+        yield topics
 
 
 @pytest.fixture(scope="session")
-def topics(request: pytest.FixtureRequest) -> Iterator["Topics"]:
+def topics(request):
     """Topics on the broker named by STREAMLDA_KAFKA_BOOTSTRAP, or on our own."""
     from tests.kafka.topics import Topics
 
@@ -154,12 +134,11 @@ def topics(request: pytest.FixtureRequest) -> Iterator["Topics"]:
         # By name, so that a test that takes `topics` does not count as one that takes `broker`.
         yield request.getfixturevalue("own_topics")
         return
-    topics = Topics(bootstrap)
-    yield topics
-    topics.close()
+    with closing(Topics(bootstrap)) as topics:
+        yield topics
 
 
 @pytest.fixture
-def topic() -> str:
+def topic():
     """Return a name that no other topic has."""
     return f"streamlda-test-{uuid.uuid4().hex[:12]}"

@@ -1,6 +1,7 @@
 """Which broker is taken, and that no run is silent about tests that it could not do."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 from tests.cache import FORGET_SECONDS, remember_failure, remembered_failure
 from tests.kafka.broker import Kfake
 from tests.kafka.choice import Choice, NotReadyError, choose
-from tests.kafka.jars import BrokerUnavailable, jars_folder, kafka_version
+from tests.kafka.jars import BrokerUnavailable, jars_folder, kafka_jars, kafka_version
 from tests.kafka.kfake.build import installed_go, kfake_path
 from tests.kafka.topics import Topics
 
@@ -20,7 +21,7 @@ VARIABLES = ("STREAMLDA_KAFKA_BOOTSTRAP", "STREAMLDA_TEST_BROKER")
 
 
 @pytest.fixture
-def programs(tmp_path, monkeypatch) -> Path:
+def programs(tmp_path, monkeypatch):
     """The only folder in which programs are found; empty."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -31,7 +32,7 @@ def programs(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def cache(tmp_path) -> Path:
+def cache(tmp_path):
     """A cache in which kfake is, and Kafka is not."""
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -39,68 +40,55 @@ def cache(tmp_path) -> Path:
     return cache
 
 
-def add(folder: Path, name: str, script: str) -> None:
+def add(folder, name, script):
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
 
-def add_java(folder: Path, version: str = "17.0.15") -> None:
+def add_java(folder, version="17.0.15"):
     add(folder, "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
 
 
-def test_apache_kafka_is_taken_where_it_is(programs, cache):
-    add_java(programs)
-    jars_folder(cache).mkdir()
-    assert choose(fetch=False, cache=cache) == Choice("apache")
-    assert kafka_version() in str(Choice("apache"))
+def test_kfake_is_taken_where_something_is_missing_for_kafka_and_why(programs, cache):
+    def chosen():
+        return choose(fetch=False, cache=cache)
 
-
-@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392", "16", "nonsense", "17", "25-ea"])
-def test_java_must_be_new_enough(version, programs, cache):
-    add_java(programs, version)
-    jars_folder(cache).mkdir()
-    choice = choose(fetch=False, cache=cache)
-    assert choice.kind == ("apache" if version in ("17", "25-ea") else "kfake")
-    assert ("Java must be 17 or newer, got program=" in str(choice)) == (choice.kind == "kfake")
-
-
-def test_without_java_or_maven_it_is_kfake_and_says_why(programs, cache):
-    assert "got no program=java; install" in choose(fetch=False, cache=cache).why
+    assert "got no program=java; install" in chosen().why
     add_java(programs)
     choice = choose(fetch=True, cache=cache)
     assert choice.kind == "kfake"
     assert "got no program=mvn; install" in choice.why
+    jars_folder(cache).mkdir()
+    assert chosen() == Choice("apache")
+    assert kafka_version() in str(chosen())
+    for version, old in {"11.0.2": 1, "1.8.0_392": 1, "nonsense": 1, "17": 0, "25-ea": 0}.items():
+        add_java(programs, version)
+        assert chosen().kind == ("kfake" if old else "apache")
+        assert ("Java must be 17 or newer, got program=" in str(chosen())) == old
 
 
-def test_maven_that_fails_is_asked_once_a_day(programs, cache):
+def test_maven_that_fails_runs_once_a_day(programs, cache):
     add_java(programs)
-    add(programs, "mvn", f"echo asked >>{cache}/asked; echo no such host; exit 1")
+    add(programs, "mvn", f"echo run >>{cache}/runs; echo no such host; exit 1")
     with pytest.raises(NotReadyError):
         choose(fetch=False, cache=cache)
     for _ in range(2):
         assert "no such host" in choose(fetch=True, cache=cache).why
-    assert (cache / "asked").read_text() == "asked\n"
-    note = cache / "failed-kafka"
+    assert (cache / "runs").read_text() == "run\n"
     old = time.time() - FORGET_SECONDS - 10
-    os.utime(note, (old, old))
+    os.utime(cache / "failed-kafka", (old, old))
     choose(fetch=True, cache=cache)
-    assert (cache / "asked").read_text() == "asked\n" * 2
-
-
-def test_a_failure_is_remembered_by_what_it_was(tmp_path):
-    remember_failure(tmp_path, "one", "no network")
-    assert (remembered_failure(tmp_path, "one") or "").startswith("no network (it is tried again")
-    assert remembered_failure(tmp_path, "other") is None
+    assert (cache / "runs").read_text() == "run\n" * 2
+    remember_failure(cache, "one", "no network")
+    assert remembered_failure(cache, "one").startswith("no network (it is tried again")
+    assert remembered_failure(cache, "other") is None
 
 
 def test_neither_broker_says_both_reasons(programs, cache):
     kfake_path(cache).unlink()
-    add(
-        programs,
-        "go",
-        "[ $1 = version ] && echo go version go1.26.0 x/y && exit; echo offline; false",
-    )
+    go = "[ $1 = version ] && echo go version go1.26.0 x/y && exit; echo offline; false"
+    add(programs, "go", go)
     choice = choose(fetch=True, cache=cache)
     assert choice.kind is None
     for part in ("program=java", "Go must be able to build kfake, got rc=1: offline"):
@@ -108,12 +96,9 @@ def test_neither_broker_says_both_reasons(programs, cache):
     assert choice.runs(needs_real=True, needs_own=True)
     with pytest.raises(NotReadyError):
         choose(fetch=False, cache=cache)
-
-
-@pytest.mark.parametrize(("version", "taken"), [("go1.25.9", 0), ("go1.26.0", 1), ("go2.0", 1)])
-def test_an_old_go_is_not_taken(version, taken, programs):
-    add(programs, "go", f"echo go version {version} linux/amd64")
-    assert installed_go() == (str(programs / "go") if taken else None)
+    for version, taken in {"go1.25.9": False, "go1.26.0": True, "go2.0": True}.items():
+        add(programs, "go", f"echo go version {version} linux/amd64")
+        assert installed_go() == (str(programs / "go") if taken else None)
 
 
 def test_it_can_be_forced(programs, cache, monkeypatch):
@@ -130,13 +115,12 @@ def test_it_can_be_forced(programs, cache, monkeypatch):
 
 def test_what_runs_on_what():
     kinds = [(False, False), (True, False), (True, True)]
-
-    def runs(choice: Choice) -> list[bool]:
-        return [choice.runs(needs_real=real, needs_own=own) for real, own in kinds]
-
-    assert runs(Choice("apache")) == [True, True, True]
-    assert runs(Choice("kfake", "why")) == [True, False, False]
-    assert runs(Choice("kfake", "why", given="host:9092")) == [True, True, False]
+    for choice, expected in (
+        (Choice("apache"), [True, True, True]),
+        (Choice("kfake", "why"), [True, False, False]),
+        (Choice("kfake", "why", given="host:9092"), [True, True, False]),
+    ):
+        assert [choice.runs(needs_real=real, needs_own=own) for real, own in kinds] == expected
 
 
 TESTS = """
@@ -177,6 +161,20 @@ def test_a_run_says_what_it_could_not_do(workers, tmp_path, cache):
     assert lines.index(last) == len(lines) - 2
     assert "1 passed" in lines[-1]
     assert ("3 deselected" in lines[-1]) is not bool(workers)
+
+
+@pytest.mark.real_broker
+def test_altered_jars_are_refused(tmp_path):
+    jars = kafka_jars()
+    copy = tmp_path / jars.name
+    shutil.copytree(jars, copy, copy_function=os.symlink)
+    altered, missing, *_ = sorted(copy.iterdir())
+    altered.unlink()
+    altered.write_bytes(b"something else")
+    missing.unlink()
+    (copy / "extra.jar").write_bytes(b"")
+    with pytest.raises(BrokerUnavailable, match=f"{altered.name}.*{missing.name}.*extra.jar"):
+        kafka_jars(tmp_path)
 
 
 @pytest.mark.soak

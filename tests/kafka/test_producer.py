@@ -1,38 +1,41 @@
-"""Dead letters and snapshots on a real broker: durable, bounded, by reference, once."""
+"""Dead letters, snapshots and shares on a real broker: durable, bounded, and read back whole."""
 
 import hashlib
 import json
 import logging
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record, SnapshotTopic
-from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
+from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
+from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
 
 
-def record(offset: int, value: bytes | None = SECRET, topic: str = "source") -> Record:
+def record(offset, value=SECRET, topic="source"):
     return Record(topic, 3, offset, 1_700_000_000_000 + offset, b"key", value, ())
 
 
-def letters_to(topics, topic, **options) -> DeadLetters:
-    return DeadLetters(topic, bootstrap_servers=topics.bootstrap, **options)
+def put(letters, *records):
+    for each in records:
+        letters.put(each, "not-json")
+    letters.flush(10)
 
 
-def offsets(rows) -> list[int]:
+def offsets(rows):
     return [int(dict(row.headers)["__connect.errors.offset"]) for row in rows]
 
 
-def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic):
+def pairs(rows):
+    return [(row.key, row.value) for row in rows]
+
+
+def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic, letters_to):
     letters = letters_to(topics, topic)
-    letters.put(record(7), "not-json")
-    letters.put(record(8, None), "decoder-failed")
-    letters.flush(10)
-    letters.close()
+    put(letters, record(7), record(8, None))
     rows = topics.read(topic)
     assert [row.key for row in rows] == [b"source/3/7", b"source/3/8"]
     digest = hashlib.sha256(SECRET).hexdigest()
@@ -56,21 +59,18 @@ def test_a_letter_refers_to_the_record_and_has_no_text(topics, topic):
     assert all(SECRET not in repr(row).encode() for row in rows)
 
 
-def test_text_is_written_only_if_asked_and_if_it_fits(topics, topic):
+def test_text_is_written_only_on_request_and_if_it_fits(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "2000"})
     letters = letters_to(topics, topic, with_text=True, max_pending_bytes=5000)
     values = [SECRET, b"x" * 3000, b"x" * 6000]
-    for offset, value in enumerate(values):
-        letters.put(record(offset, value), "not-json")
-    letters.flush(10)
-    letters.close()
+    put(letters, *map(record, range(3), values))
     rows = topics.read(topic)
+    assert offsets(rows) == [0, 1, 2]
     assert rows[0].value == SECRET
     assert "streamlda.text" not in dict(rows[0].headers)
     for row, value in zip(rows[1:], values[1:], strict=True):
         assert json.loads(row.value)["sha256"] == hashlib.sha256(value).hexdigest()
         assert dict(row.headers)["streamlda.text"] == b"left-out"
-    assert offsets(rows) == [0, 1, 2]
 
 
 class Untold(KafkaPythonProducer):
@@ -81,23 +81,19 @@ class Untold(KafkaPythonProducer):
         return {}
 
 
-def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic):
+def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "2000"})
     letters = letters_to(topics, topic, with_text=True, connect=Untold)
-    for offset, size in enumerate([10, 3000, 10]):
-        letters.put(record(offset, b"x" * size), "not-json")
     with pytest.raises(SourceError, match="TooLarge, limit=None"):
-        letters.flush(10)
+        put(letters, *(record(at, b"x" * size) for at, size in enumerate([10, 3000, 10])))
     letters.flush(10)
-    letters.put(record(3, b"x"), "not-json")
-    letters.flush(10)
-    letters.close()
+    put(letters, record(3, b"x"))
     rows = topics.read(topic)
     assert set(offsets(rows)) == {0, 1, 2, 3}
     assert [row.value for row in rows if row.key.endswith(b"3")] == [b"x"]
 
 
-def test_a_refused_letter_is_an_error_and_stays(topics, topic):
+def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
     topics.make(topic)
     letters = letters_to(topics, topic)
     topics.change(topic, **{"max.message.bytes": "200"})
@@ -107,100 +103,73 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic):
             letters.flush(10)
     topics.change(topic, **{"max.message.bytes": "2000"})
     letters.flush(10)
-    letters.close()
     assert offsets(topics.read(topic)) == [1]
 
 
-def test_letters_about_letters_and_closed_ones_are_refused(topics, topic):
+def test_letters_about_letters_and_closed_ones_are_refused(topics, topic, letters_to):
     letters = letters_to(topics, topic)
     with pytest.raises(InvalidSettingError, match="a topic of their own"):
-        letters.put(record(1, topic=topic), "not-json")
+        put(letters, record(1, topic=topic))
     letters.close()
     letters.close()
-    for use in (lambda: letters.put(record(1), "not-json"), lambda: letters.flush(1)):
+    for records in ((record(1),), ()):
         with pytest.raises(SourceError, match="closed=True"):
-            use()
+            put(letters, *records)
     with pytest.raises(InvalidSettingError, match="max_pending_bytes=0"):
         letters_to(topics, topic, max_pending_bytes=0)
-    with pytest.raises(InvalidSettingError, match="unknown='secret'"):
-        letters_to(topics, topic, security={"secret": "never here"})
 
 
-def test_text_is_in_no_log_at_any_level(topics, topic, caplog):
+def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letters_to):
     caplog.set_level(logging.DEBUG)
-    topics.make(topic)
-    topics.send(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     letters = letters_to(topics, f"{topic}-dead", with_text=True)
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
+    topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
+    source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     assert read(source, 2)[0] == [SECRET.decode()]
     letters.flush(10)
-    letters.close()
-    source.close()
     assert SECRET.decode() not in caplog.text
     assert topics.read(f"{topic}-dead")[0].value == b"{" + SECRET
 
 
-def test_unreachable_brokers_are_an_error_in_time_and_leave_no_thread(topic):
-    before = threading.active_count()
-    for make in (DeadLetters, SnapshotTopic):
-        with pytest.raises(SourceError, match="must be reachable"):
-            make(topic, bootstrap_servers="127.0.0.1:1", request_timeout_seconds=0.3)
-    assert threading.active_count() == before
-
-
-def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic):
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic, snapshots_to):
+    snapshots = snapshots_to(topics, topic)
     for _ in range(2):
         snapshots.publish("000001", b"\x00one", {"epsilon": "0.5", "name": "caf\u00e9"})
     snapshots.publish("000002", b"two", {})
-    snapshots.close()
-    again = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+    again = snapshots_to(topics, topic)
     again.publish("000002", b"two", {})
     again.close()
     rows = topics.read(topic)
-    assert [(row.key, row.value) for row in rows] == [
-        *[(b"000001", b"\x00one")] * 2,
-        *[(b"000002", b"two")] * 2,
-    ]
-    assert (
-        rows[0].headers == rows[1].headers == [("epsilon", b"0.5"), ("name", "caf\u00e9".encode())]
-    )
+    assert pairs(rows) == [(b"000001", b"\x00one")] * 2 + [(b"000002", b"two")] * 2
+    headers = [("epsilon", b"0.5"), ("name", "caf\u00e9".encode())]
+    assert rows[0].headers == rows[1].headers == headers
     with pytest.raises(SourceError, match="closed=True"):
         again.publish("000003", b"three", {})
 
 
-def test_a_topic_that_is_not_compacted_is_refused(topics, topic):
+def test_a_topic_that_keeps_too_much_or_too_little_is_refused(topics, topic, snapshots_to, opened):
     topics.make(topic)
     for connect in (KafkaPythonProducer, Untold):
         with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
-            SnapshotTopic(topic, bootstrap_servers=topics.bootstrap, connect=connect)
+            snapshots_to(topics, topic, connect=connect)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
-    SnapshotTopic(topic, bootstrap_servers=topics.bootstrap).close()
+    snapshots_to(topics, topic)
+    with pytest.raises(SourceError, match=r"must keep all of them, got .*policy='compact,delete'"):
+        opened(ShareTopic, topics, topic).connect()
 
 
-def test_a_topic_may_be_made_by_several_at_once(topics, topic):
-    failed = []
-
-    def publish(number: int) -> None:
-        try:
-            snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
-            snapshots.publish(str(number), b"x", {})
-            snapshots.close()
-        except SourceError as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert failed == []
-    assert sorted(row.key for row in topics.read(topic)) == [b"0", b"1", b"2", b"3"]
+def test_a_topic_may_be_made_by_several_at_once(topics, topic, opened):
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(opened, SnapshotTopic, topics, topic) for _ in range(4)]
+    for number, each in enumerate(made):
+        each.result().publish(str(number), b"x", {})
+    assert [row.key for row in topics.read(topic)] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(topics, topic):
+def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(
+    topics, topic, snapshots_to
+):
     topics.make(topic, **{"max.message.bytes": "5000", "cleanup.policy": "compact"})
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
+    snapshots = snapshots_to(topics, topic)
     with pytest.raises(SourceError, match=r"bytes=6001 limit=5000; raise max.message.bytes"):
         snapshots.publish("1", b"x" * 6000, {})
     snapshots.publish("1", b"x" * 4000, {})
@@ -209,15 +178,40 @@ def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(top
         with pytest.raises(SourceError, match=f"bytes=4001 limit={limit}"):
             snapshots.publish("2", b"x" * 4000, {})
     snapshots.publish("3", b"x" * 100, {})
-    snapshots.close()
     assert [row.key for row in topics.read(topic)] == [b"1", b"3"]
 
 
-def test_a_large_snapshot_is_published_whole(topics, topic):
-    value = hashlib.shake_256(b"large").digest(12 * 2**20)
-    size = str(16 * 2**20)
-    topics.make(topic, **{"max.message.bytes": size, "cleanup.policy": "compact"})
-    snapshots = SnapshotTopic(topic, bootstrap_servers=topics.bootstrap)
-    snapshots.publish("1", value, {})
-    snapshots.close()
-    assert topics.read(topic)[0].value == value
+def test_shares_are_read_back_from_the_beginning(topics, topic, opened):
+    shares = opened(ShareTopic, topics, topic)
+    # A topic that is made here takes what the broker's own limit would not, and keeps it.
+    large = hashlib.shake_256(b"large").digest(20 * 2**20)
+    written = [("north/1", b"\x00one"), ("south/1", large), ("north/1", b"\x00one")]
+    for key, value in written:
+        shares.publish(key, value, {"streamlda.round": "1"})
+    for _ in range(2):
+        assert pairs(shares.read()) == [(key.encode(), value) for key, value in written]
+    assert next(shares.read()).headers == (("streamlda.round", b"1"),)
+    shares.close()
+    with pytest.raises(SourceError, match="a topic of shares must be open, got closed=True"):
+        shares.publish("north/1", b"x", {})
+
+
+def test_all_partitions_are_read_to_their_end_and_only_what_is_there(topics, topic, opened):
+    topics.make(topic, n_partitions=4)
+    shares = opened(ShareTopic, topics, topic)
+    assert pairs(shares.read()) == []
+    topics.send(topic, [b"removed", b"new"])
+    topics.remove_before(topic, 1)
+    topics.send(topic, [b"a", None], partition=1)
+    many = [b"%d" % i for i in range(1000)]
+    topics.send(topic, many, partition=3)
+    wanted = [(b"key", value) for value in (b"new", b"a", None, *many)]
+    assert sorted(pairs(shares.read()), key=str) == sorted(wanted, key=str)
+
+
+@pytest.mark.real_broker
+def test_a_log_that_ends_with_marks_of_transactions_ends(topics, topic, opened):
+    topics.make(topic)
+    topics.transact(topic, b"kept")
+    topics.transact(topic, b"not", end="abort")
+    assert pairs(opened(ShareTopic, topics, topic).read()) == [(b"key", b"kept")]

@@ -1,136 +1,73 @@
-"""What happens when processes die, brokers restart, and logs are not what they were."""
+"""Brokers that go and come back, and logs that are not what they were.
 
-import hashlib
+Processes that are killed are in tests/service/test_kafka_daemon.py.
+"""
+
 import json
-import multiprocessing
-import os
-import signal
+import re
+import subprocess
+import sys
 import time
-from pathlib import Path
+from collections import Counter, deque
 
-import numpy as np
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka import KafkaSource
-from streamlda_connectors.kafka.client import Bounds, Truncated
+from streamlda_connectors.kafka import ShareTopic
+from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
-from streamlda_connectors.kafka.share import after_gap
-from tests.kafka.topics import read
+from tests.kafka.test_producer import SECRET, offsets, put, record
+from tests.kafka.topics import read, wait_until
 
 
-def numbers(first: int, last: int) -> list[bytes]:
+def numbers(first, last):
     return [b"%d" % i for i in range(first, last)]
 
 
-def texts_from(first: int, last: int) -> list[str]:
+def texts_from(first, last):
     return [str(i) for i in range(first, last)]
 
 
-def opened(topics, topic, **options) -> KafkaSource:
-    return KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text", **options)
-
-
-def consume(bootstrap: str, topic: str, path: Path, n_records: int) -> None:
-    """Read a topic and store, at once in one file, the offsets and a sum of what was read."""
-    source = KafkaSource(topic, bootstrap_servers=bootstrap, format="text")
-    state = {"texts": 0, "blanks": 0, "sum": 0, "digest": "", "position": None}
-    if path.exists():
-        state = json.loads(path.read_text())
-        source.seek(state["position"])
-    while state["texts"] + state["blanks"] < n_records:
-        batch = source.poll(7, 1.0)
-        for text in batch.documents:
-            state["sum"] += int(text)
-            state["digest"] = hashlib.sha256((state["digest"] + text).encode()).hexdigest()
-        state["texts"] += batch.n_documents
-        state["blanks"] += batch.n_records - batch.n_documents
-        state["position"] = dict(source.position())
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(state))
-        os.replace(new, path)  # noqa: PTH105 - the atomic step that is tested
-    source.close()
-
-
-# Children of a server that has imported this module once, and has no threads.
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload([__name__])
-
-
-def test_kill_9_loses_nothing_and_counts_nothing_twice(topics, topic, tmp_path):
-    n_records = 6000
-    topics.make(topic)
-    values = [None if i % 10 == 3 else value for i, value in enumerate(numbers(0, n_records))]
-    topics.send(topic, values)
-    wanted = [i for i in range(n_records) if i % 10 != 3]
-    path = tmp_path / "state.json"
-    rng = np.random.default_rng(5)
-    codes = []
-    for last in (False,) * 5 + (True,):
-        arguments = (topics.bootstrap, topic, path, n_records)
-        process = context.Process(target=consume, args=arguments, daemon=True)
-        process.start()
-        before = path.stat().st_mtime_ns if path.exists() else 0
-        while not last and process.is_alive():
-            if path.exists() and path.stat().st_mtime_ns > before:
-                time.sleep(rng.uniform(0, 0.02))
-                process.kill()
-                break
-            time.sleep(0.002)
-        process.join(60)
-        codes.append(process.exitcode)
-    assert codes.count(-signal.SIGKILL) >= 3
-    assert codes[-1] == 0
-    state = json.loads(path.read_text())
-    digest = ""
-    for i in wanted:
-        digest = hashlib.sha256((digest + str(i)).encode()).hexdigest()
-    assert (state["texts"], state["blanks"]) == (len(wanted), n_records - len(wanted))
-    assert (state["sum"], state["digest"]) == (sum(wanted), digest)
+def at(source, position):
+    """Return `source` where a position, stored as JSON, says."""
+    source.seek(json.loads(json.dumps(dict(position))))
+    return source
 
 
 @pytest.mark.parametrize(("first_left", "lost"), [(12, 7), (20, 15)], ids=["retention", "emptied"])
 def test_records_removed_before_they_were_read_are_refused_or_recorded(
-    first_left, lost, topics, topic
+    first_left, lost, topics, topic, source_of
 ):
     """At 20 the topic is empty: the next offset is the end, or behind it."""
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(topics, topic)
+    topics.fill(topic, numbers(0, 20))
+    source = source_of(topics, topic)
     read(source, 5, max_records=5)
-    behind = json.loads(json.dumps(dict(source.position())))
+    behind = source.position()
     read(source, 15)
     at_end = source.position()
-    source.close()
     topics.remove_before(topic, first_left)
-
-    source = opened(topics, topic)
-    source.seek(at_end)
+    source = at(source_of(topics, topic), at_end)
     with pytest.raises(SourceError, match=rf"offset=5 log='{first_left}\.\.20'"):
-        source.seek(behind)
+        at(source, behind)
     assert source.position() == at_end
-    source.close()
-
-    source = opened(topics, topic, allow_gaps=True)
-    source.seek(behind)
+    source = at(source_of(topics, topic, allow_gaps=True), behind)
     assert source.position()["lost"] == {"0": lost}
     topics.send(topic, numbers(20, 25))
     assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()
-    source.close()
-    source = opened(topics, topic)
-    source.seek(after)
+    assert at(source_of(topics, topic), after).position() == after
+    ahead = {**after, "offsets": {"0": 30}}
+    with pytest.raises(SourceError, match=rf"offset=30 log='{first_left}\.\.25'"):
+        at(source_of(topics, topic), ahead)
+    source = at(source_of(topics, topic, allow_gaps=True), ahead)
     assert source.position() == after
-    source.close()
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])
-def test_retention_gap_while_reading(allow_gaps, topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 20))
-    source = opened(
-        topics, topic, allow_gaps=allow_gaps, fetch_max_bytes=1, max_partition_fetch_bytes=1
-    )
+def test_retention_gap_while_reading(allow_gaps, topics, topic, source_of):
+    topics.fill(topic, numbers(0, 20))
+    options = {"fetch_max_bytes": 1, "max_partition_fetch_bytes": 1}
+    source = source_of(topics, topic, allow_gaps=allow_gaps, **options)
     assert read(source, 20)[0] == texts_from(0, 20)
     source.pause()
     source.poll(1, 0.6)
@@ -140,161 +77,251 @@ def test_retention_gap_while_reading(allow_gaps, topics, topic):
     if allow_gaps:
         assert read(source, 4)[0] == texts_from(26, 30)
         assert source.position()["lost"] == {"0": 6}
-    else:
-        for _ in range(2):
-            with pytest.raises(SourceError, match=r"offset=20 log='26\.\.30'"):
-                read(source, 1, seconds=10)
-        assert source.position()["offsets"] == {"0": 20}
-    source.close()
-
-
-def test_position_beyond_the_log_is_refused_or_goes_on_at_the_end(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
-    source = opened(topics, topic)
-    ahead = {**source.position(), "offsets": {"0": 10}}
-    with pytest.raises(SourceError, match=r"offset=10 log='0\.\.3'"):
-        source.seek(ahead)
-    source.close()
-    source = opened(topics, topic, allow_gaps=True)
-    source.seek(ahead)
-    assert source.position()["offsets"] == {"0": 3}
-    source.close()
-
-
-@pytest.mark.parametrize(
-    ("offset", "wanted"), [(2, (5, 3)), (5, (5, 0)), (7, (7, 0)), (9, (9, 0)), (12, (9, 0))]
-)
-def test_after_gap(offset, wanted):
-    assert after_gap(offset, Bounds(5, 9)) == wanted
+        return
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"offset=20 log='26\.\.30'"):
+            read(source, 1, seconds=10)
+    assert source.position()["offsets"] == {"0": 20}
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])
-def test_truncation_is_refused_even_if_the_log_has_grown_again(allow_gaps, topics, topic):
-    """One node never elects an unclean leader, so the real client is told of the cut once."""
+def test_truncation_is_refused_even_if_the_log_has_grown_again(
+    allow_gaps, topics, topic, source_of
+):
+    """One node never elects an unclean leader, so the real client reports the cut once."""
+    cuts = deque()
 
     class Cut(KafkaPythonClient):
-        told = False
-
         def poll(self, timeout_seconds, max_records):
-            if position == 3 and not Cut.told:
-                Cut.told = True
-                raise Truncated
+            if cuts:
+                raise cuts.pop()
             return super().poll(timeout_seconds, max_records)
 
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
-    position = 0
-    source = opened(topics, topic, allow_gaps=allow_gaps, connect=Cut)
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=Cut)
     read(source, 3)
-    position = 3
+    cuts.append(Truncated())
     topics.send(topic, numbers(3, 9))
     if allow_gaps:
         assert read(source, 6)[0] == texts_from(3, 9)
-    else:
-        for _ in range(3):
-            with pytest.raises(SourceError, match="must not be cut"):
-                source.poll(5)
-    source.close()
+        return
+    for _ in range(3):
+        with pytest.raises(SourceError, match="must not be cut"):
+            source.poll(5)
 
 
 @pytest.mark.real_broker
-def test_another_topic_of_the_same_name_is_refused(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 3))
-    source = opened(topics, topic)
+def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic)
     read(source, 3)
     position = source.position()
     source.close()
     topics.admin.delete_topics([topic])
-    deadline = time.monotonic() + 60
-    while topic in topics.admin.list_topics():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    topics.make(topic)
-    topics.send(topic, numbers(0, 9))
-    source = opened(topics, topic)
+    wait_until(lambda: topic not in topics.admin.list_topics(), 60)
+    topics.fill(topic, numbers(0, 9))
     with pytest.raises(SourceError, match="topic_id="):
-        source.seek(position)
-    source.close()
+        at(source_of(topics, topic), position)
 
 
-def test_shares_cover_all_partitions_disjointly(topics, topic):
-    topics.make(topic, 5)
-    for number in range(5):
-        topics.send(topic, numbers(10 * number, 10 * number + 10), number)
+def test_shares_cover_all_partitions_disjointly(topics, topic, source_of):
+    topics.fill(topic, *(numbers(10 * number, 10 * number + 10) for number in range(5)))
     seen = []
     for i, n_partitions in enumerate([2, 2, 1]):
-        source = opened(topics, topic, partitions=f"{i}/3")
-        texts, _, _ = read(source, 10 * n_partitions)
-        seen += texts
+        source = source_of(topics, topic, partitions=f"{i}/3")
+        seen += read(source, 10 * n_partitions)[0]
         position = source.position()
-        source.close()
         assert set(position["offsets"]) == {str(n) for n in range(5) if n % 3 == i}
     assert sorted(seen, key=int) == texts_from(0, 50)
-    other = opened(topics, topic, partitions=[2, 4])
+    other = source_of(topics, topic, partitions=[2, 4])
     assert sorted(read(other, 20)[0], key=int) == [*texts_from(20, 30), *texts_from(40, 50)]
     with pytest.raises(SourceError, match="partitions="):
-        other.seek(position)
-    other.close()
+        at(other, position)
     for partitions in ("6/7", [3, 5]):
         with pytest.raises(SourceError, match="n_partitions=5"):
-            opened(topics, topic, partitions=partitions)
+            source_of(topics, topic, partitions=partitions)
 
 
-def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic):
-    topics.make(topic)
-    topics.send(topic, numbers(0, 500))
-    source = opened(topics, topic, refresh_seconds=0.3)
-    half = opened(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
-    assert half.position()["offsets"] == {"0": 500}
+def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 500))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    half = source_of(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
     old = half.position()
+    assert old["offsets"] == {"0": 500}
     texts, _, _ = read(source, 200, max_records=100)
     topics.admin.create_partitions({topic: 3})
     for number in (1, 2):
         topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
     texts += read(source, 400, max_records=100)[0]
     assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
-    source.close()
     wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
     assert sorted(texts, key=int) == wanted
     assert read(half, 50)[0] == texts_from(2000, 2050)
     assert half.position()["offsets"] == {"0": 500, "2": 50}
-    half.close()
-    again = opened(topics, topic, partitions="0/2")
-    again.seek(old)
+    again = at(source_of(topics, topic, partitions="0/2"), old)
     assert read(again, 50)[0] == texts_from(2000, 2050)
-    again.close()
 
 
-def damage(path: Path, batch: int) -> None:
+def damage(path, batch):
     """Flip a bit in the last byte of one batch of a log segment."""
     data = bytearray(path.read_bytes())
-    at = 0
-    for _ in range(batch):
-        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    with path.open("r+b") as file:
-        file.seek(end - 1)
-        file.write(bytes([data[end - 1] ^ 1]))
+    end = 0
+    for _ in range(batch + 1):
+        end += 12 + int.from_bytes(data[end + 8 : end + 12], "big")
+    data[end - 1] ^= 1
+    path.write_bytes(data)
 
 
-def test_damaged_batch_is_refused_or_passed_over(broker, own_topics, topic):
+def test_damaged_batch_is_refused_or_skipped(broker, own_topics, topic, source_of):
     own_topics.make(topic)
-    for first in (0, 10, 35):
-        own_topics.send(topic, numbers(first, 10 if first == 0 else first + 25))
-    segment = broker.data / f"{topic}-0" / f"{0:020d}.log"
-    damage(segment, 1)
-    source = opened(own_topics, topic)
+    for first, last in ((0, 10), (10, 35), (35, 60)):
+        own_topics.send(topic, numbers(first, last))
+    damage(broker.data / f"{topic}-0" / f"{0:020d}.log", 1)
+    source = source_of(own_topics, topic)
     assert read(source, 10)[0] == texts_from(0, 10)
     for _ in range(2):
         with pytest.raises(SourceError, match="records must be readable"):
             read(source, 1)
         assert source.position()["offsets"] == {"0": 10}
-    position = source.position()
-    source.close()
-    source = opened(own_topics, topic, allow_gaps=True)
-    source.seek(position)
+    source = at(source_of(own_topics, topic, allow_gaps=True), source.position())
     assert read(source, 25)[0] == texts_from(35, 60)
     assert source.position()["lost"] == {"0": 25}
-    source.close()
+
+
+def test_every_poison_is_referenced_before_the_position_passes_it(
+    broker, own_topics, topic, source_of, letters_to
+):
+    """A loop as the daemon's: poll, flush, store. It dies once between poll and flush."""
+    n = 90
+    values = [b"poison" if i % 3 else b'{"text": "%d"}' % i for i in range(n)]
+    own_topics.fill(topic, values, values)
+    dead = f"{topic}-dead"
+
+    def keys_up_to(offsets):
+        bad = ((part, i) for part, end in offsets.items() for i in range(end) if i % 3)
+        return {f"{topic}/{part}/{i}" for part, i in bad}
+
+    def referenced():
+        return {row.key.decode() for row in own_topics.read(dead)}
+
+    stored, seen, refused = None, [], 0
+    for dies in (True, False):
+        letters = letters_to(own_topics, dead, request_timeout_seconds=1.0)
+        source = source_of(own_topics, topic, format="jsonl", on_reject=letters.put)
+        if stored is not None:
+            at(source, stored)
+        while len(seen) < 2 * n // 3:
+            batch = source.poll(25, 1.0)
+            if dies and len(seen) > n // 5:
+                broker.kill()
+                with pytest.raises(SourceError, match="dead letters in time"):
+                    letters.flush(0.5)
+                refused += 1
+                broker.start()
+                break
+            letters.flush(10)
+            seen = [*seen, *batch.documents]
+            stored = source.position()
+            assert keys_up_to(stored["offsets"]) <= referenced()
+        letters.close()
+        source.close()
+    assert refused == 1
+    assert Counter(seen) == Counter({str(i): 2 for i in range(0, n, 3)})
+    assert referenced() == keys_up_to({0: n, 1: n})
+
+
+CLOSING = """
+import sys, threading, time
+from streamlda_connectors.kafka import DeadLetters, Record
+letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=2.0)
+letters.put(Record("source", 0, 0, 0, None, b"x", ()), "not-json")
+letters.flush(10)
+print("ready", flush=True)
+input()
+letters.put(Record("source", 0, 1, 0, None, b"x", ()), "not-json")
+letters.close()
+deadline = time.monotonic() + 20
+while threading.active_count() > 1 and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(threading.active_count())
+"""
+
+
+@pytest.mark.long
+def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
+    broker, own_topics, topic, source_of, letters_to, snapshots_to, opened
+):
+    """One outage for all: a broker takes seconds to start."""
+    names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots", "shares")]
+    flushed = letters_to(own_topics, names[0])
+    put(flushed, record(0))
+    short = {"request_timeout_seconds": 1.0}
+    bounded = letters_to(own_topics, names[1], **short, max_pending_bytes=50_000)
+    closing = subprocess.Popen(
+        [sys.executable, "-c", CLOSING, own_topics.bootstrap, names[2]],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert closing.stdout.readline() == "ready\n"
+    snapshots = snapshots_to(own_topics, names[3], **short)
+    shares = opened(ShareTopic, own_topics, names[4], **short)
+    for values in (snapshots, shares):
+        values.publish("1", b"one", {})
+    # More than one fetch brings, so that the broker is needed again.
+    own_topics.send(names[4], [bytes(2**20)] * 24, key=b"large")
+    reading = shares.read()
+    assert next(reading).value == b"one"
+    own_topics.fill(topic, *(numbers(first, first + 400) for first in (0, 1000)))
+    source = source_of(own_topics, topic)
+    streamed, _, _ = read(source, 300, max_records=100)
+    broker.kill()
+    try:
+        for _ in range(4):
+            start = time.monotonic()
+            streamed += source.poll(100, 0.5).documents
+            assert time.monotonic() - start < 10.0
+        n_streamed = sum(source.position()["offsets"].values())
+        assert n_streamed == len(streamed) <= 800
+        for offset in range(1, 50):
+            flushed.put(record(offset), "not-json")
+        with pytest.raises(SourceError, match="pending=49") as caught:
+            flushed.flush(0.5)
+        assert SECRET.decode() not in str(caught.value)
+        with pytest.raises(SourceError, match="pending_bytes=4") as caught:
+            put(bounded, *map(record, range(1000)))
+        n_put = int(re.findall(r"pending=(\d+)", str(caught.value))[0])
+        assert 20 < n_put < 50
+        out, err = closing.communicate("\n", timeout=60)
+        # A thread that is left behind would be one more.
+        assert out == "1\n", err[-1000:]
+        with pytest.raises(SourceError, match="the brokers must send what they have"):
+            list(reading)
+        for values in (snapshots, shares):
+            with pytest.raises(SourceError, match=r"the brokers must take a (snapshot|share)"):
+                values.publish("2", b"two", {})
+    finally:
+        broker.start()
+    for number, first in enumerate((400, 1400)):
+        own_topics.send(topic, numbers(first, first + 200), number)
+    streamed += read(source, 1200 - n_streamed, seconds=60)[0]
+    for first in (0, 1000):
+        own = [text for text in streamed if int(text) // 1000 == first // 1000]
+        assert own == texts_from(first, first + 600)
+    flushed.flush(20)
+    put(flushed, record(50))
+    assert offsets(own_topics.read(names[0])) == list(range(51))
+    waiting, deadline = deque(range(n_put, 200)), time.monotonic() + 60
+    while waiting:
+        try:
+            bounded.put(record(waiting[0]), "not-json")
+            waiting.popleft()
+        except SourceError:
+            assert time.monotonic() < deadline
+    bounded.flush(10)
+    assert offsets(own_topics.read(names[1])) == list(range(200))
+    for values, found in ((snapshots, lambda: own_topics.read(names[3])), (shares, shares.read)):
+        values.publish("2", b"two", {})
+        rows = [row.value for row in found()]
+        # What was refused for being late may have been written all the same.
+        few = [value for value in rows if len(value) < 10]
+        assert few in ([b"one", b"two"], [b"one", b"two", b"two"])
+        assert len(rows) - len(few) == (24 if values is shares else 0)

@@ -4,18 +4,17 @@ import hashlib
 import json
 import subprocess
 import sys
-import time
 import uuid
 
 import pytest
-from kafka import KafkaProducer
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, Record
+from streamlda_connectors.kafka import KafkaSource, Security, ShareTopic
 from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
-from tests.kafka.topics import read
+from tests.kafka.broker import PASSWORD, USER
+from tests.kafka.topics import read, wait_until
 
 VALUES = [
     b'{"text": "one", "by": {"id": "ann"}}',
@@ -32,10 +31,9 @@ VALUES = [
 
 
 @pytest.fixture(scope="module")
-def case(topics) -> Case:
+def case(topics):
     name = f"streamlda-test-{uuid.uuid4().hex[:12]}"
-    topics.make(name)
-    topics.send(name, VALUES)
+    topics.fill(name, VALUES)
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
     return Case(
         lambda: KafkaSource(
@@ -48,7 +46,7 @@ def case(topics) -> Case:
     )
 
 
-#: All but one: this source may be asked for 0 documents.
+#: All but one: this source may be polled for 0 documents.
 CHECKS = [check for check in SOURCE_CHECKS if check is not check_poll_checks_its_arguments]
 
 
@@ -57,54 +55,43 @@ def test_source_passes(check, case):
     check(case)
 
 
-def test_poll_for_nothing_brings_nothing_and_loses_nothing(case):
+def test_poll_for_nothing_brings_nothing_and_every_offset_is_a_record(case):
     source = case.make()
     before = source.position()
-    for paused in (False, True, False):
-        (source.pause if paused else source.resume)()
+    for change in (source.resume, source.pause, source.resume):
+        change()
         for _ in range(3):
             assert source.poll(0, 0.1) == RecordBatch()
+    source.pause()
+    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
     assert source.position() == before
-    texts, rejects, _ = read(source, 4, max_records=4)
-    source.poll(0, 0.0)
-    more, others, _ = read(source, 6)
-    assert (texts + more, rejects + others) == (case.texts, case.rejects)
-    with pytest.raises(InvalidSettingError, match="max_records=-1"):
-        source.poll(-1)
-    for max_records in (0, 1):
-        with pytest.raises(InvalidSettingError, match="timeout_seconds"):
-            source.poll(max_records, -1.0)
+    source.resume()
+    seen = []
+    for _ in VALUES:
+        seen += source.poll(1, 10.0).texts
+        assert source.poll(0, 0.0).texts == []
+        assert source.position()["offsets"] == {"0": len(seen)}
+    assert source.lag() == {0: 0}
+    assert seen == ["one", None, None, "two", None, None, None, "", None, "three"]
+    for arguments in ((-1,), (0, -1.0), (1, -1.0)):
+        with pytest.raises(InvalidSettingError, match=r"(max_records|timeout_seconds)=-1"):
+            source.poll(*arguments)
     source.close()
     with pytest.raises(SourceError, match="open"):
         source.poll(0)
 
 
-def test_every_offset_is_a_record_of_a_poll_one_by_one(case):
-    source = case.make()
-    seen = []
-    while len(seen) < len(VALUES):
-        seen += source.poll(1, 1.0).texts
-        assert source.position()["offsets"] == {"0": len(seen)}
-    source.close()
-    assert seen == ["one", None, None, "two", None, None, None, "", None, "three"]
-
-
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_compressed_records_are_read(compression, topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"word " * 50 + b"%d" % i for i in range(40)], compression=compression)
-    with_codec = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
-    texts, _, _ = read(with_codec, 40)
-    with_codec.close()
-    assert texts == ["word " * 50 + str(i) for i in range(40)]
+def test_compressed_records_are_read(compression, topics, topic, source_of):
+    topics.fill(topic, [b"word " * 50 + b"%d" % i for i in range(40)], compression=compression)
+    assert read(source_of(topics, topic), 40)[0] == ["word " * 50 + str(i) for i in range(40)]
 
 
-def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
-    seen, passed = [], []
+def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic, source_of):
+    topics.fill(topic, [b"good", b"bad", b"broken"], headers=[("user", b"ann")], key=b"k")
+    seen, skipped = [], []
 
-    def decode(record: Record):
+    def decode(record):
         seen.append(record)
         if record.value == b"bad":
             raise Rejected("not-ours")
@@ -112,32 +99,28 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic):
             raise KeyError("secret words")
         return record.value.decode(), dict(record.headers)["user"].decode()
 
-    source = KafkaSource(
-        topic,
-        bootstrap_servers=topics.bootstrap,
-        format=decode,
-        on_reject=lambda record, reason: passed.append((record.offset, record.value, reason)),
-    )
+    def note(record, reason):
+        skipped.append((record.offset, record.value, reason))
+
+    source = source_of(topics, topic, format=decode, on_reject=note)
     poll = source.poll(1)
     assert (poll.documents, poll.users) == (["good"], ["ann"])
     read(source, 2)
-    source.close()
-    assert passed == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
+    assert skipped == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
     assert seen[0].key == b"k"
     assert seen[0].timestamp_ms > 1_600_000_000_000
 
 
-def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
-    away, told = [True], []
+def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic, source_of):
+    topics.fill(topic, [b'{"text": "one"}', None, b"poison", b'{"text": "two"}', b"poison"])
+    away, skipped = [True], []
 
-    def put(record: Record, reason: str) -> None:
+    def put(record, reason):
         if away[0]:
             raise SourceError("the brokers must take dead letters, got none; wait")
-        told.append((record.offset, reason))
+        skipped.append((record.offset, reason))
 
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=put)
+    source = source_of(topics, topic, format="jsonl", on_reject=put)
     assert read(source, 2)[0] == ["one"]
     for _ in range(2):
         with pytest.raises(SourceError, match="dead letters"):
@@ -145,10 +128,9 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic)
         assert source.position()["offsets"] == {"0": 2}
     away[0] = False
     texts, rejects, _ = read(source, 3)
-    source.close()
     assert texts == ["two"]
     assert [reject.record for reject in rejects] == [3, 5]
-    assert told == [(2, "not-json"), (4, "not-json")]
+    assert skipped == [(2, "not-json"), (4, "not-json")]
 
 
 POISON = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
@@ -156,161 +138,178 @@ REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
 
 
 @pytest.mark.parametrize(
-    "n_poison", [8_000, pytest.param(1_000_000, marks=pytest.mark.soak)], ids=["8e3", "1e6"]
+    "n_records", [10_000, pytest.param(1_250_000, marks=pytest.mark.soak)], ids=["1e4", "1e6"]
 )
-def test_poison_among_good_records_costs_only_itself(n_poison, topics, topic):
+def test_poison_among_good_records_costs_only_itself(
+    n_records, topics, topic, source_of, letters_to
+):
     """Four in five are poison; each is referenced once, in order, and none is ever in a text."""
     topics.make(topic)
-    n_good, block = n_poison // 4, 50_000
-    for first in range(0, n_good + n_poison, block):
-        rows = range(first, min(first + block, n_good + n_poison))
+    block = 50_000
+    for first in range(0, n_records, block):
+        rows = range(first, min(first + block, n_records))
         values = [POISON[i % 5] if i % 5 else b'{"text": "document %d"}' % i for i in rows]
         topics.send(topic, values)
-    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap)
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, on_reject=letters.put)
-    texts, rejects, n_blanks = read(source, n_good + n_poison, seconds=120 + n_poison / 2000)
+    letters = letters_to(topics, f"{topic}-dead")
+    source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
+    texts, rejects, n_blanks = read(source, n_records, seconds=120 + n_records / 2000)
     letters.flush(30)
-    source.close()
-    letters.close()
-    assert texts == [f"document {i}" for i in range(0, n_good + n_poison, 5)]
-    assert len(rejects) == n_blanks == n_poison
-    poisoned = [i for i in range(n_good + n_poison) if i % 5]
-    assert [reject.record - 1 for reject in rejects] == poisoned
-    assert [reject.reason for reject in rejects] == [REASONS[i % 5] for i in poisoned]
+    assert texts == [f"document {i}" for i in range(0, n_records, 5)]
+    poisoned = [(i, REASONS[i % 5]) for i in range(n_records) if i % 5]
+    assert n_blanks == len(poisoned)
+    assert [(reject.record - 1, reject.reason) for reject in rejects] == poisoned
     digests = [hashlib.sha256(value).hexdigest() for value in POISON]
-    told = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
-    assert [(row["offset"], row["reason"], row["sha256"]) for row in told] == [
-        (i, REASONS[i % 5], digests[i % 5]) for i in poisoned
-    ]
+    found = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
+    assert [(row["offset"], row["reason"]) for row in found] == poisoned
+    assert all(row["sha256"] == digests[row["offset"] % 5] for row in found)
 
 
-def test_aborted_transactions_and_markers_are_blanks(topics, topic):
+def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
     topics.make(topic)
-    producer = KafkaProducer(
-        bootstrap_servers=topics.bootstrap, transactional_id=topic, linger_ms=0
-    )
-    producer.init_transactions()
     for word, end in ((b"a", "commit"), (b"b", "abort"), (b"c", "commit")):
-        producer.begin_transaction()
-        for _ in range(2):
-            producer.send(topic, word, partition=0)
-        producer.flush(10)
-        getattr(producer, f"{end}_transaction")()
-    producer.close(timeout=5)
+        topics.transact(topic, word, word, end=end)
     # Offsets 0 1 a, 2 marker, 3 4 b, 5 marker, 6 7 c, 8 marker (at the end, not seen yet).
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
+    source = source_of(topics, topic)
     for max_records in (1000, 1):
         source.seek({**source.position(), "offsets": {"0": 0}})
-        texts, rejects, n_blanks = read(source, 8, max_records=max_records)
-        assert (texts, rejects, n_blanks) == (["a", "a", "c", "c"], [], 4)
+        assert read(source, 8, max_records=max_records) == (["a", "a", "c", "c"], [], 4)
         assert source.position()["offsets"] == {"0": 8}
-    source.close()
-    raw = KafkaSource(
-        topic, bootstrap_servers=topics.bootstrap, format="text", read_committed=False
-    )
+    raw = source_of(topics, topic, read_committed=False)
     assert read(raw, 8)[0] == ["a", "a", "b", "b", "c", "c"]
-    raw.close()
 
 
-def test_a_record_larger_than_a_fetch_is_read(topics, topic):
-    topics.make(topic, **{"max.message.bytes": str(15 * 2**20)})
-    topics.send(topic, [b"x" * (12 * 2**20), b"small"])
-    source = KafkaSource(
-        topic,
-        bootstrap_servers=topics.bootstrap,
-        format="text",
-        fetch_max_bytes=2**20,
-        max_partition_fetch_bytes=2**20,
-    )
-    texts, _, _ = read(source, 2)
-    source.close()
-    assert [len(text) for text in texts] == [12 * 2**20, 5]
-
-
-def test_a_message_of_64_megabytes_is_read_or_told(topics, topic):
+def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, letters_to):
+    """It is larger than a fetch brings, too."""
     size = 64 * 2**20
     topics.make(topic, **{"max.message.bytes": str(size + 1000)})
     topics.send(topic, [b"before", b"x" * size, b"after"])
-    letters = DeadLetters(f"{topic}-dead", bootstrap_servers=topics.bootstrap, with_text=True)
-    for limit in (16 * 2**20, size):
-        source = KafkaSource(
-            topic,
-            bootstrap_servers=topics.bootstrap,
-            format="text",
-            max_document_bytes=limit,
-            on_reject=letters.put,
-        )
+    letters = letters_to(topics, f"{topic}-dead", with_text=True)
+    for limit, sizes, wrong in (
+        (16 * 2**20, [6, 5], [Reject(f"{topic}/0", 2, "too-long")]),
+        (size, [6, size, 5], []),
+    ):
+        source = source_of(topics, topic, max_document_bytes=limit, on_reject=letters.put)
         texts, rejects, _ = read(source, 3)
-        source.close()
-        whole = limit == size
-        assert [len(text) for text in texts] == [6, *([size] if whole else []), 5]
-        assert rejects == ([] if whole else [Reject(f"{topic}/0", 2, "too-long")])
+        assert ([len(text) for text in texts], rejects) == (sizes, wrong)
     letters.flush(10)
-    letters.close()
     (row,) = topics.read(f"{topic}-dead")
     assert json.loads(row.value)["bytes"] == size
     assert dict(row.headers)["streamlda.text"] == b"left-out"
 
 
-def test_pause_brings_nothing_and_loses_nothing(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"one", b"two"])
-    source = KafkaSource(topic, bootstrap_servers=topics.bootstrap, format="text")
-    assert source.poll(1, 5.0).documents == ["one"]
-    source.pause()
-    topics.send(topic, [b"three"])
-    assert source.poll(5, 0.5).texts == source.poll(5, 0.1).texts == []
-    source.resume()
-    assert read(source, 2)[0] == ["two", "three"]
-    assert source.lag() == {0: 0}
-    source.close()
-
-
-def test_commit_shows_offsets_and_never_reads_them(topics, topic):
-    topics.make(topic)
-    topics.send(topic, [b"one", b"two", b"three"])
-    options = {"bootstrap_servers": topics.bootstrap, "format": "text", "group": topic}
-    source = KafkaSource(topic, **options)
+def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
+    topics.fill(topic, [b"one", b"two", b"three"])
+    source = source_of(topics, topic, group=topic)
     read(source, 3)
-    deadline, shown = time.monotonic() + 20, []
-    while shown != [3]:
+
+    def shown():
         # The first group of a broker may have to wait for its coordinator.
-        assert time.monotonic() < deadline
         source.commit(source.position())
         source.poll(0, 0.5)
         entries = topics.admin.list_group_offsets([topic]).get(topic, {})
-        shown = [entry.offset for entry in entries.values()]
-    source.close()
-    again = KafkaSource(topic, **options)
-    assert read(again, 3)[0] == ["one", "two", "three"]
-    again.close()
+        return [entry.offset for entry in entries.values()] == [3]
+
+    wait_until(shown)
+    assert read(source_of(topics, topic, group=topic), 3)[0] == ["one", "two", "three"]
 
 
-def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic):
+def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of, opened):
     for _ in range(2):
         with pytest.raises(SourceError, match="a topic must exist"):
-            KafkaSource(topic, bootstrap_servers=topics.bootstrap)
+            source_of(topics, topic)
+        with pytest.raises(SourceError, match="a topic must exist"):
+            next(opened(ShareTopic, topics, topic).read())
     assert topic not in topics.admin.list_topics()
 
 
 REFUSED = """
 import gc, psutil
-from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, ShareTopic, SnapshotTopic
+nobody = {"topic": "t", "bootstrap_servers": "127.0.0.1:1", "request_timeout_seconds": 0.3}
 process, seen = psutil.Process(), []
-for _ in range(4):
-    try:
-        KafkaSource("t", bootstrap_servers="127.0.0.1:1", request_timeout_seconds=0.3)
-    except OSError as error:
-        assert "must be reachable" in str(error)
+for _ in range(3):
+    for use in (
+        lambda: KafkaSource(**nobody),
+        lambda: DeadLetters(**nobody),
+        lambda: SnapshotTopic(**nobody),
+        lambda: ShareTopic(**nobody).publish("k", b"v", {}),
+        lambda: next(ShareTopic(**nobody).read()),
+    ):
+        try:
+            use()
+        except OSError as error:
+            assert "must be reachable" in str(error)
+        else:
+            raise AssertionError
     gc.collect()
     seen.append((process.num_fds(), process.num_threads()))
 print(seen[0] == seen[-1], seen)
 """
 
 
-def test_an_unreachable_broker_is_an_error_in_time_and_leaves_nothing():
-    # In a process of its own: pytest's record of the log would hold on to what is let go.
+def test_unreachable_brokers_are_an_error_in_time_and_leave_nothing():
+    # In a process of its own: pytest's record of the log would keep what was dropped.
     done = subprocess.run(
-        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.startswith("True"), done.stdout + done.stderr[-500:]
+
+
+def test_tls_and_password_from_a_file_or_the_environment(
+    broker, own_topics, topic, tmp_path, monkeypatch, source_of, snapshots_to
+):
+    own_topics.fill(topic, [b"one"])
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
+    user = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": USER}
+    trusted = {**user, "ca_file": str(broker.certificate)}
+    by_file = {"password_file": str(tmp_path / "password")}
+    by_name = {"password_env": "TEST_KAFKA_PASSWORD"}
+    secure = {"bootstrap_servers": broker.secure_bootstrap}
+    for password in (by_file, by_name):
+        secure["security"] = {**trusted, **password}
+        assert read(source_of(own_topics, topic, **secure), 1)[0] == ["one"]
+        assert PASSWORD not in repr(Security(**secure["security"]))
+        snapshots_to(own_topics, f"{topic}-snapshots", **secure).publish("1", b"one", {})
+    secure["request_timeout_seconds"] = 2.0
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong secret")
+    for security in ({**trusted, **by_name}, {**user, **by_file}):
+        with pytest.raises(SourceError, match="must be reachable") as caught:
+            source_of(own_topics, topic, **{**secure, "security": security})
+        assert "wrong secret" not in str(caught.value)
+        assert PASSWORD not in str(caught.value)
+
+
+SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "middle"},
+        {"format": "csv"},
+        {"format": "text", "user_field": "u"},
+        {"max_document_bytes": 0},
+        {"partitions": "2/2"},
+        {"partitions": "1"},
+        {"partitions": []},
+        {"partitions": [-1]},
+        {"fetch_max_bytes": 0},
+        {"refresh_seconds": float("nan")},
+        {"password": "never here"},
+        {"security": {"password": "never here"}},
+        {"security": {"protocol": "TLS"}},
+        {"security": {**SASL, "mechanism": "NTLM", "password_env": "A"}},
+        {"security": SASL},
+        {"security": {**SASL, "password_env": "A", "password_file": "b"}},
+        {"security": {**SASL, "username": "", "password_env": "A"}},
+        {"security": {"password_env": "A"}},
+        {"security": {"ca_file": "ca.pem"}},
+        {"security": {"protocol": "SSL", "certificate_file": "c.pem"}},
+        {"security": {"protocol": "SSL", "key_password_env": "A"}},
+    ],
+)
+def test_source_refuses_before_it_connects(options):
+    with pytest.raises(InvalidSettingError, match="got ") as caught:
+        KafkaSource("t", bootstrap_servers="127.0.0.1:1", **options)
+    assert "never here" not in str(caught.value)

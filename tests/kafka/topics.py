@@ -5,23 +5,27 @@ import time
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from streamlda_connectors.kafka import KafkaSource
-
 #: Above the largest message of the tests; the broker has a limit of its own.
 MAX_REQUEST_BYTES = 80 * 2**20
 
 
 class Topics:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap):
         self.bootstrap = bootstrap
         self.admin = KafkaAdminClient(bootstrap_servers=bootstrap, reconnect_backoff_max_ms=200)
-        self._producers: dict[str | None, KafkaProducer] = {}
+        self._producers = {}
 
-    def make(self, topic: str, n_partitions: int = 1, **configs: str) -> None:
+    def make(self, topic, n_partitions=1, **configs):
         options = {"num_partitions": n_partitions, "replication_factor": 1, "configs": configs}
         self.admin.create_topics({topic: options}, wait_for_metadata=True)
 
-    def change(self, topic: str, **configs: str) -> None:
+    def fill(self, topic, *values, **options):
+        """Make a topic with a partition for each of some lists of values, and send them."""
+        self.make(topic, len(values))
+        for number, each in enumerate(values):
+            self.send(topic, each, number, **options)
+
+    def change(self, topic, **configs):
         """Change settings of a topic; takes effect within moments."""
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
 
@@ -38,11 +42,8 @@ class Topics:
                 reconnect_backoff_max_ms=200,
             )
         producer = self._producers[compression]
-        deadline = time.monotonic() + 10
-        while partition not in producer.partitions_for(topic):
-            # A partition that was just added comes with the next look at the cluster.
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        # A partition that was just added comes with the next look at the cluster.
+        wait_until(lambda: partition in producer.partitions_for(topic))
         sent = [
             producer.send(topic, value, key=key, partition=partition, headers=list(headers))
             for value in values
@@ -50,7 +51,18 @@ class Topics:
         producer.flush(60)
         return [future.get(30).offset for future in sent]
 
-    def read(self, topic: str, n_partitions: int = 1):
+    def transact(self, topic, *values, end="commit"):
+        """Append values in one transaction, which is committed or aborted."""
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=topic)
+        producer.init_transactions()
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value, key=b"key", partition=0)
+        producer.flush(10)
+        getattr(producer, f"{end}_transaction")()
+        producer.close(timeout=5)
+
+    def read(self, topic, n_partitions=1):
         """Return all records of a topic, partition after partition, as the client has them."""
         parts = [TopicPartition(topic, number) for number in range(n_partitions)]
         consumer = KafkaConsumer(
@@ -60,10 +72,9 @@ class Topics:
             metrics_enabled=False,
         )
         consumer.assign(parts)
-        first = consumer.beginning_offsets(parts)
         end = consumer.end_offsets(parts)
-        for part in parts:
-            consumer.seek(part, first[part])
+        for part, at in consumer.beginning_offsets(parts).items():
+            consumer.seek(part, at)
         rows = {part: [] for part in parts}
         deadline = time.monotonic() + 60
         while any(consumer.position(part) < end[part] for part in parts):
@@ -73,17 +84,24 @@ class Topics:
         consumer.close()
         return [row for part in parts for row in rows[part]]
 
-    def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
+    def remove_before(self, topic, offset, partition=0):
         """Delete the records before `offset`, as retention does."""
         self.admin.delete_records({TopicPartition(topic, partition): offset})
 
-    def close(self) -> None:
+    def close(self):
         for producer in self._producers.values():
             producer.close(timeout=5)
         self.admin.close()
 
 
-def read(source: KafkaSource, n_records: int, seconds: float = 20.0, max_records: int = 1000):
+def wait_until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def read(source, n_records, seconds=20.0, max_records=1000):
     """Poll until `n_records` have come; returns texts, rejects and records without a document."""
     texts, rejects, n_without = [], [], 0
     deadline = time.monotonic() + seconds

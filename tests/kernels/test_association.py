@@ -1,15 +1,16 @@
-"""Association kernels against their slow twins, for every cut and input dtype."""
+"""Kernels of checks and association against slow twins, for every cut and input dtype."""
 
 import math
 import os
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from streamlda.kernels import checking
 from streamlda.kernels.association import (
     associate_pairs,
     associate_projections,
@@ -66,16 +67,11 @@ def signs(seed, d, m):
     return found
 
 
-def check_project(documents, W):
-    found = projected(batch_of(documents, len(W)), W)
-    close(found, oracle.projections(documents, W), max(map(len, documents), default=0))
-
-
-def check_project_powers(documents, W):
-    found = powers_of(batch_of(documents, len(W)), W)
-    for power, projected_on in enumerate(found, start=1):
-        expected = oracle.projections(documents, W**power)
-        close(projected_on, expected, max(map(len, documents), default=0))
+def check_projections(documents, W):
+    batch, scale = batch_of(documents, len(W)), max(map(len, documents), default=0)
+    close(projected(batch, W), oracle.projections(documents, W), scale)
+    for power, found in enumerate(powers_of(batch, W), start=1):
+        close(found, oracle.projections(documents, W**power), scale)
 
 
 def check_group_by_word(documents, d):
@@ -125,71 +121,46 @@ def check_triples(documents, W):
     """With clip factors, so that documents do not all weigh the same."""
     batch, rng = batch_of(documents, len(W)), np.random.default_rng(2)
     clip = rng.uniform(0.1, 1, len(documents))
-    weights = np.zeros(len(documents))
-    before = rng.uniform(-1, 1, W.shape)
-    expected = before.copy()
+    weights, before = np.zeros(len(documents)), rng.uniform(-1, 1, W.shape)
+    expected, values = before.copy(), np.zeros((2, len(documents), W.shape[1]))
     for n, tokens in enumerate(documents):
         if len(tokens) >= 3:
             weights[n] = clip[n] / math.perm(len(tokens), 3)
-            dense = oracle.statistic(tokens, len(W), 3)
-            expected += clip[n] * np.einsum("abc,bj,cj->aj", dense, W, W)
-    found = before.copy()
-    associate_triples(
-        *grouped(batch), W, projected(batch, W), projected(batch, W**2), weights, found
-    )
-    close(found, expected, len(documents))
-
-    values = np.zeros((2, len(documents), W.shape[1]))
-    for n, tokens in enumerate(documents):
-        if len(tokens) >= 3:
-            dense = clip[n] * oracle.statistic(tokens, len(W), 3)
-            values[0, n] = np.einsum("abc,aj,bj,cj->j", dense, W, W, W)
+            own = np.einsum("abc,bj,cj->aj", clip[n] * oracle.statistic(tokens, len(W), 3), W, W)
+            expected += own
+            values[0, n] = (own * W).sum(axis=0)
             values[1, n] = values[0, n] ** 2
+    found, y, y2 = before.copy(), projected(batch, W), projected(batch, W**2)
+    associate_triples(*grouped(batch), W, y, y2, weights, found)
+    close(found, expected, len(documents))
     found = np.ones((2, W.shape[1]))
     associate_values(powers_of(batch, W), weights, found)
     close(found, 1 + values.sum(axis=1), len(documents))
 
 
 def check_all(documents, W):
-    check_project(documents, W)
-    check_project_powers(documents, W)
+    check_projections(documents, W)
     check_group_by_word(documents, len(W))
     check_sums(documents, W)
     check_pairs(documents, len(W))
     check_triples(documents, W)
 
 
-@pytest.mark.parametrize("m", [1, 5])
-@pytest.mark.parametrize("kind", KINDS)
-def test_kernels_equal_oracle(kind, m):
-    check_all(corpus(kind), np.random.default_rng(3).uniform(-1, 1, (9, m)))
+@pytest.mark.parametrize("kind", [*KINDS, "many words"])
+def test_kernels_equal_oracle(kind):
+    rng = np.random.default_rng(3)
+    if kind == "many words":
+        documents = corpus("100,000 tokens", d=40) + corpus("random", d=40)
+        check_all(documents, rng.uniform(-1, 1, (40, 3)))
+    else:
+        for m in (1, 5):
+            check_all(corpus(kind), rng.uniform(-1, 1, (9, m)))
 
 
 @pytest.mark.fuzz
 @given(small_corpora())
 def test_kernels_equal_oracle_on_any_small_corpus(drawn):
     check_all(*drawn)
-
-
-def test_kernels_equal_oracle_when_a_long_document_has_many_words():
-    documents = corpus("100,000 tokens", d=40) + corpus("random", d=40)
-    check_all(documents, np.random.default_rng(4).uniform(-1, 1, (40, 3)))
-
-
-def all_outputs(batch, W):
-    """Return every output of every kernel for one batch."""
-    rng = np.random.default_rng(5)
-    weights = rng.uniform(0, 1, (batch.n_documents, 2))
-    by_word, y, y2 = grouped(batch), projected(batch, W), projected(batch, W**2)
-    words, cross, triples = np.zeros((len(W), 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
-    pairs = np.zeros((len(W), len(W)))
-    associate_words(*by_word, weights, words)
-    associate_pairs(*by_word, *arrays(batch), weights[:, 0].copy(), pairs)
-    associate_projections(*by_word, y, weights, cross)
-    associate_triples(*by_word, W, y, y2, weights[:, 0].copy(), triples)
-    powers, values = powers_of(batch, W), np.zeros((2, W.shape[1]))
-    associate_values(powers, weights[:, 0].copy(), values)
-    return *by_word, y, powers, words, pairs, cross, triples, values, signs(6, *W.shape)
 
 
 def medium_corpus():
@@ -200,14 +171,16 @@ def medium_corpus():
     return batch_of(documents, 150), rng.uniform(-1, 1, (150, 4))
 
 
-@pytest.mark.parametrize("cuts", [[], [100], [0, 1, 1, 7, 199, 200], list(range(0, 200, 5))])
-def test_word_sums_do_not_depend_on_the_cut_into_batches(cuts):
+def test_word_sums_do_not_depend_on_the_cut_into_batches_and_inputs_are_left_alone():
     batch, W = medium_corpus()
     weights = np.random.default_rng(8).uniform(0, 1, (200, 2))
+    inputs = [a.copy() for a in arrays(batch)]
+    assert not any(a.flags.writeable for a in arrays(batch))
+    W.flags.writeable = weights.flags.writeable = False
 
     def summed(bounds):
         words, cross, triples = np.zeros((150, 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
-        pairs = np.zeros((150, 150))
+        pairs, values = np.zeros((150, 150)), np.zeros((2, W.shape[1]))
         for start, stop in zip([0, *bounds], [*bounds, 200], strict=True):
             part, own = batch.rows(start, stop), weights[start:stop]
             by_word, y, y2 = grouped(part), projected(part, W), projected(part, W**2)
@@ -215,19 +188,12 @@ def test_word_sums_do_not_depend_on_the_cut_into_batches(cuts):
             associate_pairs(*by_word, *arrays(part), own[:, 0].copy(), pairs)
             associate_projections(*by_word, y, own, cross)
             associate_triples(*by_word, W, y, y2, own[:, 0].copy(), triples)
+            associate_values(powers_of(part, W), own[:, 0].copy(), values)
         return words.tobytes(), pairs.tobytes(), cross.tobytes(), triples.tobytes()
 
-    assert summed(cuts) == summed([50])
-
-
-def test_kernels_take_read_only_inputs_and_leave_them_alone():
-    batch, W = medium_corpus()
-    expected = all_outputs(batch, W)
-    inputs = [a.copy() for a in arrays(batch)]
-    assert not any(a.flags.writeable for a in arrays(batch))
-    W.flags.writeable = False
-    found = all_outputs(batch, W)
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+    whole = summed([])
+    for cuts in ([50], [0, 1, 1, 7, 199, 200], list(range(0, 200, 5))):
+        assert summed(cuts) == whole
     assert all(np.array_equal(a, b) for a, b in zip(inputs, arrays(batch), strict=True))
 
 
@@ -236,16 +202,9 @@ import numpy as np
 from streamlda.kernels import association as a
 
 counts, ids, rows = np.ones(2), np.zeros(2, np.int32), np.array([0, 1, 2])
-W, y, weights = np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 1))
 calls = {
-    "project": [counts, ids, rows, W, np.empty((2, 2))],
-    "project_powers": [counts, ids, rows, W, np.empty((3, 2, 2))],
+    "project_powers": [counts, ids, rows, np.ones((2, 2)), np.empty((3, 2, 2))],
     "group_by_word": [counts, ids, rows, np.empty(2), np.empty(2, np.int32), np.empty(3, int)],
-    "associate_pairs": [counts, ids, rows, counts, ids, rows, np.ones(2), np.empty((2, 2))],
-    "associate_projections": [counts, ids, rows, y, weights, np.empty((2, 2, 2))],
-    "associate_triples": [counts, ids, rows, W, y, y, np.ones(2), np.empty((2, 2))],
-    "associate_values": [np.ones((3, 2, 2)), np.ones(2), np.empty((2, 2))],
-    "random_signs": [np.uint64(1), np.empty((2, 2))],
 }
 n_outputs = {"group_by_word": 3}
 tried = 0
@@ -279,29 +238,20 @@ print(tried)
 
 def test_kernels_refuse_wrong_dtypes_layouts_and_read_only_outputs():
     # In a process of its own: plain Python, as in the second run of these tests, takes anything.
-    finished = subprocess.run(
-        [sys.executable, "-c", REFUSALS],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert int(finished.stdout) > 150
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
-def test_random_signs_equal_oracle(seed):
-    found = signs(seed, 70, 9) * 3
-    expected = [[oracle.random_sign(seed, word, j) for j in range(9)] for word in range(70)]
-    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "0"}
+    command = [sys.executable, "-c", REFUSALS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50
 
 
 def test_random_signs_depend_on_seed_word_and_column_alone():
+    for seed in (0, 1, 2**63, 2**64 - 1):
+        expected = [[oracle.random_sign(seed, word, j) for j in range(9)] for word in range(70)]
+        np.testing.assert_allclose(signs(seed, 70, 9) * 3, expected, rtol=1e-15)
     large = signs(3, 500, 16)
     np.testing.assert_array_equal(signs(3, 200, 16), large[:200])
     np.testing.assert_array_equal(np.sign(signs(3, 500, 5)), np.sign(large[:, :5]))
-    np.testing.assert_allclose(np.linalg.norm(large, axis=1), 1.0, rtol=1e-14)
     assert not np.array_equal(signs(4, 500, 16), large)
 
 
@@ -336,8 +286,20 @@ def test_random_signs_are_balanced_and_uncorrelated():
     assert not look_random(np.where(lean, 1.0, -1.0))
 
 
-def test_kernels_raise_no_warning_on_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        batch = batch_of([], 3)
-        all_outputs(batch, np.ones((3, 2)))
+CODES = ("OUTSIDE", "FALLING", "NOT_FINITE", "NEGATIVE", "ZERO", "LONG", "FRACTIONAL")
+
+entries = st.tuples(
+    st.integers(-2, 6),
+    st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, 6.0, np.nan, np.inf, -np.inf]),
+)
+
+
+@given(st.lists(st.lists(entries, max_size=5), max_size=6))
+def test_faults_are_those_of_the_twin(rows):
+    words = np.array([word for row in rows for word, _ in row], dtype=np.int32)
+    weights = np.array([count for row in rows for _, count in row], dtype=np.float64)
+    pointers = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    faults = np.full(len(rows), -1, dtype=np.int32)
+    checking.find_faults(weights, words, pointers, 5, 9.0, faults)
+    found = [{name for name in CODES if fault & getattr(checking, name)} for fault in faults]
+    assert found == oracle.find_faults(rows, 5, 9.0)

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from streamlda.kernels import I64, kernel
+from streamlda.model.topic_model import load
 
 #: What a first fit compiles besides the helpers below: each is 0.1 to 0.5 processor seconds.
 OF_A_FIT = {
@@ -61,10 +62,11 @@ def test_a_first_fit_compiles_a_few_kernels_and_a_second_one_none(tmp_path):
     cache = tmp_path / "cache"
     fit = ("-m", "streamlda", "fit", documents, "-k", 3, "-q", "-o", tmp_path / "model")
     python(*fit, NUMBA_CACHE_DIR=str(cache))
-    first = compiled(cache)
+    first, topics = compiled(cache), load(tmp_path / "model").components
     assert first.keys() == OF_A_FIT | HELPERS
     python(*fit, NUMBA_CACHE_DIR=str(cache))
     assert compiled(cache) == first
+    assert load(tmp_path / "model").components.tobytes() == topics.tobytes()
 
 
 @kernel

@@ -61,22 +61,6 @@ def found_by(texts, lowercase, columns, mask, spare=1):
     return split(room, offsets) if texts else []
 
 
-# ---------------------------------------------------------------- hashes
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", 0),
-        (b"test", 0xBA6BD213),
-        (b"Hello, world!", 0xC0363E43),
-        (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
-    ],
-)
-def test_the_oracle_knows_published_hashes(data, expected):
-    assert oracle_text.murmur3(data) == expected
-
-
 @given(data=st.binary(max_size=23))
 def test_the_oracle_hashes_as_sklearn(data):
     assert oracle_text.murmur3(data) == murmurhash3_32(data, 0, positive=True)
@@ -86,16 +70,10 @@ def test_hashes_of_words_of_all_lengths_equal_sklearn():
     mask = 2**31 - 1
     expected = [abs(murmurhash3_32(word.encode())) & mask for word in LENGTHS]
     assert found_by([" ".join(LENGTHS)], True, {}, mask) == [expected]
-
-
-def test_the_smallest_hash_becomes_a_column():
     for word in SMALLEST:
         assert murmurhash3_32(word.encode()) == -(2**31)
     for mask in (2**22 - 1, 2**31 - 1):
         assert found_by([" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
-
-
-# ---------------------------------------------------------------- the table
 
 
 @given(words=st.lists(ascii_words, unique=True, max_size=20))
@@ -115,6 +93,7 @@ def test_table_holds_each_word_once(words):
 
 def test_words_are_told_apart_by_every_letter():
     # One letter changed at each place of each length: nothing but the word itself is found.
+    classes = np.frombuffer(ascii_classes(False).encode("ascii"), dtype=np.uint8)
     for word in LENGTHS:
         others = [word[:n] + "Z" + word[n + 1 :] for n in range(len(word))]
         columns = {word: 0} | {other: n for n, other in enumerate(others, 1)}
@@ -122,26 +101,14 @@ def test_words_are_told_apart_by_every_letter():
         expected = [0, *range(1, len(word) + 1), 0]
         assert found_by([text], False, columns, -1) == [expected]
         assert found_by([text], False, {word: 0}, -1) == [[0, *[-1] * len(word), 0]]
-
-
-def test_words_in_one_slot_are_told_apart_by_their_letters():
-    # Every search is led to the one word, and then to the first slot, which is empty.
-    classes = np.frombuffer(ascii_classes(False).encode("ascii"), dtype=np.uint8)
-    for word in LENGTHS:
+        # Every search is led to the one word, and then to the first slot, which is empty.
         letters, slots = table({word: 3})
         slots = np.repeat(slots[slots[:, 1] > 0], 4, axis=0)
         slots[0, 1] = 0
-        others = [word[:n] + "Z" + word[n + 1 :] for n in range(len(word))]
         joined, starts = as_bytes([" ".join([*others, f"{word}a", word[:-1]])])
         ids, offsets = np.zeros(len(joined) // 3, dtype=np.int32), np.zeros(2, dtype=np.int64)
         find_words(joined, starts, classes, letters, slots, -1, ids, offsets)
         assert set(ids[: offsets[1]].tolist()) == {-1}
-
-
-def test_a_word_is_not_its_beginning():
-    columns = {"cat": 0, "cats": 1, "ca": 2}
-    texts = ["cats catss ca cat at ats"]
-    assert found_by(texts, True, columns, -1) == [[1, -1, 2, 0, -1, -1]]
 
 
 def runs_of(homes, n_slots):
@@ -166,9 +133,6 @@ def test_words_are_spread_over_the_table_as_by_chance():
     by_chance = runs_of(rng.integers(len(slots), size=len(words)), len(slots))
     in_part = runs_of(rng.integers(len(slots) * 7 // 8, size=len(words)), len(slots))
     assert abs(runs - by_chance) < 0.08 * by_chance < abs(in_part - by_chance)
-
-
-# ---------------------------------------------------------------- splitting
 
 
 @pytest.mark.fuzz
@@ -206,9 +170,6 @@ def test_find_words_equals_oracle_at_the_edges(kind, mask):
     assert found_by(TEXTS[kind], True, columns, mask) == expected
 
 
-# ---------------------------------------------------------------- counting
-
-
 def counted_by(documents, n_bits):
     """Return what `count_ids` counts, in the least room that it asks for."""
     ids = np.array([i for document in documents for i in document], dtype=np.int32)
@@ -228,8 +189,7 @@ def check_count_ids(documents, n_bits):
     known = [[i for i in document if i >= 0] for document in documents]
     tokens = [i for document in known for i in document]
     offsets = np.cumsum([0, *map(len, known)]).tolist()
-    expected = oracle_text.tally_tokens(tokens, offsets)
-    assert counted_by(documents, n_bits) == expected
+    assert counted_by(documents, n_bits) == oracle_text.tally_tokens(tokens, offsets)
 
 
 @pytest.mark.fuzz
@@ -248,10 +208,7 @@ def test_count_ids_equals_oracle_for_every_width(n_bits):
     top = 2**n_bits - 1
     documents = [rng.integers(-1, top + 1, size=n).tolist() for n in (0, 1, 24, 25, 26, 700, 3)]
     check_count_ids([*documents, [top] * 30, [0, top] * 30], n_bits)
-
-
-@pytest.mark.parametrize(
-    "order", [range(3000), range(2999, -1, -1), [7] * 3000, [*range(1500), *range(1500)], [-1] * 99]
-)
-def test_count_ids_equals_oracle_in_every_order(order):
-    check_count_ids([list(order), [1], list(order)], 12)
+    if n_bits == 13:
+        up = [*range(3000)]
+        for order in (up, up[::-1], [7] * 3000, up[:1500] * 2, [-1] * 99):
+            check_count_ids([order, [1], order], 12)

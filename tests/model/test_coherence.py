@@ -61,17 +61,12 @@ def test_count_windows_equals_oracle(kind, window):
         assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
 
 
-@pytest.fixture(scope="module")
-def gensim():
-    """Return gensim, whose own modules may warn while they are imported."""
+def gensim_npmi(documents, top, window):
     with warnings.catch_warnings():
+        # Its own modules may warn while they are imported.
         warnings.simplefilter("ignore", DeprecationWarning)
         import gensim.corpora
         import gensim.models
-    return gensim
-
-
-def gensim_npmi(gensim, documents, top, window=None):
     texts = [[f"w{token}" for token in document] for document in documents]
     model = gensim.models.CoherenceModel(
         topics=[[f"w{word}" for word in row] for row in top],
@@ -85,85 +80,54 @@ def gensim_npmi(gensim, documents, top, window=None):
     return model.get_coherence_per_topic(), model.get_coherence()
 
 
-def simulated(n_documents=250, mean_length=35):
-    """Return documents with repeats, an empty and a short one, and top words that occur."""
-    planted = PlantedLDA(6, 120, mean_length=mean_length, seed=1)
-    drawn = planted.draw(n_documents)
+def test_npmi_equals_gensim():
+    # With repeats, an empty and short documents; top words that occur.
+    planted = PlantedLDA(6, 120, mean_length=35, seed=1)
+    drawn, top = planted.draw(250), top_words(planted.components, 10)
     documents = [part.tolist() for part in np.split(drawn.token_ids, drawn.offsets[1:-1])]
     documents += [[], documents[0][:4], documents[1][:10], documents[2][:11]]
-    return documents, top_words(planted.components, 10)
-
-
-def test_npmi_equals_gensim(gensim):
-    documents, top = simulated()
-    topics, mean = gensim_npmi(gensim, documents, top)
-    counter = NpmiCounter(top)
-    counter.add(*packed(documents))
-    found = counter.result()
-    np.testing.assert_allclose(found.per_topic, topics, rtol=0, atol=1e-9)
-    assert found.mean == pytest.approx(mean, abs=1e-9)
-    assert np.ptp(found.per_topic) > 0.01
-    # So they are when most words are outside the vocabulary.
-    outside, (tokens, offsets) = NpmiCounter(top), packed(documents)
+    topics, mean = gensim_npmi(documents, top, None)
+    # At once, in parts, and with most words outside the vocabulary.
+    whole, parts, outside = NpmiCounter(top), NpmiCounter(top), NpmiCounter(top)
+    tokens, offsets = packed(documents)
+    whole.add(tokens, offsets)
+    for start in range(0, len(documents), 37):
+        parts.add(*packed(documents[start : start + 37]))
     outside.add(np.where(np.isin(tokens, top), tokens, -1), offsets)
-    np.testing.assert_allclose(outside.result().per_topic, topics, rtol=0, atol=1e-9)
-
-
-def test_npmi_of_whole_documents_equals_gensim_with_an_endless_window(gensim):
-    documents, top = simulated()
-    topics, _ = gensim_npmi(gensim, documents, top, window=10_000)
+    for found in (whole.result(), parts.result(), outside.result()):
+        np.testing.assert_allclose(found.per_topic, topics, rtol=0, atol=1e-9)
+        assert found.mean == pytest.approx(mean, abs=1e-9)
+        assert found.windows == whole.result().windows
+    assert np.ptp(topics) > 0.01
+    # Whole documents are windows without an end, and need no order.
+    topics, _ = gensim_npmi(documents, top, 10_000)
     rows = [np.bincount(np.array(document, dtype=int), minlength=120) for document in documents]
     ordered, counted = NpmiCounter(top, window=None), NpmiCounter(top, window=None)
-    ordered.add(*packed(documents))
+    ordered.add(tokens, offsets)
     counted.add_batch(DocumentBatch.from_matrix(np.array(rows)))
-    assert counted.result().windows == len(documents)
     for counter in (ordered, counted):
+        assert counter.result().windows == len(documents)
         np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
 
 
-def test_stream_equals_batch_of_npmi():
-    documents, top = simulated()
-    whole, parts = NpmiCounter(top), NpmiCounter(top)
-    whole.add(*packed(documents))
-    for start in range(0, len(documents), 37):
-        parts.add(*packed(documents[start : start + 37]))
-    assert parts.result().mean == whole.result().mean
-    assert parts.result().windows == whole.result().windows
-
-
-def test_gensim_windows_lose_a_repeated_word_and_plain_windows_do_not():
-    document = [0, 4, 0, 4, 4, 4]
-    kept = oracle_text.plain_windows([document], [0], 3)[0]
-    counted = oracle_text.count_windows([document], [[0, 1]], 3)[0][0]
-    assert (kept, counted) == (3, 1)
-
-
-def test_npmi_matches_a_value_worked_out_by_hand():
-    # Windows {0, 1}, {0}, {1}, {}: p(0) = p(1) = 1/2, p(0, 1) = 1/4, so PMI is 0.
-    counter = NpmiCounter([[0, 1]])
-    counter.add(*packed([[0, 1], [0], [1], [5]]))
+def test_npmi_matches_values_worked_out_by_hand():
+    # Windows {0, 1}, {0}, {1}, {}: p(0) = p(1) = 1/2, p(0, 1) = 1/4, so PMI is 0; 2 is unseen.
+    counter, unseen = NpmiCounter([[0, 1]]), NpmiCounter([[0, 1, 2]])
+    for each in (counter, unseen):
+        each.add(*packed([[0, 1], [0], [1], [5]]))
     assert counter.result().mean == pytest.approx(0.0, abs=1e-9)
+    assert unseen.result().per_topic[0] == pytest.approx(-2 / 3, abs=1e-9)
     counter.add(*packed([[0, 1], [0, 1]]))
     # Now p(0) = p(1) = 4/6 and p(0, 1) = 3/6.
     assert counter.result().mean == pytest.approx(math.log(9 / 8) / math.log(2), abs=1e-9)
 
 
-def test_npmi_of_an_unseen_word_is_the_lowest():
-    counter = NpmiCounter([[0, 1, 2]])
-    counter.add(*packed([[0, 1], [0], [1], [5]]))
-    assert counter.result().per_topic[0] == pytest.approx(-2 / 3, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("top", "window"),
-    [([0, 1], 10), ([[0]], 10), ([[0.5, 1.0]], 10), ([[0, 0]], 10), ([[-1, 0]], 10), ([[0, 1]], 0)],
-)
-def test_npmi_refuses_settings(top, window):
+def test_npmi_refuses():
+    for top in ([0, 1], [[0]], [[0.5, 1.0]], [[0, 0]], [[-1, 0]]):
+        with pytest.raises(InvalidSettingError, match="got"):
+            NpmiCounter(top)
     with pytest.raises(InvalidSettingError, match="got"):
-        NpmiCounter(top, window=window)
-
-
-def test_npmi_refuses_input():
+        NpmiCounter([[0, 1]], window=0)
     counter = NpmiCounter([[0, 1]])
     with pytest.raises(InsufficientDataError, match="windows=0"):
         counter.result()

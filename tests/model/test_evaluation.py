@@ -40,12 +40,6 @@ def test_completion_prefers_the_planted_topics():
     assert wrong.unigram_log_likelihood_nats == right.unigram_log_likelihood_nats
 
 
-def test_completion_of_one_background_topic_is_the_baseline():
-    batch, _, _, background = planted_corpus(50)
-    result = document_completion(batch, background[None], np.ones(1), background)
-    assert result.perplexity == pytest.approx(result.unigram_perplexity, rel=1e-12)
-
-
 def test_completion_equals_a_computation_by_hand():
     """The split is repeated here; fold-in and score are computed with dense arrays."""
     batch, components, alpha, background = planted_corpus(40)
@@ -74,75 +68,62 @@ def test_completion_equals_a_computation_by_hand():
 
 
 def test_stream_equals_batch_of_completion():
-    batch, components, alpha, background = planted_corpus(100)
-    whole = document_completion(batch, components, alpha, background, seed=3)
-    parts = DocumentCompletion(components, alpha, background, seed=3)
+    batch, *topics = planted_corpus(100)
+    whole = document_completion(batch, *topics, seed=3)
+    parts = DocumentCompletion(*topics, seed=3)
     for start, stop in ((0, 1), (1, 1), (1, 60), (60, 100)):
         parts.add(batch.rows(start, stop))
     streamed = parts.result()
     assert streamed.held_out_tokens == whole.held_out_tokens
     assert streamed.documents == whole.documents
     assert streamed.log_likelihood_nats == pytest.approx(whole.log_likelihood_nats, rel=1e-13)
-    other = document_completion(batch, components, alpha, background, seed=4)
+    other = document_completion(batch, *topics, seed=4)
     assert other.held_out_tokens != whole.held_out_tokens
 
 
-def test_completion_leaves_out_documents_with_an_empty_half():
+def test_completion_at_the_edges():
+    flat, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
     rows = np.zeros((2001, 3), dtype=int)
-    rows[:1000, 0] = 1
-    rows[1000:2000, 1] = 2
-    components, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
-    result = document_completion(
-        DocumentBatch.from_matrix(rows), components, np.ones(2), background
-    )
+    rows[:1000, 0], rows[1000:2000, 1] = 1, 2
+    halves = document_completion(DocumentBatch.from_matrix(rows), flat, np.ones(2), background)
     # Only a pair of tokens can fall on both sides, with probability 1/2: 500 +- 5 sigma.
-    assert 420 < result.documents == result.held_out_tokens < 580
+    assert 420 < halves.documents == halves.held_out_tokens < 580
+    single = DocumentBatch.from_matrix(rows[:1000])
     with pytest.raises(InsufficientDataError, match="held_out_tokens=0"):
-        document_completion(
-            DocumentBatch.from_matrix(rows[:1000]), components, np.ones(2), background
-        )
-
-
-def test_completion_without_smoothing_is_infinite_for_a_word_outside_all_topics():
+        document_completion(single, flat, np.ones(2), background)
+    # A word outside all topics, without smoothing and with it.
     batch = DocumentBatch.from_matrix(np.full((5, 3), 20))
-    components = np.array([[0.5, 0.5, 0.0]])
-    background = np.full(3, 1 / 3)
-    bare = document_completion(batch, components, np.ones(1), background, smoothing=0.0)
-    mixed = document_completion(batch, components, np.ones(1), background)
+    one = batch, np.array([[0.5, 0.5, 0.0]]), np.ones(1), background
+    bare, mixed = document_completion(*one, smoothing=0.0), document_completion(*one)
     assert bare.perplexity == math.inf
     assert mixed.perplexity < 100
     assert bare.unigram_perplexity == mixed.unigram_perplexity == pytest.approx(3.0)
-
-
-def test_completion_reports_tokens_that_no_baseline_can_score():
-    batch = DocumentBatch.from_matrix(np.full((5, 3), 20))
-    background = np.array([0.5, 0.5, 0.0])
-    result = document_completion(batch, np.full((2, 3), 1 / 3), np.ones(2), background)
+    # Tokens that no baseline can score.
+    result = document_completion(batch, flat, np.ones(2), np.array([0.5, 0.5, 0.0]))
     assert result.unscored_tokens > 0
     assert result.unigram_perplexity == pytest.approx(2.0)
     assert abs(result.held_out_tokens + result.unscored_tokens - 150) < 45
 
 
 def test_completion_refuses():
-    topics, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
+    topics, background = (np.full((2, 3), 1 / 3), np.ones(2)), np.full(3, 1 / 3)
     for bad in ([-1.0, 1.0, 1.0], [np.nan, 0.5, 0.5]):
         with pytest.raises(InvalidSettingError, match="background"):
-            DocumentCompletion(topics, np.ones(2), np.array(bad))
+            DocumentCompletion(*topics, np.array(bad))
     with pytest.raises(InvalidSettingError, match=r"weight=1\.5"):
-        DocumentCompletion(topics, np.ones(2), background, smoothing=1.5)
-    completion = DocumentCompletion(topics, np.ones(2), background)
+        DocumentCompletion(*topics, background, smoothing=1.5)
+    completion = DocumentCompletion(*topics, background)
     with pytest.raises(InvalidSettingError, match="n_features=4"):
         completion.add(DocumentBatch.from_matrix(np.ones((2, 4))))
-    weights = DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False)
     with pytest.raises(InvalidDocumentsError, match="whole numbers"):
-        completion.add(weights)
+        completion.add(DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False))
 
 
-@pytest.mark.parametrize("n", [1, 4, 12])
-def test_top_words_come_in_order_with_ties_by_id(n):
+def test_top_words_come_in_order_with_ties_by_id():
     components = np.random.default_rng(0).integers(0, 4, (20, 12)).astype(float)
-    expected = [sorted(range(12), key=lambda w, row=row: (-row[w], w))[:n] for row in components]
-    assert top_words(components, n).tolist() == expected
+    expected = [sorted(range(12), key=lambda w, row=row: (-row[w], w)) for row in components]
+    for n in (1, 4, 12):
+        assert top_words(components, n).tolist() == [row[:n] for row in expected]
     for wrong in (0, 13):
         with pytest.raises(InvalidSettingError, match=f"n={wrong} n_features=12"):
             top_words(components, wrong)
@@ -151,9 +132,8 @@ def test_top_words_come_in_order_with_ties_by_id(n):
 
 
 def test_topic_diversity_counts_distinct_words():
-    assert topic_diversity([[0, 1], [2, 3]]) == 1.0
-    assert topic_diversity([[0, 1], [1, 0]]) == 0.5
-    assert topic_diversity([["a", "b"], ["b", "c"]]) == 0.75
+    rows = {1.0: [[0, 1], [2, 3]], 0.5: [[0, 1], [1, 0]], 0.75: [["a", "b"], ["b", "c"]]}
+    assert [topic_diversity(top) for top in rows.values()] == list(rows)
     with pytest.raises(InvalidSettingError, match="shape"):
         topic_diversity([])
 
@@ -161,19 +141,17 @@ def test_topic_diversity_counts_distinct_words():
 def test_matched_error_finds_the_best_of_all_permutations():
     rng = np.random.default_rng(5)
     true, estimated = rng.dirichlet(np.ones(8), size=(2, 4))
-    best = min(
-        itertools.permutations(range(4)),
-        key=lambda order: np.abs(true - estimated[list(order)]).sum(),
-    )
+
+    def errors(order):
+        return np.abs(true - estimated[list(order)]).sum(axis=1)
+
+    best = min(itertools.permutations(range(4)), key=lambda order: errors(order).sum())
     found = matched_l1_error(true, estimated)
     assert found.permutation.tolist() == list(best)
-    np.testing.assert_allclose(
-        found.per_topic, np.abs(true - estimated[found.permutation]).sum(axis=1)
-    )
-    assert found.mean == pytest.approx(found.per_topic.mean())
+    np.testing.assert_allclose(found.per_topic, errors(best))
+    assert found.mean == pytest.approx(errors(best).mean())
     order = [2, 0, 3, 1]
     exact = matched_l1_error(true, true[order])
-    assert exact.mean == 0.0
-    assert [order[column] for column in exact.permutation] == [0, 1, 2, 3]
+    assert (exact.mean, [order[column] for column in exact.permutation]) == (0.0, [0, 1, 2, 3])
     with pytest.raises(InvalidSettingError, match="same shape"):
         matched_l1_error(true, true[:3])

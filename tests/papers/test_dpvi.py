@@ -4,22 +4,14 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special
-from scipy.special import digamma
+from scipy import special, stats
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
-from streamlda.papers.dpvi import (
-    DPVISettings,
-    coins,
-    fit,
-    statistic,
-    subsampled_multiplier,
-)
+from streamlda.papers.dpvi import DPVISettings, coins, fit, statistic, subsampled_multiplier
 from streamlda.papers.variational import digamma as kernel_digamma
 from streamlda.papers.variational import variational_responsibilities as kernel
 from streamlda.privacy.accounting import noise_multiplier
@@ -28,44 +20,47 @@ from streamlda.simulate import PlantedLDA
 from tests.oracle_variational import variational_responsibilities
 
 DELTA = 1e-5
+SMALL = PlantedLDA(3, 20, seed=0).documents(30)
 
 
 def settings(**changes):
-    asked = {"n_components": 3, "epsilon": 1.0, "delta": DELTA, "clip_norm": 20.0, "steps": 1}
-    return DPVISettings(**{**asked, **changes})
+    values = {"n_components": 3, "epsilon": 1.0, "delta": DELTA, "clip_norm": 20.0, "steps": 1}
+    return DPVISettings(**values | changes)
 
 
 def documents_of(*rows):
     return DocumentBatch.from_matrix(np.array(rows, dtype=float))
 
 
-def error(planted, topics):
-    return matched_l1_error(planted.components, topics).mean
+def within(observed, law):
+    """Return whether a statistic is between the quantiles of a false-alarm rate of 1e-6."""
+    low, high = law.ppf([5e-7, 1 - 5e-7])
+    return low <= observed <= high
 
 
 def test_a_statistic_is_that_of_the_slow_twin_clipped():
     rng = np.random.default_rng(3)
     documents = PlantedLDA(3, 25, seed=4).documents(20)
     dirichlet, alpha = rng.gamma(1.0, size=(25, 3)) + 0.01, np.array([0.2, 0.5, 1.0])
-    words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
+    words = np.exp(special.digamma(dirichlet) - special.digamma(dirichlet.sum(axis=0)))
     layout = (documents.counts, documents.word_ids, documents.row_pointers)
-    shares, norms = variational_responsibilities(*layout, words, alpha, 100, 1e-3)
+    parts, norms = variational_responsibilities(*layout, words, alpha, 100, 1e-3)
     assert norms.min() < 30 < norms.max()
     slow = np.zeros((25, 3))
     weights = documents.counts * np.repeat(np.minimum(1, 30 / norms), np.diff(layout[2]))
-    np.add.at(slow, documents.word_ids, weights[:, None] * shares)
+    np.add.at(slow, documents.word_ids, weights[:, None] * parts)
     np.testing.assert_allclose(statistic(documents, dirichlet, alpha, 30.0), slow, rtol=1e-5)
 
 
 def test_it_learns_and_noise_costs():
     planted = PlantedLDA(3, 40, seed=4)
     documents = planted.documents(2500)
-    errors = []
     # From other starts it may end in another maximum.
     same = {"sampling_rate": 1.0, "steps": 6, "clip_norm": 40.0, "seed": 2}
+    errors = []
     for epsilon, delta in ((None, None), (4.0, DELTA), (0.2, DELTA)):
-        asked = settings(epsilon=epsilon, delta=delta, **same)
-        errors.append(error(planted, fit(documents, asked, noise=SeededNoise(1)).components))
+        found = fit(documents, settings(epsilon=epsilon, delta=delta, **same), noise=SeededNoise(1))
+        errors.append(matched_l1_error(planted.components, found.components).mean)
     assert errors[0] < errors[1] < 0.3 < errors[2]
 
 
@@ -83,55 +78,35 @@ def test_no_document_moves_the_sum_by_more_than_the_bound(seed, clip_norm):
     np.testing.assert_allclose(whole, np.sum(parts, axis=0), rtol=1e-12)
 
 
-def test_a_document_of_one_word_attains_the_bound():
+@pytest.mark.parametrize(("clip_norm", "norm"), [(7.0, 7.0), (math.inf, 30.0)])
+def test_a_document_of_one_word_attains_the_bound(clip_norm, norm):
     dirichlet = np.array([[1e4, 1e-3], [1e-3, 1e4]])
-    part = statistic(documents_of([30.0, 0.0]), dirichlet, np.full(2, 0.01), 7.0)
-    assert np.linalg.norm(part) == pytest.approx(7.0, rel=1e-6)
-    free = statistic(documents_of([30.0, 0.0]), dirichlet, np.full(2, 0.01), math.inf)
-    assert np.linalg.norm(free) == pytest.approx(30.0, rel=1e-6)
+    part = statistic(documents_of([30.0, 0.0]), dirichlet, np.full(2, 0.01), clip_norm)
+    assert np.linalg.norm(part) == pytest.approx(norm, rel=1e-6)
 
 
-def noise_of(documents, bug=lambda mechanism: None):
-    """Return the noise of one step with all documents, in units of the clip norm."""
-    made = []
-    original = dpvi.JointGaussian
+@pytest.mark.parametrize("times", [1, 2 / 3])
+def test_the_noise_is_as_large_as_the_accounting_says_and_a_planted_bug_shows(monkeypatch, times):
+    """A chi-squared test of variance."""
+    drawn = []
 
-    class Watched(original):
+    class Watched(dpvi.JointGaussian):
         def release(self, sums, noise):
-            bug(self)
+            self.stddevs["statistic"] *= times
             answer = super().release(sums, noise)
-            made.append((answer["statistic"] - sums["statistic"]).ravel())
+            drawn.append((answer["statistic"] - sums["statistic"]).ravel())
             return answer
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpvi, "JointGaussian", Watched)
-        asked = settings(sampling_rate=1.0, clip_norm=5.0)
-        fit(documents, asked, noise=SeededNoise(7))
-    return made[0] / 5.0
-
-
-def fits_the_scale(noise, scale):
-    """A chi-squared test of variance with a false-alarm rate of 1e-6, two-sided."""
-    statistic_value = np.sum((noise / scale) ** 2)
-    low, high = scipy.stats.chi2.ppf([5e-7, 1 - 5e-7], len(noise))
-    return low < statistic_value < high
-
-
-def test_the_noise_is_as_large_as_the_accounting_says_and_a_planted_bug_shows():
+    monkeypatch.setattr(dpvi, "JointGaussian", Watched)
     documents = PlantedLDA(3, 300, seed=2).documents(50)
-    z = noise_multiplier(1.0, DELTA)
-    assert fits_the_scale(noise_of(documents), z)
-
-    def too_little(mechanism):
-        mechanism.stddevs["statistic"] *= 2 / 3
-
-    assert not fits_the_scale(noise_of(documents, too_little), z)
+    fit(documents, settings(sampling_rate=1.0, clip_norm=5.0), noise=SeededNoise(7))
+    z = drawn[0] / 5.0 / noise_multiplier(1.0, DELTA)
+    assert within(np.sum(z**2), stats.chi2(len(z))) == (times == 1)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
-def test_without_sampling_the_price_is_the_exact_one(epsilon):
-    exact = noise_multiplier(epsilon, DELTA, 10)
-    assert exact * 0.999 < subsampled_multiplier(epsilon, DELTA, 1.0, 10) < exact * 1.002
+def test_without_sampling_the_price_is_the_exact_one():
+    exact = noise_multiplier(1.0, DELTA, 10)
+    assert exact * 0.999 < subsampled_multiplier(1.0, DELTA, 1.0, 10) < exact * 1.002
 
 
 def test_with_sampling_the_moments_accountant_agrees_from_above():
@@ -146,25 +121,25 @@ def test_with_sampling_the_moments_accountant_agrees_from_above():
 
 
 def test_coins_are_right_and_differ():
-    drawn = coins(200_000, 0.1, SecureNoise())
-    # False-alarm rate 1e-6.
-    low, high = scipy.stats.binom.ppf([5e-7, 1 - 5e-7], 200_000, 0.1)
-    assert low <= drawn.sum() <= high
-    assert not low <= 200_000 * 0.11 <= high
+    heads = coins(200_000, 0.1, SecureNoise()).sum()
+    assert within(heads, stats.binom(200_000, 0.1))
+    assert not within(200_000 * 0.11, stats.binom(200_000, 0.1))
     assert (coins(1000, 0.5, SecureNoise()) != coins(1000, 0.5, SecureNoise())).any()
     assert coins(5, 1.0, SecureNoise()).all()
 
 
-def test_statements():
-    documents = PlantedLDA(3, 20, seed=0).documents(30)
-    secure = fit(documents, settings())
-    assert secure.private
-    assert secure.statement.startswith("private: epsilon 1, delta 1e-05 for each document")
-    seeded = fit(documents, settings(), noise=SeededNoise(0))
-    assert not seeded.private
-    assert seeded.statement.startswith("not private: the noise was seeded")
-    free = fit(documents, settings(epsilon=None, delta=None))
-    assert free.statement.startswith("not private: without noise")
+@pytest.mark.parametrize(
+    ("changes", "noise", "statement"),
+    [
+        ({}, None, "private: epsilon 1, delta 1e-05 for each document"),
+        ({}, SeededNoise(0), "not private: the noise was seeded"),
+        ({"epsilon": None, "delta": None}, None, "not private: without noise"),
+    ],
+)
+def test_statements(changes, noise, statement):
+    found = fit(SMALL, settings(**changes), noise=noise)
+    assert found.statement.startswith(statement)
+    assert found.private == statement.startswith("private")
 
 
 def test_coins_are_paid_for_as_noise_is(monkeypatch):
@@ -177,10 +152,9 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
         return original(epsilon, delta, rate, steps)
 
     monkeypatch.setattr(dpvi, "subsampled_multiplier", watched)
-    documents = PlantedLDA(3, 20, seed=0).documents(30)
     rows = 10**4
     for rate in (0.5, 1.0):
-        fit(documents, settings(sampling_rate=rate, steps=2), n_max=rows)
+        fit(SMALL, settings(sampling_rate=rate, steps=2), n_max=rows)
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
@@ -194,22 +168,20 @@ def test_digamma_of_the_kernel():
 
 @pytest.mark.parametrize(("iterations", "tolerance"), [(0, 0.0), (1, 0.0), (7, 0.0), (100, 1e-3)])
 def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
-    planted = PlantedLDA(3, 40, seed=5)
-    documents = planted.documents(30)
+    documents = PlantedLDA(3, 40, seed=5).documents(30)
     words = np.random.default_rng(1).gamma(0.3, size=(40, 3)) + 1e-9
     alpha = np.array([0.05, 0.4, 2.0])
     arguments = (documents.counts, documents.word_ids, documents.row_pointers, words, alpha)
-    shares = np.empty((len(documents.counts), 3), dtype=np.float32)
-    norms = np.empty(30)
-    kernel(*arguments, iterations, tolerance, shares, norms)
+    found, norms = np.empty((len(documents.counts), 3), dtype=np.float32), np.empty(30)
+    kernel(*arguments, iterations, tolerance, found, norms)
     slow, slow_norms = variational_responsibilities(*arguments, iterations, tolerance)
-    np.testing.assert_allclose(shares, slow, rtol=2e-6, atol=1e-12)
+    np.testing.assert_allclose(found, slow, rtol=2e-6, atol=1e-12)
     np.testing.assert_allclose(norms, slow_norms, rtol=1e-6)
 
 
 def test_a_word_that_no_topic_has_is_divided_evenly():
-    shares, norms = np.empty((1, 4), dtype=np.float32), np.empty(1)
+    found, norms = np.empty((1, 4), dtype=np.float32), np.empty(1)
     one, ids, pointers = np.array([3.0]), np.zeros(1, np.int32), np.array([0, 1])
-    kernel(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, shares, norms)
-    np.testing.assert_array_equal(shares, 0.25)
+    kernel(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, found, norms)
+    np.testing.assert_array_equal(found, 0.25)
     assert norms[0] == pytest.approx(1.5)

@@ -7,22 +7,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.events import Event, GaussianRelease
-from streamlda.privacy.ledger import (
-    Cohort,
-    DocumentRange,
-    Intent,
-    Ledger,
-    LedgerReader,
-    LedgerTerms,
-)
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
 EVENT = GaussianRelease(10.0)
@@ -30,7 +23,7 @@ PRICE = cost(EVENT).mu_squared
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     """A folder in memory where there is one: these tests kill processes, not the power."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
@@ -41,26 +34,28 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(scratch)
 
 
+def create(folder, on_step=None, **terms):
+    return Ledger.open(folder / "ledger", replace(TERMS, **terms), create=True, on_step=on_step)
+
+
 @pytest.fixture
-def ledger(folder: Path) -> Iterator[Ledger]:
-    with Ledger.open(folder / "ledger", TERMS, create=True) as opened:
+def ledger(folder):
+    with create(folder) as opened:
         yield opened
 
 
-def cohort_of(ledger: LedgerReader, start: int, stop: int, name: str = "") -> Cohort:
+def cohort_of(ledger, start, stop, name=""):
     documents = (DocumentRange("stream", start, stop),)
     return Cohort(name or f"c{start}-{stop}", documents, ledger.generation)
 
 
-def release(
-    ledger: Ledger, start: int, stop: int, event: Event = EVENT, *, replay: bool = False
-) -> Intent:
+def release(ledger, start, stop, event=EVENT, *, replay=False):
     intent = ledger.begin(cohort_of(ledger, start, stop), event, replay=replay)
     publish(ledger, intent)
     return intent
 
 
-def publish(ledger: Ledger, intent: Intent, name: str = "") -> Path:
+def publish(ledger, intent, name=""):
     temporary = ledger.path.parent / "temporary"
     temporary.write_bytes(b"noise %d" % intent.number)
     final = ledger.path.parent / (name or f"artifact-{intent.number}")
@@ -68,9 +63,9 @@ def publish(ledger: Ledger, intent: Intent, name: str = "") -> Path:
     return final
 
 
-def finished(folder: Path) -> Path:
+def finished(folder):
     """Return a closed ledger with two releases, one of them pending."""
-    with Ledger.open(folder / "ledger", TERMS, create=True) as ledger:
+    with create(folder) as ledger:
         release(ledger, 0, 10)
         ledger.begin(cohort_of(ledger, 0, 10), EVENT, replay=True)
     return folder / "ledger"
@@ -79,7 +74,7 @@ def finished(folder: Path) -> Path:
 class CrashProcess:
     """A process that forks workers and kills them; started once, so that each fork is warm."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module):
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", module],
             stdin=subprocess.PIPE,
@@ -88,28 +83,26 @@ class CrashProcess:
             cwd=Path(__file__).resolve().parents[2],
         )
 
-    def run(self, task: str, folder: Path, *numbers: int) -> Counter[str]:
+    def run(self, task, folder, *numbers):
         """Run a task of the module, and return what it counted."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(json.dumps([task, str(folder), *numbers]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         assert isinstance(answer, dict), answer
         return Counter(answer)
 
-    def close(self) -> None:
+    def close(self):
         self._process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")
-def crashes() -> Iterator[CrashProcess]:
+def crashes():
     process = CrashProcess("tests.privacy.ledger_crash")
     yield process
     process.close()
 
 
 @contextmanager
-def reading_only(folder: Path) -> Iterator[None]:
+def reading_only(folder):
     """Act as a user who may read and not write; root may always write, so become another."""
     for path in folder.iterdir():
         path.chmod(0o444)

@@ -1,24 +1,22 @@
-"""What a ledger says of its releases: the report, its table, and the event tree."""
+"""What a ledger counts and says: terms, exact losses, the report, its table, the event tree."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
-import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel, to_json
 from streamlda.privacy.ledger import (
     Cohort,
     DocumentRange,
     Intent,
-    Ledger,
     LedgerReader,
     LedgerTerms,
     budget_table,
@@ -27,14 +25,12 @@ from streamlda.privacy.ledger import (
 )
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
 from streamlda.privacy.ledger.state import ReportBuilder, describe
-from tests.privacy import ledger_cases
+from streamlda.privacy.ledger.terms import Losses, round_down, round_up, sqrt_down, sqrt_up
+from tests.privacy.chance import MP, exact_delta
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
 
-# Fixtures, which pytest finds by their names here.
-folder, ledger = ledger_cases.folder, ledger_cases.ledger
 
-
-def test_report_says_all_in_plain_json(ledger: Ledger) -> None:
+def test_report_says_all_in_plain_json(ledger):
     ledger.begin(cohort_of(ledger, 0, 10), EVENT, description="lost one")
     ledger.recover()
     release(ledger, 10, 20)
@@ -60,10 +56,13 @@ def test_report_says_all_in_plain_json(ledger: Ledger) -> None:
     assert report["snapshots"][2]["epsilon"] == pytest.approx(epsilon_of(twice**0.5, 1e-6))
     spent_after = [shot["epsilon_spent_after"] for shot in report["snapshots"]]
     assert spent_after[0] == spent_after[1] < spent_after[2]
-    assert report == LedgerReader(ledger.path).report()
+    assert report == LedgerReader(ledger.path).report() == read_report(ledger.path)
+    some = read_report(ledger.path, first=1, last=1)
+    assert some.pop("snapshots") == [report["snapshots"][i] for i in (0, 2)]
+    assert some.items() <= report.items()
 
 
-def test_event_tree_costs_what_was_spent(ledger: Ledger) -> None:
+def test_event_tree_costs_what_was_spent(ledger):
     release(ledger, 0, 10)
     release(ledger, 20, 30, Composed([EVENT, EVENT]))
     release(ledger, 10, 20)
@@ -74,41 +73,26 @@ def test_event_tree_costs_what_was_spent(ledger: Ledger) -> None:
     assert cost(tree).mu_squared == pytest.approx(ledger.spent, rel=1e-14)
 
 
-# Figures against exact ones. `mpmath` with 60 digits shares no code with the accountant.
+def delta_of_squared(mu_squared, epsilon):
+    mu = MP.sqrt(MP.mpf(mu_squared.numerator) / mu_squared.denominator)
+    return exact_delta(mu, MP.mpf(epsilon.numerator) / epsilon.denominator)
 
 
-def exact_delta(mu_squared: Fraction, epsilon: Fraction) -> mpmath.mpf:
-    """Return delta of the Gaussian mechanism (Balle and Wang 2018, Theorem 8)."""
-    with mpmath.workdps(60):
-        mu = mpmath.sqrt(mpmath.mpf(mu_squared.numerator) / mu_squared.denominator)
-        e = mpmath.mpf(epsilon.numerator) / epsilon.denominator
-        below = mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2)
-        return mpmath.ncdf(-e / mu + mu / 2) - below
-
-
-def assert_not_below(text: str, mu_squared: Fraction, delta: float) -> None:
-    """Assert that an epsilon is enough for an exact loss, and with four digits no larger."""
+def assert_near(text, mu_squared, delta, *, upward):
+    """Assert that an epsilon is enough for a loss (`upward`) or covered by it, to four digits."""
     shown = Fraction(text)
     if mu_squared == 0:
         assert shown == 0
-        return
-    assert exact_delta(mu_squared, shown) <= delta
-    if shown:
-        assert exact_delta(mu_squared, shown * Fraction("0.99899")) > delta
+    elif upward:
+        assert delta_of_squared(mu_squared, shown) <= delta
+        assert not shown or delta_of_squared(mu_squared, shown * Fraction("0.99899")) > delta
+    else:
+        assert not shown or delta_of_squared(mu_squared, shown) >= delta
+        above = (shown or Fraction("1e-9")) * Fraction("1.00101")
+        assert delta_of_squared(mu_squared, above) < delta
 
 
-def assert_not_above(text: str, mu_squared: Fraction, delta: float) -> None:
-    """Assert that an epsilon is covered by what is exactly left, and with four digits all of it."""
-    shown = Fraction(text)
-    if mu_squared == 0:
-        assert shown == 0
-        return
-    if shown:
-        assert exact_delta(mu_squared, shown) >= delta
-    assert exact_delta(mu_squared, (shown or Fraction("1e-9")) * Fraction("1.00101")) < delta
-
-
-def rows_of(terms: LedgerTerms, releases: list[tuple[int, int, float]]) -> Iterator[Row]:
+def rows_of(terms, releases):
     """Yield the rows of lost releases of documents start, length, at a noise multiplier."""
     values = {"terms": terms.to_json(), "ledger_id": "id", "format_version": FORMAT_VERSION}
     yield Row(1, "created", "", values, "")
@@ -122,7 +106,7 @@ def rows_of(terms: LedgerTerms, releases: list[tuple[int, int, float]]) -> Itera
         yield Row(2 * i + 3, "lost", "", {"intent": i + 1, "reason": "", "at": at}, "")
 
 
-def amount(lines: list[str], label: str) -> tuple[str, str]:
+def amount(lines, label):
     """Return epsilon and mu^2 that a line of the table shows."""
     line = next(line for line in lines if line[:12].strip() == label)
     found = re.match(r".{12}epsilon (\S+) +mu\^2 (\S+) ", line)
@@ -135,9 +119,7 @@ def amount(lines: list[str], label: str) -> tuple[str, str]:
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(6.0, 300.0)), max_size=5),
     st.booleans(),
 )
-def test_table_never_shows_too_little_spent_or_too_much_left(
-    releases: list[tuple[int, int, float]], users: bool
-) -> None:
+def test_table_never_shows_too_little_spent_or_too_much_left(releases, users):
     terms = replace(TERMS, privacy_unit="user" if users else "document")
     builder = ReportBuilder(0, 10)
     for row in rows_of(terms, releases):
@@ -157,7 +139,7 @@ def test_table_never_shows_too_little_spent_or_too_much_left(
 
     epsilon, mu_squared = amount(lines, "spent")
     assert spent <= Fraction(mu_squared) <= spent * Fraction("1.00101")
-    assert_not_below(epsilon, spent, 1e-6)
+    assert_near(epsilon, spent, 1e-6, upward=True)
     left = {"left (new)": new}
     if releases and not users:
         left["left"] = max(budget - spent, Fraction(0))
@@ -168,23 +150,23 @@ def test_table_never_shows_too_little_spent_or_too_much_left(
             # All of it: epsilon is the budget's own.
             assert epsilon == "1.000"
         else:
-            assert_not_above(epsilon, exact, 1e-6)
+            assert_near(epsilon, exact, 1e-6, upward=False)
     table = [line.split() for line in lines if re.match(r" *\d+  2026", line)]
     assert len(table) == len(releases)
     for cells, price, after in zip(table, paid, spent_after, strict=True):
-        assert_not_below(cells[5], price, 1e-6)
-        assert_not_below(cells[6], after, 1e-6)
+        assert_near(cells[5], price, 1e-6, upward=True)
+        assert_near(cells[6], after, 1e-6, upward=True)
 
 
 @given(st.floats(0.0, 1e9), st.booleans())
-def test_figure_has_four_digits_on_the_safe_side(value: float, upward: bool) -> None:
+def test_figure_has_four_digits_on_the_safe_side(value, upward):
     shown = Fraction(figure(value, upward=upward))
     assert shown >= Fraction(value) if upward else shown <= Fraction(value)
     assert abs(shown - Fraction(value)) <= Fraction(value) / 999
 
 
 @given(st.floats(1e-3, 50.0), st.sampled_from([1e-300, 1e-30, 1e-6, 0.1, 0.999, 1 - 1e-12]))
-def test_epsilon_of_what_is_left_is_rounded_down(mu: float, delta: float) -> None:
+def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
     terms = LedgerTerms(epsilon=1e5, delta=delta)
     mu_squared = Fraction(mu) ** 2
     epsilon = describe(mu_squared, terms, upward=False)["epsilon"]
@@ -193,35 +175,72 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu: float, delta: float) -> Non
     # So near 1 that the margin of delta reaches beyond it, nothing is said to be left.
     assert above - epsilon <= 1e-6 * above + 1e-9 or delta > 0.99
     if epsilon:
-        assert exact_delta(mu_squared, Fraction(epsilon)) >= delta
+        assert delta_of_squared(mu_squared, Fraction(epsilon)) >= delta
     if above:
-        assert exact_delta(mu_squared, Fraction(above)) <= delta
+        assert delta_of_squared(mu_squared, Fraction(above)) <= delta
 
 
-def test_prefix_sums_have_nothing_left_for_old_documents_or_after_the_horizon(folder: Path) -> None:
-    terms = replace(TERMS, mode="prefix", horizon=2)
-    with Ledger.open(folder / "ledger", terms, create=True) as ledger:
-        whole = ledger.report()
-        assert whole["left"] == whole["left_for_new_documents"]
-        assert (whole["left"]["epsilon"], whole["releases_left"]) == (1.0, 2)
-        release(ledger, 0, 10)
-        begun = ledger.report()
-        assert begun["left"]["mu_squared"] == 0
-        assert begun["left_for_new_documents"]["epsilon"] == 1.0
-        assert begun["releases_left"] == 1
-        assert "releases left: 1" in "\n".join(budget_table(begun))
-        release(ledger, 10, 20)
-        ended = ledger.report()
-        assert ended["left_for_new_documents"]["mu_squared"] == ledger.remaining == 0
-        assert ended["releases_left"] == 0
-        assert "the horizon is reached" in "\n".join(budget_table(ended))
+WRONG_RANGES = [(5, 5), (-1, 5), (0, 2**63), (0.0, 5)]
 
 
-def test_report_of_some_releases_is_part_of_the_whole_report(ledger: Ledger) -> None:
-    for i in range(6):
-        release(ledger, 10 * i, 10 * i + 10)
-    whole = ledger.report()
-    assert read_report(ledger.path) == whole
-    some = read_report(ledger.path, first=1, last=2)
-    assert some.pop("snapshots") == [whole["snapshots"][i] for i in (0, 4, 5)]
-    assert some.items() <= whole.items()
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(
+            lambda values=values: replace(TERMS, **values)
+            for values in [
+                *({"epsilon": 0}, {"epsilon": float("nan")}, {"delta": 0}, {"delta": 1}),
+                *({"privacy_unit": "word"}, {"neighboring_relation": "near"}, {"mode": "tree"}),
+                *({"mode": "prefix"}, {"horizon": 3}),
+                {"mode": "prefix", "horizon": 3, "privacy_unit": "user"},
+            ]
+        ),
+        *(lambda ends=ends: DocumentRange("s", *ends) for ends in WRONG_RANGES),
+        lambda: Cohort("c", (), 0),
+        lambda: Cohort("c", (DocumentRange("s", 0, 5), DocumentRange("s", 4, 6)), 0),
+        lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": float("nan")}),
+        lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": {1}}),
+    ],
+)
+def test_wrong_terms_and_cohorts_are_refused(make):
+    with pytest.raises(InvalidSettingError, match="must"):
+        make()
+
+
+ranges = st.tuples(
+    st.sampled_from("ab"), st.integers(0, 12), st.integers(1, 8), st.sampled_from([0.1, 0.25, 1.0])
+)
+
+
+@given(st.lists(ranges, max_size=12), st.booleans())
+def test_losses_equal_those_kept_per_document(parts, parallel):
+    losses, naive = Losses(parallel=parallel), defaultdict(Fraction)
+    total = Fraction(0)
+    for stream, start, length, price in parts:
+        cohort = Cohort("c", (DocumentRange(stream, start, start + length),), 0)
+        slots = [(stream, slot) for slot in range(start, start + length)]
+        largest = max(naive[slot] for slot in slots)
+        assert losses.of(cohort) == (largest if parallel else total)
+        assert losses.touches(cohort) == (largest > 0)
+        losses.add(cohort, price)
+        for slot in slots:
+            naive[slot] += Fraction(price)
+        total += Fraction(price)
+        assert losses.spent == (max(naive.values()) if parallel else total)
+    assert losses.of(None) == (0 if parallel else total)
+
+
+def test_memory_is_bounded_for_windows_of_one_price():
+    losses = Losses(parallel=True)
+    for i in range(3000):
+        losses.add(Cohort("c", (DocumentRange("s", 7 * i, 7 * i + 7),), 0), 0.1)
+    assert len(losses._steps["s"][0]) == 2
+    assert losses.spent == Fraction(0.1)
+
+
+@given(st.fractions(0, 1000, max_denominator=10**30))
+def test_rounding_never_takes_the_wrong_side(value):
+    assert Fraction(round_down(value)) <= value <= Fraction(round_up(value))
+    assert round_up(value) - round_down(value) <= 2.3e-16 * round_up(value)
+    assert Fraction(sqrt_down(value)) ** 2 <= value <= Fraction(sqrt_up(value)) ** 2
+    assert sqrt_up(value) - sqrt_down(value) <= 1e-15 * sqrt_up(value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
 from streamlda.privacy.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
@@ -19,14 +19,10 @@ from streamlda.privacy.matrix_mechanism import (
     buffered_toeplitz,
 )
 from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
-from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
-from tests.privacy.chance import has_scale
-
-#: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
-ALARM = 1e-5
-
-RELATIONS = ["add-remove", "replace-one"]
+from streamlda.privacy.noise import SeededNoise
+from streamlda.privacy.prefix_release import PrefixRelease
+from tests.privacy.chance import ALARM, has_scale
+from tests.privacy.neighbours import full, zeros
 
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
@@ -34,34 +30,19 @@ BLOCKS = [
 ]
 
 
-@functools.cache
-def strategy(horizon):
-    return buffered_toeplitz(horizon)
-
-
-def strategy_numbers(horizon):
-    return strategy(horizon).theta, strategy(horizon).omega
+strategy = functools.cache(buffered_toeplitz)
 
 
 def prefixes(parts=BLOCKS, z=1.0, horizon=12, n_max=1000, **options):
     return PrefixRelease(parts, z, horizon=strategy(horizon), n_max=n_max, **options)
 
 
-def zeros(parts=BLOCKS):
-    return {block.name: np.zeros(block.shape) for block in parts}
+#: A contribution at the clip norm of every block: sign and cell.
+document = functools.partial(full, BLOCKS)
 
 
 def silence(horizon):
-    return [zeros() for _ in range(horizon)]
-
-
-def document(sign=1.0, cell=0):
-    """Return a contribution at the clip norm of every block, each in one cell."""
-    added = zeros()
-    for block in BLOCKS:
-        least = 1.0 if block.nonnegative else sign
-        added[block.name].reshape(-1)[cell % block.cells] = least * block.l2_clip_norm
-    return added
+    return [zeros(BLOCKS) for _ in range(horizon)]
 
 
 def put(stream, t, contribution):
@@ -102,9 +83,8 @@ def neighbours(relation, stream, t):
     return here, stream if relation == "add-remove" else put(stream, t, other)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("t", [0, 5, 11])
-@pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+@pytest.mark.parametrize(("t", "crowded"), [(0, False), (0, True), (5, True), (11, False)])
 def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_by_all_of_it(
     relation, t, crowded
 ):
@@ -135,20 +115,18 @@ def test_what_breaks_the_sensitivity_is_seen():
 def test_the_recurrence_of_the_rows_rounds_as_often_as_is_counted():
     """Against exact fractions: within 2 H + 16 roundings of each document, and not within 3."""
     horizon = 150
-    factors = [(Fraction(t), Fraction(w)) for t, w in zip(*strategy_numbers(horizon), strict=True)]
+    made = strategy(horizon)
+    factors = [(Fraction(t), Fraction(w)) for t, w in zip(made.theta, made.omega, strict=True)]
     exact = [Fraction(1)]
     exact += [sum(w * t**i for t, w in factors) for i in range(horizon - 1)]
     rng = np.random.default_rng(2)
     values = rng.random(50)
-    running = StrategyRows(strategy(horizon), (50,))
+    running = StrategyRows(made, (50,))
     stream = [values, *[np.zeros(50)] * (horizon - 1)]
     worst = 0.0
     for c, x in zip(exact, stream, strict=True):
-        row = running.step(x)
-        errors = [
-            abs(Fraction(r) / (c * Fraction(v)) - 1) for r, v in zip(row, values, strict=True)
-        ]
-        worst = max(worst, float(max(errors)))
+        pairs = zip(running.step(x), values, strict=True)
+        worst = max(worst, *(float(abs(Fraction(r) / (c * Fraction(v)) - 1)) for r, v in pairs))
     assert 3 < worst * 2.0**53 < 2 * horizon + 16
 
 
@@ -161,7 +139,7 @@ def streams(draw):
     return rounds, draw(st.integers(0, horizon - 1)), draw(kinds), draw(kinds)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 @given(drawn=streams())
 def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
     def scaled(scale, cell):
@@ -181,7 +159,7 @@ def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
     """Measure mu of the worst pair from the noise really drawn over all rows, block by block.
 
@@ -228,7 +206,7 @@ def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
 def test_equals_the_dense_matrices_and_the_same_noise(horizon):
     release = prefixes(horizon=horizon)
     rng = np.random.default_rng(4)
-    stream = [{name: rng.random(part.shape) for name, part in zeros().items()}] * horizon
+    stream = [{name: rng.random(part.shape) for name, part in zeros(BLOCKS).items()}] * horizon
     outputs = run(release, stream, 23)
     again = SeededNoise(23)
     drawn = {block.name: [] for block in BLOCKS}
@@ -245,39 +223,32 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
         np.testing.assert_allclose([out[name] for out in outputs], wanted, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("source", [SeededNoise(25), SecureNoise()])
-def test_what_is_private_is_made_of_noisy_rows_alone(source: Noise):
+def test_what_is_private_is_made_of_noisy_rows_alone():
     release = prefixes(horizon=12)
     stream = [document(cell=cell) for cell in range(5)]
-    released = [release.step(sums, source) for sums in stream]
+    released = run(release, stream, 25)
     state = release.state()
     for block in BLOCKS:
         name = block.name
-        again, raw = (
-            PrefixSums(release.strategy, block.shape),
-            StrategyRows(release.strategy, block.shape),
-        )
+        again = PrefixSums(release.strategy, block.shape)
+        raw = StrategyRows(release.strategy, block.shape)
         for row, sums in zip(rows_of(release, released, name), stream, strict=True):
             again.step(row)
             raw.step(sums[name])
         private = {**again.state(), "stddev": release.mechanism.stddevs[name]}
-        found = {
-            key.removeprefix(f"{name}/"): array
-            for key, array in state.private.items()
-            if key.startswith(name)
-        }
-        assert found.keys() == private.keys()
+        found = {key: state.private[f"{name}/{key}"] for key in private}
         for key, array in private.items():
             np.testing.assert_allclose(found[key], array, rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(found["total"], released[-1][name])
         np.testing.assert_array_equal(state.secret[f"{name}/buffers"], raw.state()["buffers"])
+    assert len(state.private) == len(BLOCKS) * len(private)
 
 
 def restore(state, parts=BLOCKS, z=1.0, **options):
     return PrefixRelease.from_state(state, parts, z, **{"n_max": 1000, **options})
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 7, 12])
+@pytest.mark.parametrize("rounds", [0, 7, 12])
 def test_resume_goes_on_to_the_last_bit(rounds):
     stream = [document(cell=cell) for cell in range(12)]
     wanted = run(prefixes(), stream, 26)
@@ -290,9 +261,7 @@ def test_resume_goes_on_to_the_last_bit(rounds):
     resumed = restore(saved)
     for array in [*saved.secret.values(), *saved.private.values()]:
         array.fill(0)
-    assert resumed.rounds == rounds
-    assert resumed.horizon == 12
-    assert resumed.strategy == strategy(12)
+    assert (resumed.rounds, resumed.horizon, resumed.strategy) == (rounds, 12, strategy(12))
     for sums, out in zip(stream[rounds:], wanted[rounds:], strict=True):
         released = resumed.step(sums, noise)
         for name in out:
@@ -302,64 +271,40 @@ def test_resume_goes_on_to_the_last_bit(rounds):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "private", "secret"),
     [
-        *({"z": 1.001}, {"neighboring_relation": "replace-one"}, {"n_max": 300_000}),
-        *({"parts": BLOCKS[:1]}, {"parts": [*BLOCKS, Block("more", (2,), 1.0)]}, {"parts": []}),
-        {"parts": [BLOCKS[0], Block("pair", (4, 2), 0.05, weight=2.0)]},
-        {"parts": [BLOCKS[0], Block("pair", (2, 4), 0.04, weight=2.0)]},
+        *(({"z": 1.001}, {}, {}), ({"neighboring_relation": "replace-one"}, {}, {})),
+        *(({"parts": BLOCKS[:1]}, {}, {}), ({"parts": []}, {}, {}), ({"n_max": 300_000}, {}, {})),
+        ({"parts": [*BLOCKS, Block("more", (2,), 1.0)]}, {}, {}),
+        ({"parts": [BLOCKS[0], Block("pair", (2, 4), 0.04, weight=2.0)]}, {}, {}),
+        ({}, {"pair/rounds": np.array(2)}, {}),
+        ({}, {"pair/more": np.zeros(2)}, {}),
+        ({}, {"pair/theta": np.array([0.5])}, {}),
+        ({}, {"pair/stddev": np.array(math.nan)}, {}),
+        ({}, {}, {"pair/buffers": np.zeros((1, 2, 4))}),
     ],
 )
-def test_other_settings_are_refused(settings):
+def test_other_settings_and_states_that_do_not_fit_are_refused(settings, private, secret):
     release = prefixes()
     run(release, [document()] * 3, 27)
-    with pytest.raises(InvalidSettingError, match="a saved state must"):
-        restore(release.state(), **settings)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("secret", {"pair/rounds": np.array(2)}),
-        ("private", {"pair/rounds": np.array(2)}),
-        ("secret", {"pair/buffers": None}),
-        ("private", {"pair/more": np.zeros(2)}),
-        ("private", {"rounds": np.zeros(2)}),
-        ("secret", {"pair/buffers": np.zeros((1, 2, 4))}),
-        ("private", {"pair/theta": np.array([0.5])}),
-        ("private", {"pair/stddev": np.array(math.nan)}),
-        ("private", {"pair/stddev": np.array([1.0])}),
-        ("private", {"pair/stddev": None}),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused(kind, changes):
-    release = prefixes()
-    run(release, [document()] * 3, 28)
     state = release.state()
-    arrays = getattr(state, kind)
-    arrays |= changes
-    for name in [name for name, array in changes.items() if array is None]:
-        del arrays[name]
+    state.private.update(private)
+    state.secret.update(secret)
     with pytest.raises(InvalidSettingError, match="a saved state must"):
-        restore(state)
+        restore(state, **settings)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"pair": np.zeros((2, 4))}, InvalidSettingError),
-        ({"more": np.zeros(2)}, InvalidSettingError),
-        ({"pair": np.full((4, 2), math.nan)}, InvalidDocumentsError),
-        ({"pair": np.full((4, 2), 1e9)}, InvalidDocumentsError),
-        ({"first": np.full(4, -1.0)}, InvalidDocumentsError),
-    ],
-)
-def test_a_wrong_round_is_refused_and_changes_nothing(wrong, error):
+def test_a_wrong_round_is_refused_and_changes_nothing():
     release, other = prefixes(), prefixes()
     noise, again = SeededNoise(29), SeededNoise(29)
     release.step(document(), noise)
-    with pytest.raises(error):
-        release.step({**document(), **wrong}, noise)
+    for wrong, error in (
+        (np.zeros((2, 4)), InvalidSettingError),
+        (np.full((4, 2), math.nan), InvalidDocumentsError),
+        (np.full((4, 2), 1e9), InvalidDocumentsError),
+    ):
+        with pytest.raises(error):
+            release.step({**document(), "pair": wrong}, noise)
     other.step(document(), again)
     one, same = release.step(document(), noise), other.step(document(), again)
     assert all(np.array_equal(one[name], same[name]) for name in one)
@@ -367,47 +312,30 @@ def test_a_wrong_round_is_refused_and_changes_nothing(wrong, error):
 
 
 def test_nothing_goes_on_after_a_step_that_broke_off():
-    release = prefixes(n_max=3)
-    noise = SeededNoise(30)
+    release, noise = prefixes(n_max=3), SeededNoise(30)
     largest = {name: 3 * part for name, part in document().items()}
     release.step(largest, noise)
     # Each round could be one of three documents, both together cannot.
     with pytest.raises(InvalidDocumentsError, match="a sum must be finite"):
         release.step(largest, noise)
     assert release.rounds == 1
-    with pytest.raises(InvalidSettingError, match="a step must be finished"):
-        release.step(zeros(), noise)
-    with pytest.raises(InvalidSettingError, match="a step must be finished"):
-        release.state()
+    for call in (lambda: release.step(zeros(BLOCKS), noise), release.state):
+        with pytest.raises(InvalidSettingError, match="a step must be finished"):
+            call()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"horizon": 0}, "horizon must be a whole number"),
-        ({"horizon": 10, "n_buffers": 9}, "n_buffers must lie in"),
-        ({"horizon": BufferedToeplitz((), (), 3), "n_buffers": 0}, "n_buffers must be left out"),
-        ({"horizon": 10, "n_max": 0}, "n_max must lie in"),
-        ({"horizon": 10, "n_max": 10**8}, "rounding must cost at most 1 %"),
-        ({"horizon": 10, "n_max": 10**8, "term_roundings": 9, "roundings": 9}, "fewer than 2"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        PrefixRelease(BLOCKS, 1e-3, **{"n_max": 10, **settings})
+def test_settings_that_cannot_be_are_refused():
+    for horizon, n_max, message in ((0, 10, "horizon must be"), (10, 10**8, "rounding must cost")):
+        with pytest.raises(InvalidSettingError, match=message):
+            PrefixRelease(BLOCKS, 1e-3, horizon=horizon, n_max=n_max)
+    for t in (0, 13, 1.5):
+        with pytest.raises(InvalidSettingError, match="t must"):
+            prefixes().stddevs(t)
 
 
-@pytest.mark.parametrize("t", [0, 13, 1.5, True])
-def test_a_round_without_noise_has_no_standard_deviation(t):
-    with pytest.raises(InvalidSettingError, match="t must"):
-        prefixes().stddevs(t)
-
-
-def test_a_single_number_and_buffers_by_choice():
+def test_a_single_number_without_buffers():
     part = [Block("documents", (), 1.0, nonnegative=True)]
-    release = PrefixRelease(part, 1e-3, horizon=4, n_max=100, n_buffers=0)
-    assert release.strategy.n_buffers == 0
+    release = PrefixRelease(part, 1e-3, horizon=BufferedToeplitz((), (), 4), n_max=100)
     outputs = run(release, [{"documents": np.array(7.0)}] * 4, 31)
     assert [out["documents"].shape for out in outputs] == [()] * 4
     np.testing.assert_allclose([out["documents"] for out in outputs], [7, 14, 21, 28], atol=0.02)
-    assert isinstance(release.state(), PrefixState)

@@ -1,7 +1,6 @@
 """The privacy statement of an artefact: what it says, and which claims are refused."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,8 +27,8 @@ KEYS = {
 }
 
 
-def claimed(**changes: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+def claimed(**changes):
+    settings = {
         "epsilon": 1.0,
         "delta": 1e-6,
         "stages": STAGES,
@@ -41,21 +40,24 @@ def claimed(**changes: Any) -> dict[str, Any]:
     return private_statement(**(settings | changes))
 
 
-def test_a_private_statement_is_plain_json_with_the_documented_keys() -> None:
+def test_a_private_statement_is_plain_json_with_the_documented_keys():
     statement = claimed()
     assert set(statement) == KEYS
     assert json.loads(json.dumps(statement, allow_nan=False)) == statement
-    assert statement["statement"] == "private"
-    assert statement["noise_multiplier"] == Z
+    assert (statement["statement"], statement["noise_multiplier"]) == ("private", Z)
     assert statement["cohort"] == {"first": 0, "last": 999}
     assert statement["stages"][1]["name"] == "moments"
     assert statement["clip_bounds"]["pair"] == {"l2_clip_norm": 0.03, "source": "private-quantile"}
-    assert any("owner" in text for text in statement["excluded"])
-    check_statement(json.loads(json.dumps(statement)))
     assert claimed(ledger=None)["ledger"] == "in memory"
+    for vocabulary in VOCABULARIES[:4]:
+        assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary
+    # Keys of a later version are skipped.
+    later = {**statement, "sites": 3}
+    check_statement(later)
+    assert statement_lines(later) == statement_lines(statement)
 
 
-def test_a_private_statement_is_shown_in_few_lines() -> None:
+def test_a_private_statement_is_shown_in_few_lines():
     lines = statement_lines(claimed())
     assert 6 <= len(lines) <= 10
     assert all(len(line) <= 120 for line in lines)
@@ -64,53 +66,35 @@ def test_a_private_statement_is_shown_in_few_lines() -> None:
     assert found["unit"] == "document, add-remove"
     assert found["words"] == "private selection"
     assert "first 1.000 (worst-case), pair 0.0300" in found["clip bounds"]
-    assert found["stages"].startswith("2 in places 0..999: words 0..199 (noise 4.22")
+    assert found["stages"].startswith("2 in record slots 0..999: words 0..199 (noise 4.22")
     assert "timing" in found["not covered"]
-    users = claimed(
-        privacy_unit="user", documents_per_user=3, stages=[ReleasedStage("moments", 0, 9, 1.1 * Z)]
-    )
+    assert "the owner of the documents" in found["not covered"]
+    one = [ReleasedStage("moments", 0, 9, 1.1 * Z)]
+    users = claimed(privacy_unit="user", documents_per_user=3, stages=one)
     assert "user, add-remove, at most 3 documents in a stage" in "\n".join(statement_lines(users))
-    prefix = claimed(
-        mode="prefix", horizon=1000, stages=[ReleasedStage("s", i, i, Z) for i in range(9)]
-    )
-    assert "1,000 snapshots at most" in "\n".join(statement_lines(prefix))
-    assert "6 more" in "\n".join(statement_lines(prefix))
+    nine = [ReleasedStage("s", i, i, Z) for i in range(9)]
+    prefix = "\n".join(statement_lines(claimed(mode="prefix", horizon=1000, stages=nine)))
+    assert "1,000 snapshots at most" in prefix
+    assert "6 more" in prefix
 
 
-@pytest.mark.parametrize(
-    ("statement", "wanted"),
-    [
+def test_what_promises_nothing_says_so_in_one_line():
+    for statement, wanted in (
         (not_private(), "not private"),
         (seeded(), "not private (seeded)"),
         ({"statement": "none"}, "not private"),
         ({}, "not private"),
         ({"statement": "not private", "later": [1]}, "not private"),
-    ],
-)
-def test_what_promises_nothing_says_so_in_one_line(statement: dict[str, Any], wanted: str) -> None:
-    check_statement(statement)
-    assert statement_lines(statement) == [f"privacy     {wanted}"]
-
-
-def test_keys_of_a_later_version_are_skipped() -> None:
-    later = {**claimed(), "sites": 3}
-    check_statement(later)
-    assert statement_lines(later) == statement_lines(claimed())
+    ):
+        check_statement(statement)
+        assert statement_lines(statement) == [f"privacy     {wanted}"]
     lines = statement_lines({"statement": "private as of 2031\x1b[2J", "epsilon": 1.0})
     assert lines[0] == "privacy     not private"
     assert "is not known" in lines[1]
     assert "\x1b" not in lines[1]
 
 
-@pytest.mark.parametrize("key", sorted(KEYS - {"statement"}))
-def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
-    statement = claimed()
-    del statement[key]
-    with pytest.raises(InvalidSettingError, match=f"every key, got {key}="):
-        check_statement(statement)
-    lines = statement_lines(statement)
-    assert lines[0] == "privacy     not private"
-    assert key in lines[1]
+B = ReleasedStage("b", 10, 19, Z)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +102,12 @@ def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
     [
         ({"secure": False}, "noise='seeded'"),
         ({"vocabulary": "learned, not private"}, "vocabulary='learned"),
-        ({"vocabulary": "found"}, "vocabulary='found'"),
         ({"epsilon": 0.0}, "epsilon must be > 0"),
-        ({"epsilon": float("nan")}, "epsilon"),
         ({"delta": 1.0}, "delta must lie in"),
-        ({"privacy_unit": "word"}, "privacy_unit"),
         ({"documents_per_user": 3}, "documents_per_user=3"),
         ({"privacy_unit": "user"}, "documents_per_user=None"),
         ({"neighboring_relation": "near"}, "neighboring_relation"),
-        ({"mode": "tree"}, "mode"),
         ({"mode": "prefix"}, "horizon"),
-        ({"horizon": 3}, "horizon"),
         ({"clip_bounds": {}}, "clip_bounds"),
         ({"clip_bounds": {"pair": (0.1, "these documents")}}, "clip_bounds"),
         ({"clip_bounds": {"pair": (0.0, "fixed")}}, "l2_clip_norm"),
@@ -136,34 +115,32 @@ def test_a_missing_key_is_refused_and_shown_as_not_private(key: str) -> None:
         ({"stages": ()}, "stages"),
         ({"stages": (ReleasedStage("a", 5, 4, Z),)}, "stages"),
         ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "at least one slot"),
+        # One stage just suffices, two on the same documents or of one user do not.
+        ({"stages": [ReleasedStage("a", 0, 9, Z * (1 - 1e-9))]}, "bear out epsilon"),
+        ({"stages": [B], "epsilon": 1 - 1e-8}, "bear out epsilon"),
+        ({"stages": [B, ReleasedStage("a", 19, 29, Z)]}, "bear out epsilon"),
+        ({"privacy_unit": "user", "documents_per_user": 1}, "bear out epsilon"),
     ],
 )
-def test_a_claim_that_does_not_hold_is_refused(changes: dict[str, Any], match: str) -> None:
+def test_a_claim_that_does_not_hold_is_refused(changes, match):
+    claimed(stages=[B])
+    claimed(stages=[ReleasedStage("a", 0, 9, Z), B])
     with pytest.raises(InvalidSettingError, match=match):
         claimed(**changes)
 
 
-def test_noise_must_bear_out_epsilon() -> None:
-    """One stage just suffices, two on the same documents or of one user do not."""
-    one, again = ReleasedStage("a", 0, 9, Z), ReleasedStage("b", 9, 19, Z)
-    claimed(stages=[one])
-    claimed(stages=[one, ReleasedStage("b", 10, 19, Z)])
-    for changes in (
-        {"stages": [ReleasedStage("a", 0, 9, Z * (1 - 1e-9))]},
-        {"stages": [one], "epsilon": 1 - 1e-8},
-        {"stages": [one, again]},
-        {
-            "stages": [one, ReleasedStage("b", 10, 19, Z)],
-            "privacy_unit": "user",
-            "documents_per_user": 1,
-        },
-    ):
-        with pytest.raises(InvalidSettingError, match="bear out epsilon"):
-            claimed(**changes)
-    statement = claimed()
+def test_a_missing_or_wrong_key_is_refused_and_shown_as_not_private():
+    for key in KEYS - {"statement"}:
+        statement = claimed()
+        del statement[key]
+        with pytest.raises(InvalidSettingError, match=f"every key, got {key}="):
+            check_statement(statement)
+        lines = statement_lines(statement)
+        assert lines[0] == "privacy     not private"
+        assert key in lines[1]
     for key, value in (("noise_multiplier", 2 * Z), ("cohort", {"first": 0, "last": 10**6})):
         with pytest.raises(InvalidSettingError, match=f"got {key}="):
-            check_statement({**statement, key: value})
+            check_statement({**claimed(), key: value})
 
 
 values = st.recursive(
@@ -174,12 +151,7 @@ values = st.recursive(
 
 
 @given(st.sampled_from(sorted(KEYS)), values)
-def test_a_damaged_statement_is_never_an_error_to_look_at(key: str, value: Any) -> None:
+def test_a_damaged_statement_is_never_an_error_to_look_at(key, value):
     lines = statement_lines({**claimed(), key: value})
     assert 1 <= len(lines) <= 10
     assert all(line.isprintable() for line in lines)
-
-
-def test_the_vocabularies_that_may_be_private() -> None:
-    for vocabulary in VOCABULARIES[:4]:
-        assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.users import UserBound
 
 NAMES = ["a", "b", "c", "d", "e", b"f", "\udcff", None]
@@ -24,16 +23,16 @@ limits = st.integers(1, 4)
 class SharedSlots:
     """Planted mistake: users counted in a small table, where two may share a slot."""
 
-    def __init__(self, documents_per_user, slots=3):
+    def __init__(self, documents_per_user):
         self.documents_per_user = documents_per_user
-        self.table = [0] * slots
+        self.table = Counter()
 
     def accept(self, users):
         mask = np.zeros(len(users), dtype=bool)
         for i, user in enumerate(users):
             if user is not None:
                 name = user if isinstance(user, bytes) else user.encode("utf-8", "surrogatepass")
-                slot = hashlib.blake2b(name).digest()[0] % len(self.table)
+                slot = hashlib.blake2b(name).digest()[0] % 3
                 mask[i] = self.table[slot] < self.documents_per_user
                 self.table[slot] += 1
         return mask
@@ -47,17 +46,13 @@ class SharedTotal(UserBound):
         return mask & (np.cumsum(mask) <= 6)
 
 
-def keeps_the_bound(bound, limit, users, removed, other):
+def keeps_the_bound(bound, limit, users, removed):
     """Whether user `removed` can be blanked, or replaced, and nobody else notices."""
     own = np.array([user == removed for user in users], dtype=bool)
-    masks = [
-        bound(limit).accept(changed)
-        for changed in (
-            users,
-            [None if mine else user for user, mine in zip(users, own, strict=True)],
-            [other if mine else user for user, mine in zip(users, own, strict=True)],
-        )
-    ]
+    masks = [bound(limit).accept(users)]
+    for other in (None, "new"):
+        changed = [other if mine else user for user, mine in zip(users, own, strict=True)]
+        masks.append(bound(limit).accept(changed))
     others_agree = all(np.array_equal(masks[0][~own], mask[~own]) for mask in masks[1:])
     at_most = all(mask[own].sum() <= limit for mask in masks)
     return others_agree and at_most and not masks[1][own].any()
@@ -65,107 +60,53 @@ def keeps_the_bound(bound, limit, users, removed, other):
 
 @given(stages, st.sampled_from(NAMES[:-1]), limits)
 def test_other_users_never_notice_that_one_is_removed_or_replaced(users, removed, limit):
-    assert keeps_the_bound(UserBound, limit, users, removed, "new")
+    assert keeps_the_bound(UserBound, limit, users, removed)
 
 
 @pytest.mark.parametrize("planted", [SharedSlots, SharedTotal])
 def test_a_planted_shared_limit_is_noticed(planted):
     rng = np.random.default_rng(0)
-    found = 0
-    for _ in range(200):
-        users = [NAMES[i] for i in rng.integers(len(NAMES), size=20)]
-        found += not keeps_the_bound(planted, 2, users, "a", "new")
-    assert found > 50
+    stages = [[NAMES[i] for i in rng.integers(len(NAMES), size=20)] for _ in range(200)]
+    assert sum(not keeps_the_bound(planted, 2, users, "a") for users in stages) > 50
 
 
-@given(stages, limits)
-def test_accept_equals_counting_names(users, limit):
+@given(stages, limits, st.integers(0, 40))
+def test_accept_equals_counting_names_also_in_a_stage_that_is_resumed(users, limit, cut):
     seen, wanted = Counter(), []
     for user in users:
         seen[user] += 1
         wanted.append(user is not None and seen[user] <= limit)
     bound = UserBound(limit)
-    assert bound.accept(users).tolist() == wanted
-    assert bound.n_users == len(set(users) - {None})
-
-
-@given(stages, limits, st.integers(0, 40))
-def test_a_stage_cut_anywhere_and_resumed_is_accepted_as_in_one_call(users, limit, cut):
-    bound = UserBound(limit)
     first = bound.accept(users[:cut])
-    saved = {name: array.tolist() for name, array in bound.state().items()}
+    saved = json.dumps({name: array.tolist() for name, array in bound.state().items()})
     kinds = {name: array.dtype for name, array in bound.state().items()}
-    read = json.loads(json.dumps(saved))
-    arrays = {name: np.array(read[name], kinds[name]) for name in read}
+    arrays = {name: np.array(values, kinds[name]) for name, values in json.loads(saved).items()}
     arrays["digests"] = arrays["digests"].reshape(-1, 16)
     rest = UserBound.from_state(arrays).accept(users[cut:])
-    assert np.concatenate([first, rest]).tolist() == UserBound(limit).accept(users).tolist()
-
-
-@pytest.mark.parametrize(
-    ("relation", "nonnegative", "factor"),
-    [("add-remove", False, 1), ("replace-one", False, 2), ("replace-one", True, math.sqrt(2))],
-)
-@pytest.mark.parametrize("limit", [1, 5])
-def test_the_sums_move_by_the_bound_and_no_more(relation, nonnegative, factor, limit):
-    clip = 0.25
-    mechanism = JointGaussian(
-        [Block("sum", (3,), limit * clip, nonnegative=nonnegative)],
-        4.0,
-        neighboring_relation=relation,
-        n_max=100,
-    )
-
-    def total(users, contributions):
-        return contributions[UserBound(limit).accept(users)].sum(axis=0)
-
-    # User "u" sends far more than it may, between others; all its documents are the worst ones.
-    users = ["u", "v", "u", "w"] * 10
-    own = np.array([user == "u" for user in users])
-    here = np.where(own[:, None], [clip, 0, 0], [0, 0, clip])
-    if relation == "add-remove":
-        others, there = [None if user == "u" else user for user in users], here
-    else:
-        others = users
-        worst = [0, clip, 0] if nonnegative else [-clip, 0, 0]
-        there = np.where(own[:, None], worst, here)
-    moved = float(np.linalg.norm(total(users, here) - total(others, there)))
-    assert moved == pytest.approx(factor * limit * clip, rel=1e-12)
-    assert moved / (limit * clip) <= mechanism.l2_sensitivity
-    # Planted: without the bound on users they move by more.
-    unbounded = here.sum(axis=0) - there[[user is not None for user in others]].sum(axis=0)
-    assert np.linalg.norm(unbounded) / (limit * clip) > mechanism.l2_sensitivity
+    assert [*first, *rest] == wanted
+    assert bound.accept(users[cut:]).tolist() == wanted[cut:]
+    assert len(bound._accepted) == len(set(users) - {None})
 
 
 def test_unknown_users_are_refused_and_text_is_its_utf8_bytes():
     bound = UserBound(1)
     assert bound.accept([None, "", b"", None]).tolist() == [False] * 4
     assert bound.accept(["é", "é".encode(), "É", "é "]).tolist() == [True, False, True, True]
-    assert bound.accept([]).tolist() == []
 
 
 def test_restart_forgets_users_and_digests_of_two_stages_cannot_be_compared():
-    bound = UserBound(1)
-    bound.accept(["a", "b"])
-    before = bound.state()
-    bound.restart()
-    assert bound.n_users == 0
-    assert bound.accept(["a", "b", "a"]).tolist() == [True, True, False]
-    after = bound.state()
-    assert not np.array_equal(before["key"], after["key"])
-    rows = {row.tobytes() for row in before["digests"]} & {r.tobytes() for r in after["digests"]}
-    assert rows == set()
-
-
-def test_memory_bounded_by_the_users_of_one_stage():
     bound = UserBound(2)
+    seen = set()
     for stage in range(20):
         bound.restart()
-        for _ in range(5):
-            bound.accept([f"{stage}-{i % 50}" for i in range(500)])
+        accepted = sum(bound.accept([f"{i % 50}" for i in range(500)]).sum() for _ in range(5))
+        assert accepted == 100
         state = bound.state()
+        # Memory is bounded by the users of one stage.
         assert len(state["digests"]) == len(bound._accepted) == 50
         assert state["accepted"].tolist() == [2] * 50
+        seen |= {state["key"].tobytes(), *(row.tobytes() for row in state["digests"])}
+        assert len(seen) == 51 * (stage + 1)
 
 
 def test_state_holds_sorted_digests_and_no_names():
@@ -183,17 +124,13 @@ def test_errors_name_the_rule_and_never_the_user():
     bound = UserBound(2)
     with pytest.raises(InvalidDocumentsError, match="str, bytes or None, got type='int'") as caught:
         bound.accept(["secret", 4711])
-    assert "secret" not in str(caught.value)
-    assert "4711" not in str(caught.value)
-    assert bound.n_users == 0
+    assert not {"secret", "4711"} & set(re.findall(r"\w+", str(caught.value)))
+    assert len(bound._accepted) == 0
     with pytest.raises(InvalidDocumentsError, match="sequence of names, got users='str'"):
         bound.accept("secret")
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, 2**31 + 1])
-def test_limits_out_of_range_are_refused(limit):
-    with pytest.raises(InvalidSettingError, match="documents_per_user"):
-        UserBound(limit)
+    for limit in (0, 2**31 + 1):
+        with pytest.raises(InvalidSettingError, match="documents_per_user"):
+            UserBound(limit)
 
 
 @pytest.mark.parametrize(
@@ -201,24 +138,16 @@ def test_limits_out_of_range_are_refused(limit):
     [
         ("key", lambda a: a[:-1]),
         ("digests", lambda a: a[::-1]),
-        ("digests", lambda a: a[[0, 0, 2]]),
         ("digests", lambda a: a.astype(np.int64)),
-        ("digests", lambda a: np.array(1)),
         ("accepted", lambda a: a * 0),
         ("accepted", lambda a: a + 2),
-        ("documents_per_user", lambda a: a[None]),
         ("more", lambda a: np.zeros(1)),
-        ("key", None),
     ],
 )
 def test_a_damaged_state_is_refused(name, damage):
     bound = UserBound(2)
     bound.accept(["a", "b", "c", "b"])
     state = bound.state()
-    assert UserBound.from_state(state).accept(["a", "b"]).tolist() == [True, False]
-    if damage is None:
-        del state[name]
-    else:
-        state[name] = damage(state.get(name))
-    with pytest.raises(InvalidSettingError):
-        UserBound.from_state(state)
+    for wrong in ({**state, name: damage(state.get(name))}, {"key": state["key"]}):
+        with pytest.raises(InvalidSettingError, match="a saved state must"):
+            UserBound.from_state(wrong)

@@ -11,17 +11,13 @@ neighbouring streams, and then released again and again with fresh noise: the re
 runs, given the same earlier releases (which fix projections and bounds in both).
 """
 
-from __future__ import annotations
-
 import copy
+import itertools
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
@@ -29,15 +25,12 @@ from streamlda.errors import InsufficientDataError
 from streamlda.privacy.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
-from streamlda.private.stage import PrefixStage, Stage
+from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
-
-Array = NDArray[np.float64]
-Sums = dict[str, Array]
+from tests.private import streams
 
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
 #: with probability 1.0e-6, as the lower bound has this confidence.
@@ -49,16 +42,23 @@ LIKELY = float(norm.isf(0.05))
 #: Shift over noise at which two streams are as good as told apart.
 _LARGEST_MU = 50.0
 
+BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
+
+
+def settings_of(**changes):
+    """Settings of small runs, with public bounds that one word attains."""
+    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
+    return streams.settings_of(**({"n_features": 20} | usual | changes))
+
 
 class Recorder(ReleaseManager):
     """Keeps what was released: stage, arrays, standard deviations."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args):
         super().__init__(*args)
-        self.released: list[tuple[str, dict[str, Any], dict[str, float]]] = []
+        self.released = []
 
-    def release(self, *args: Any, **values: Any) -> dict[str, Any]:
-        """Release, and keep what came out."""
+    def release(self, *args, **values):
         arrays = super().release(*args, **values)
         self.released.append((args[0], arrays, args[5]["stddevs"]))
         return arrays
@@ -68,11 +68,11 @@ class Recorder(ReleaseManager):
 class Stream:
     """Rows of a stream as counts, shape (n, d), and whose they are."""
 
-    counts: Array
+    counts: np.ndarray
     users: tuple[str, ...]
 
-    def with_rows(self, slots: Sequence[int], row: Array | None, user: str = "canary") -> Stream:
-        """Return the stream with a document, or a blank, at the slots."""
+    def with_rows(self, slots, row, user="canary"):
+        """The stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
         counts[list(slots)] = 0.0 if row is None else row
         for slot in slots:
@@ -82,94 +82,74 @@ class Stream:
 
 @dataclass(frozen=True)
 class Finding:
-    """Lower bounds of what a release gives away, and the claim.
-
-    Attributes
-    ----------
-    claim : float
-        Epsilon.
-    likely, sure : float
-        Lower bounds of epsilon, at confidence 95 % and 1 - 1e-6.
-    """
+    """Lower bounds of the epsilon that a release gives away, and the claim."""
 
     claim: float
-    likely: float
-    sure: float
+    likely: float  # At 95 % confidence.
+    sure: float  # At confidence 1 - 1e-6.
 
     @property
-    def sound(self) -> bool:
+    def sound(self):
         """False where the claim is refuted: by chance with probability 1e-6."""
         return self.sure <= self.claim
 
 
-def documents(n: int, d: int, seed: int = 1) -> Stream:
-    """Return planted documents of some twenty words, each of another user."""
-    batch = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
-    counts = np.zeros((n, d))
-    counts[np.repeat(np.arange(n), np.diff(batch.row_pointers)), batch.word_ids] = batch.counts
-    return Stream(counts, tuple(f"user {i}" for i in range(n)))
+def documents(n, d, seed=1):
+    """Planted documents of some twenty words, each of another user."""
+    counts = PlantedLDA(2, d, mean_length=20, seed=seed).documents(n).to_csr().toarray()
+    return Stream(counts.astype(np.float64), tuple(f"user {i}" for i in range(n)))
 
 
-def one_word(d: int, word: int) -> Array:
-    """Return a document that attains the largest norm of every statistic: one word, ten times."""
-    row: Array = 10.0 * np.eye(d)[word]
-    return row
+def one_word(d, word):
+    """A document that attains the largest norm of every statistic: one word, ten times."""
+    return 10.0 * np.eye(d)[word]
 
 
-def slot_in(settings: PrivateSettings, stage: str, offset: int = 1) -> int:
-    """Return a slot of a stage of the first window, or of the first round after it."""
+def slot_in(settings, stage, offset=1):
+    """A slot of a stage of the first window, or of the first round after it."""
     firsts = {name: first for name, first, _ in settings.stage_slots()}
     return firsts.get(stage, settings.documents_per_snapshot) + offset
 
 
-def fill(settings: PrivateSettings, stream: Stream, script: Sequence[Sums] = ()) -> list[Stage]:
-    """Feed a stream through the engine and return its stages, filled.
+def _fed(settings, stream, script):
+    """Feed a stream through an engine, and yield the engine at each full stage.
 
-    Parameters
-    ----------
-    settings, stream
-        What comes after the stream is not made up: stages that it does not fill are left out.
-    script : sequence of released sums
-        What the stages are taken to have released; drawn with a seed where it ends, and appended
-        to it where it is a list.
+    `script` is what the stages are taken to have released; drawn with a seed where it ends, and
+    appended to it.
     """
-    engine, noise = PrivateEngine(settings), SeededNoise(11)
-    stages: list[Stage] = []
-    start = 0
-    while start < len(stream.counts) and engine.stage is not None:
-        stage = engine.stage
+    engine, noise, start = PrivateEngine(settings), SeededNoise(11), 0
+    for i in itertools.count():
+        if start == len(stream.counts) or engine.stage is None:
+            return
         batch = DocumentBatch.from_matrix(stream.counts[start:])
         start += engine.add(batch, stream.users[start:])
         if engine.due is None:
-            break
-        stage.flush()
-        if len(stages) == len(script):
-            assert isinstance(script, list)
+            return
+        yield engine
+        if i == len(script):
             script.append(engine.due.release(noise))
         # A window may be lost in noise: the engine goes on with the next.
         with suppress(InsufficientDataError):
-            engine.accept(script[len(stages)])
-        stages.append(stage)
+            engine.accept(script[i])
+
+
+def fill(settings, stream, script):
+    """Stages filled by a stream, without those that it does not fill."""
+    stages = []
+    for engine in _fed(settings, stream, script):
+        engine.stage.flush()
+        stages.append(engine.stage)
     return stages
 
 
-def whitening(settings: PrivateSettings, stream: Stream) -> Array:
-    """Return the projection of the triples that `fill` comes to: the adversary may know it."""
-    engine, noise = PrivateEngine(settings), SeededNoise(11)
-    start = 0
-    while engine.stage is not None and engine.stage.name != "triples":
-        batch = DocumentBatch.from_matrix(stream.counts[start:])
-        start += engine.add(batch, stream.users[start:])
-        assert engine.due is not None
-        engine.accept(engine.due.release(noise))
-    assert engine.window.whitening is not None
-    return engine.window.whitening
+def whitening(settings, stream):
+    """The projection of the triples that `fill` comes to: the adversary may know it."""
+    engines = _fed(settings, stream, [])
+    return next(e.window.whitening for e in engines if e.stage.name == "triples")
 
 
-def attained_by(
-    settings: PrivateSettings, stream: Stream, times: float = 1.0
-) -> tuple[PrivateSettings, int]:
-    """Return settings whose bound of the triples one word attains `times` times, and that word.
+def attained_by(settings, stream, times=1.0):
+    """Settings whose bound of the triples one word attains `times` times, and that word.
 
     Once: then it is at the bounds of all three moments of that stage.
     """
@@ -177,18 +157,13 @@ def attained_by(
     return with_triple_bound(settings, float(rows.max()) ** 3 / times), int(rows.argmax())
 
 
-def with_triple_bound(settings: PrivateSettings, bound: float) -> PrivateSettings:
-    """Return settings with another public bound of the triples."""
-    assert isinstance(settings.clipping, ClipBounds)
+def with_triple_bound(settings, bound):
     return replace(settings, clipping=replace(settings.clipping, triple=bound))
 
 
-def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int) -> Finding:
-    """Return how well the releases on two neighbouring streams can be told apart.
-
-    Time 2.5 `draws` releases.
-    """
-    noise, script = SecureNoise(), list[Sums]()
+def audit(settings, absent, present, draws):
+    """How well the releases on two neighbouring streams can be told apart, by 2.5 `draws` each."""
+    noise, script = SecureNoise(), []
     without = fill(settings, absent, script)
     within = fill(settings, present, script)
     assert len(without) == len(within) == len(script)
@@ -214,8 +189,8 @@ def audit(settings: PrivateSettings, absent: Stream, present: Stream, draws: int
     return Finding(settings.epsilon, epsilon_of(likely, delta), epsilon_of(sure, delta))
 
 
-def mu_below(absent: Array, present: Array, quantile: float) -> float:
-    """Return a lower bound of shift over noise from equally many scores of both streams.
+def mu_below(absent, present, quantile):
+    """A lower bound of shift over noise from equally many scores of both streams.
 
     With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t, whose
     mean is the shift over noise times sqrt(n / 2) and whose variance 1 + t^2 / (4 n): normal, for
@@ -232,10 +207,10 @@ def mu_below(absent: Array, present: Array, quantile: float) -> float:
     return max(0.0, (t - quantile * math.sqrt(1 + t * t / (4 * n))) / math.sqrt(n / 2))
 
 
-def _expected(stages: Sequence[Stage]) -> list[Sums]:
-    """Return what each stage releases, but for the noise."""
-    expected: list[Sums] = []
-    running: Sums = {}
+def _expected(stages):
+    """What each stage releases, but for the noise."""
+    expected = []
+    running = {}
     for stage in stages:
         sums = stage.mechanism.from_grid(stage.aggregates)
         if isinstance(stage, PrefixStage):
@@ -245,8 +220,8 @@ def _expected(stages: Sequence[Stage]) -> list[Sums]:
     return expected
 
 
-def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, str, Array]]:
-    """Return stage, block and direction of what is looked at, in units of the noise.
+def _probes(stages, shift):
+    """Stage, block and direction of what is looked at, in units of the noise.
 
     Rounds of prefix sums are all looked at in the direction of the last: their noise is correlated.
     """
@@ -260,10 +235,8 @@ def _probes(stages: Sequence[Stage], shift: Sequence[Sums]) -> list[tuple[int, s
     return probes
 
 
-def _looks(
-    stages: Sequence[Stage], probes: Sequence[tuple[int, str, Array]], draws: int, noise: Noise
-) -> Array:
-    """Return inner products of fresh releases with the probes, shape (draws, probes)."""
+def _looks(stages, probes, draws, noise):
+    """Inner products of fresh releases with the probes, shape (draws, probes)."""
     looks = np.empty((draws, len(probes)))
     for row in looks:
         released = release_again(stages, noise)
@@ -271,7 +244,7 @@ def _looks(
     return looks
 
 
-def release_again(stages: Sequence[Stage], noise: Noise) -> list[Sums]:
+def release_again(stages, noise):
     """Release filled stages with fresh noise: each call stands for a run of its own."""
     rounds = [stage for stage in stages if isinstance(stage, PrefixStage)]
     if rounds:
@@ -279,7 +252,7 @@ def release_again(stages: Sequence[Stage], noise: Noise) -> list[Sums]:
         shapes = {block.name: block.shape for block in begun.mechanism.blocks}
         begun._rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
         begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
-        begun._rounds = 0
+        begun.rounds = 0
         for stage in rounds:
             stage._prefix = begun
     return [stage.release(noise) for stage in stages]

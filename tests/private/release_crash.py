@@ -8,21 +8,20 @@ published is whole and never changes.
 """
 
 import hashlib
-import os
 import signal
 from collections import Counter
-from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pytest
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
 from streamlda.kernels import load_kernels
+from streamlda.learner import feed
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger
@@ -32,8 +31,16 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from tests.privacy.ledger_crash import die_at, fork, kill_after, serve, wait
-from tests.private.audit import Recorder
+from tests.privacy import ledger_crash
+from tests.privacy.ledger_crash import (
+    die_at,
+    fork,
+    published,
+    read_draws,
+    serve,
+    wait,
+    write_draw,
+)
 
 SETTINGS = PrivateSettings(
     n_components=2,
@@ -55,26 +62,22 @@ class LoggedNoise(SecureNoise):
 
     __slots__ = ("_folder", "_ledger", "_on_step")
 
-    def __init__(self, folder: Path, ledger: Ledger, on_step: Callable[[str], None]) -> None:
+    def __init__(self, folder, ledger, on_step):
         super().__init__()
         self._folder, self._ledger, self._on_step = folder, ledger, on_step
 
-    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+    def discrete_gaussian(self, sigma, shape=()):
         drawn = super().discrete_gaussian(sigma, shape)
         self._on_step("drawn")
         intent = self._ledger.last_intent
-        assert intent is not None
         slots = intent.cohort.documents[0]
         digest = hashlib.blake2b(drawn.tobytes(), digest_size=16).hexdigest()
-        with (self._folder / "draws").open("a") as draws:
-            draws.write(f"{intent.number} {slots.start} {slots.stop} {digest}\n")
-            draws.flush()
-            os.fsync(draws.fileno())
+        write_draw(self._folder, intent.number, slots.start, slots.stop, digest)
         self._on_step("logged")
         return drawn
 
 
-def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = None) -> None:
+def work(folder, windows, on_step=None):
     """End what a crash cut short, try to release old slots again, then read on."""
     step = on_step or (lambda name: None)
     with Ledger.open(
@@ -85,34 +88,26 @@ def work(folder: Path, windows: int, on_step: Callable[[str], None] | None = Non
         first = 0
         if ledger.last_intent is not None:
             first = ledger.last_intent.cohort.documents[0].stop
-            learner_of(releaser, first=0, refused=True)
+            with pytest.raises(LedgerError, match="replay=True"):
+                feed(learner_of(releaser, 0), WINDOW)
         learner = learner_of(releaser, first)
         for _ in range(windows):
-            learner.add(WINDOW)
+            feed(learner, WINDOW)
 
 
-def learner_of(releaser: ReleaseManager, first: int, *, refused: bool = False) -> PrivateLearner:
-    """Return a learner from a slot on; or see that it is refused its first release."""
-    learner = PrivateLearner(SETTINGS, releaser, vocabulary="public", first_slot=first)
-    if refused:
-        try:
-            learner.add(WINDOW)
-        except LedgerError:
-            pass
-        else:
-            raise AssertionError("slots were in two releases")
-    return learner
+def learner_of(releaser, first):
+    return PrivateLearner(SETTINGS, releaser, vocabulary="public", first_slot=first)
 
 
-def verify(folder: Path) -> str:
+def verify(folder, *, recover=False):
     """Assert all that must hold after a crash, and return what became of the last release."""
-    text = (folder / "draws").read_text() if (folder / "draws").exists() else ""
-    # Of a line cut short nothing was used yet.
-    lines = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    lines = read_draws(folder)
     if not (folder / "ledger").exists():
         assert not lines
         return "none"
     with Ledger.open(folder / "ledger", ledger_terms(SETTINGS)) as ledger:
+        if recover:
+            ledger.recover()
         report, spent = ledger.report(), Fraction(ledger.spent)
     shots = {shot["intent"]: shot for shot in report["snapshots"]}
     assert len({digest for *_, digest in lines}) == len(lines)
@@ -138,24 +133,20 @@ def verify(folder: Path) -> str:
     return str(shots[max(shots)]["state"]) if shots else "none"
 
 
-def published(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("ledger.releases/*.safetensors")}
-
-
-def every_step(scratch: Path, stride: int) -> Counter[str]:
+def every_step(scratch, stride):
     """Kill at every step of a window of two releases, or at every second ...; then go on."""
-    outcomes: Counter[str] = Counter()
+    outcomes = Counter()
     status = -signal.SIGKILL
     while status == -signal.SIGKILL:
         folder = scratch / f"step-{outcomes['steps']}"
         folder.mkdir()
         hook = die_at(stride * outcomes["steps"])
-        status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))  # type: ignore[misc]
+        status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))
         outcomes[f"killed {verify(folder)}"] += 1
         before = published(folder)
         # Every fourth reads a window more; the others recover and try the old slots.
         more = int(outcomes["steps"] % 4 == 0)
-        assert wait(fork(lambda f=folder, n=more: work(f, n))) == 0  # type: ignore[misc]
+        assert wait(fork(lambda f=folder, n=more: work(f, n))) == 0
         verify(folder)
         assert before.items() <= published(folder).items()
         outcomes["steps"] += 1
@@ -163,43 +154,7 @@ def every_step(scratch: Path, stride: int) -> Counter[str]:
     return outcomes
 
 
-def any_moment(scratch: Path, kills: int, seed: int) -> Counter[str]:
-    """Kill at random moments of a worker's way; one ledger lives through twenty crashes."""
-    rng = np.random.default_rng(seed)
-    outcomes: Counter[str] = Counter()
-    folder, before = scratch, dict[str, bytes]()
-    for i in range(kills):
-        if i % 20 == 0:
-            folder, before = scratch / f"any-{i}", {}
-            folder.mkdir()
-        kill_after(int(rng.integers(0, 90)), lambda on_step, f=folder: work(f, 1000, on_step))
-        outcomes[f"killed {verify(folder)}"] += 1
-        after = published(folder)
-        assert before.items() <= after.items()
-        before = after
-    outcomes["artifacts"] = sum(1 for _ in scratch.glob("any-*/ledger.releases/*.safetensors"))
-    return outcomes
-
-
-def processes(scratch: Path) -> Counter[str]:
-    """Release streams of blanks here and in two forks, with one source of noise."""
-    noise, outcomes = SecureNoise(), Counter[str]()
-
-    def save() -> None:
-        recorder = Recorder(noise)
-        learner = PrivateLearner(SETTINGS, recorder, vocabulary="public")
-        blanks = DocumentBatch.from_matrix(np.zeros((88, 6)))
-        for _ in range(40):
-            learner.add(blanks)
-        pairs = [arrays["pair"] for name, arrays, _ in recorder.released if name == "pairs"]
-        np.save(scratch / f"{os.getpid()}.npy", np.hstack(pairs[:20]))
-
-    for child in [fork(save), fork(save)]:
-        outcomes[str(wait(child))] += 1
-    save()
-    return outcomes
-
-
 if __name__ == "__main__":
     load_kernels()
-    serve({"every-step": every_step, "any-moment": any_moment, "processes": processes})
+    any_moment = partial(ledger_crash.any_moment, work=work, verify=verify)
+    serve({"every-step": every_step, "any-moment": any_moment})

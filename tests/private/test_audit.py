@@ -6,9 +6,7 @@ with probability below 1e-5 a test, as the numbers of draws are chosen: the boun
 deviations or more from the limits. Noise is `SecureNoise`, so no seed can have been picked.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,27 +14,25 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.privacy import clipping, prefix_release
 from streamlda.privacy.accounting import epsilon_of, mu_of
-from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.noise import Noise
 from streamlda.privacy.users import UserBound
-from streamlda.private import contributions
+from streamlda.private import contributions, refinement
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.settings import STAGES, PrivateSettings
+from streamlda.private.settings import STAGES
 from tests.private.audit import (
+    BOUNDS,
     LIKELY,
     SURE,
-    Array,
-    Finding,
     Recorder,
-    Stream,
     attained_by,
     audit,
     documents,
     mu_below,
     one_word,
+    settings_of,
     slot_in,
     whitening,
     with_triple_bound,
@@ -45,34 +41,20 @@ from tests.private.audit import (
 pytestmark = pytest.mark.statistical
 
 D = 20
-BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
-Patch = pytest.MonkeyPatch
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 4.0,
-        "delta": 1e-5,
-        "documents_per_snapshot": 400,
-        "clipping": BOUNDS,
-    }
-    return PrivateSettings(**(values | changes))
-
-
-def with_and_without(settings: PrivateSettings, stage: str, word: int, draws: int) -> Finding:
+def with_and_without(settings, stage, word, draws):
     """Audit one document of one word against a blank, at one slot of a stage."""
     base, slot = documents(400, D), [slot_in(settings, stage)]
     present = base.with_rows(slot, one_word(D, word))
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
-def tight(finding: Finding) -> bool:
+def tight(finding):
     return finding.sound and finding.likely >= 0.6 * finding.claim
 
 
-def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
     # 3,000 audits of shift 0.5: 5 % of bounds are too high, give or take 5 * 0.4 %.
     scores = np.random.default_rng(5).standard_normal((3000, 2, 300))
     scores[:, 1] += 0.5
@@ -83,19 +65,13 @@ def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("draws", [8000, pytest.param(40_000, marks=pytest.mark.soak)])
-def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws: int) -> None:
+def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws):
     finding = with_and_without(settings_of(epsilon=1.0), "pairs", 3, draws)
     assert tight(finding), finding
 
 
-def test_triples_give_away_what_is_claimed() -> None:
-    settings, word = attained_by(settings_of(), documents(400, D))
-    finding = with_and_without(settings, "triples", word, 1500)
-    assert tight(finding), finding
-
-
 @pytest.mark.parametrize("stage", STAGES)
-def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str) -> None:
+def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage):
     settings = settings_of(clipping="quantile")
     slot = slot_in(settings, stage)
     rows = np.linalg.norm(whitening(settings, documents(400, D).with_rows([slot], None)), axis=1)
@@ -104,7 +80,7 @@ def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage: str
 
 
 @pytest.mark.parametrize("stage", ["norms", "pairs", "triples"])
-def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) -> None:
+def test_another_document_in_its_place_gives_away_what_is_claimed(stage):
     base, draws = documents(400, D), 1500
     settings = settings_of(neighboring_relation="replace-one")
     rows = [one_word(D, 3), one_word(D, 4)]
@@ -118,13 +94,12 @@ def test_another_document_in_its_place_gives_away_what_is_claimed(stage: str) ->
         rows = [one_word(D, int(W.argmax())), one_word(D, int(W.argmin()))]
         settings = with_triple_bound(settings, float(min(W.max(), -W.min())) ** 3)
     slot = [slot_in(settings, stage)]
-    streams = [base.with_rows(slot, row) for row in rows]
-    finding = audit(settings, streams[0], streams[1], draws)
+    finding = audit(settings, *(base.with_rows(slot, row) for row in rows), draws)
     assert tight(finding), finding
 
 
-def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
-    """Return streams with n documents of a user, 3 of which count, in each stage; or blanks."""
+def of_a_user(n=6):
+    """Streams with n documents of a user, 3 of which count, in each stage; or blanks."""
     settings = settings_of(privacy_unit="user", documents_per_user=3, snapshots=1)
     base = documents(400, D)
     settings, word = attained_by(settings, base)
@@ -132,13 +107,12 @@ def of_a_user(n: int) -> tuple[PrivateSettings, Stream, Stream]:
     return settings, base.with_rows(slots, None), base.with_rows(slots, one_word(D, word))
 
 
-@pytest.mark.parametrize("n", [3, 6])
-def test_all_stages_together_give_away_what_is_claimed_for_a_user(n: int) -> None:
-    finding = audit(*of_a_user(n), 1500)
+def test_all_stages_together_give_away_what_is_claimed_for_a_user():
+    finding = audit(*of_a_user(), 1500)
     assert tight(finding), finding
 
 
-def in_prefix_mode(draws: int) -> Finding:
+def in_prefix_mode(draws):
     # Few words and a large epsilon: many rounds are drawn, and rounds are slow.
     settings = settings_of(
         epsilon=20.0, mode="prefix", snapshots=6, n_features=6, documents_per_snapshot=200
@@ -150,69 +124,79 @@ def in_prefix_mode(draws: int) -> Finding:
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
-def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed() -> None:
+def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     finding = in_prefix_mode(400)
+    assert tight(finding), finding
+
+
+def in_a_round_of_refinement(draws, relation="add-remove"):
+    settings = settings_of(n_features=30, refinement_rounds=2, neighboring_relation=relation)
+    base, slot = documents(400, 30), [slot_in(settings, "refine 2")]
+    other = None if relation == "add-remove" else one_word(30, 4)
+    streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
+    return audit(settings, *streams, draws)
+
+
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+def test_a_round_of_refinement_gives_away_what_is_claimed(relation, monkeypatch):
+    # Without background a document of one word is at the bound.
+    monkeypatch.setattr(refinement, "BACKGROUND_PRIOR", 1e-9)
+    finding = in_a_round_of_refinement(1500, relation)
     assert tight(finding), finding
 
 
 # Planted bugs: each lets the adversary see more than is claimed.
 
 
-def half_noise(patch: Patch) -> None:
+def changed_noise(patch, change):
     original = JointGaussian.noise_on_grid
 
-    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
-        return {name: drawn // 2 for name, drawn in original(self, noise).items()}
+    def noise_on_grid(self, noise):
+        return {name: change(name, drawn) for name, drawn in original(self, noise).items()}
 
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
 
 
-def block_without_noise(patch: Patch) -> None:
-    original = JointGaussian.noise_on_grid
-
-    def noise_on_grid(self: JointGaussian, noise: Noise) -> Any:
-        drawn = original(self, noise)
-        return {name: 0 * y if name == "first" else y for name, y in drawn.items()}
-
-    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+def half_noise(patch):
+    changed_noise(patch, lambda name, drawn: drawn // 2)
 
 
-def block_without_clipping(patch: Patch) -> None:
+def block_without_noise(patch):
+    changed_noise(patch, lambda name, drawn: drawn * (name != "first"))
+
+
+def block_without_clipping(patch):
     original = clipping.clip_factors
 
-    def clip_factors(norms: Array, bound: float) -> Array:
+    def clip_factors(norms, bound):
         fixed = bound in (BOUNDS.first, BOUNDS.pair)
         return original(norms, bound) if fixed else np.ones(len(norms))
 
     patch.setattr(contributions, "clip_factors", clip_factors)
 
 
-def _fed_again(patch: Patch, statistics: Sequence[type[Any]]) -> None:
-    """Let the canary, the second row of the pairs stage, enter the sums once more."""
-    kept: list[View] = []
+def fed_again(*statistics):
+    """Return a bug: the canary, the second row of the pairs stage, enters sums once more."""
 
-    def patched(statistic: type[Any]) -> None:
-        original = statistic.add
+    def bug(patch):
+        kept = []
 
-        def add(self: Any, view: View) -> None:
-            original(self, view)
-            if statistic is not TripleStatistic:
-                kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
-            if statistic in statistics:
-                original(self, kept[0])
+        def patched(statistic):
+            original = statistic.add
 
-        patch.setattr(statistic, "add", add)
+            def add(self, view):
+                original(self, view)
+                if statistic is not TripleStatistic:
+                    kept[:] = [View(view.batch.rows(1, 2), np.ones(1, dtype=np.bool_))]
+                if statistic in statistics:
+                    original(self, kept[0])
 
-    for statistic in (FirstStatistic, PairStatistic, TripleStatistic):
-        patched(statistic)
+            patch.setattr(statistic, "add", add)
 
+        for statistic in (FirstStatistic, PairStatistic, TripleStatistic):
+            patched(statistic)
 
-def twice_in_a_stage(patch: Patch) -> None:
-    _fed_again(patch, [FirstStatistic, PairStatistic])
-
-
-def in_two_stages(patch: Patch) -> None:
-    _fed_again(patch, [TripleStatistic])
+    return bug
 
 
 @pytest.mark.parametrize(
@@ -221,11 +205,12 @@ def in_two_stages(patch: Patch) -> None:
         (half_noise, "pairs"),
         (block_without_noise, "pairs"),
         (block_without_clipping, "triples"),
-        (twice_in_a_stage, "pairs"),
-        (in_two_stages, "pairs"),
+        (fed_again(FirstStatistic, PairStatistic), "pairs"),
+        (fed_again(TripleStatistic), "pairs"),
     ],
+    ids=["half noise", "no noise", "no clipping", "twice in a stage", "in two stages"],
 )
-def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypatch: Patch) -> None:
+def test_planted_bug_is_found(bug, stage, monkeypatch):
     # Clipped, so that a block without clipping shows.
     settings, word = attained_by(settings_of(), documents(400, D), times=4.0)
     bug(monkeypatch)
@@ -233,30 +218,35 @@ def test_planted_bug_is_found(bug: Callable[[Patch], None], stage: str, monkeypa
     assert not finding.sound, finding
 
 
-def test_sensitivity_of_the_other_relation_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
-    settings = settings_of(neighboring_relation="replace-one")
-    base, slot = documents(400, D), [slot_in(settings, "pairs")]
-    streams = [base.with_rows(slot, one_word(D, word)) for word in (3, 4)]
-    finding = audit(settings, streams[0], streams[1], 3000)
+def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
+    def larger(norms, bound):
+        return 1.5 * clipping.clip_factors(norms, bound)
+
+    monkeypatch.setattr(refinement, "clip_factors", larger)
+    finding = in_a_round_of_refinement(1500)
     assert not finding.sound, finding
 
 
-def test_users_without_a_bound_are_found(monkeypatch: Patch) -> None:
-    def accept(self: UserBound, users: Any) -> Any:
-        return np.ones(len(users), dtype=np.bool_)
+def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
+    monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
+    settings = settings_of(neighboring_relation="replace-one")
+    base, slot = documents(400, D), [slot_in(settings, "pairs")]
+    finding = audit(settings, *(base.with_rows(slot, one_word(D, word)) for word in (3, 4)), 3000)
+    assert not finding.sound, finding
 
-    monkeypatch.setattr(UserBound, "accept", accept)
-    finding = audit(*of_a_user(6), 1500)
+
+def test_users_without_a_bound_are_found(monkeypatch):
+    monkeypatch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=bool))
+    finding = audit(*of_a_user(), 1500)
     assert not finding.sound, finding
 
 
 @pytest.mark.long
-def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> None:
+def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch):
     # Its twin without draws: `test_prefix_release`, neighbours and what attains the sensitivity.
     original = JointGaussian
 
-    def forgetful(*args: Any, **values: Any) -> JointGaussian:
+    def forgetful(*args, **values):
         return original(*args, **(values | {"strategy_sensitivity": 1.0}))
 
     monkeypatch.setattr(prefix_release, "JointGaussian", forgetful)
@@ -267,28 +257,22 @@ def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch: Patch) -> Non
 # Runs from the documents to what is released, each with noise of its own.
 
 
-def whole_runs(settings: PrivateSettings, stream: Stream, runs: int, look: Any) -> Array:
-    batch = DocumentBatch.from_matrix(stream.counts)
-    scores = np.empty(runs)
-    for run in range(runs):
-        releaser = Recorder()
-        PrivateLearner(settings, releaser, vocabulary="public").add(batch)
-        scores[run] = look(releaser.released[0][1])
-    return scores
+def whole_run(settings, batch):
+    releaser = Recorder()
+    learner = PrivateLearner(settings, releaser, vocabulary="public")
+    learner.add(batch)
+    learner.release()
+    return releaser.released[0][1]
 
 
 @pytest.mark.parametrize("halved", [False, True])
-def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) -> None:
+def test_whole_runs_give_away_what_is_claimed(halved, monkeypatch):
     settings = settings_of(epsilon=20.0, documents_per_snapshot=200)
     base, slot = documents(200, D), [slot_in(settings, "pairs")]
-    without = base.with_rows(slot, None)
-    within = base.with_rows(slot, one_word(D, 3))
-    stage = PrivateEngine(settings).stage
-    assert stage is not None
-    mechanism = stage.mechanism
+    mechanism = PrivateEngine(settings).stage.mechanism
     diagonal = np.flatnonzero(np.triu_indices(D)[0] == 3)[0]
 
-    def look(released: dict[str, Any]) -> float:
+    def look(released):
         first = released["first"][3] * BOUNDS.first / mechanism.stddevs["first"] ** 2
         pair = released["pair"][diagonal] * BOUNDS.pair / mechanism.stddevs["pair"] ** 2
         return float(first + pair)
@@ -296,8 +280,11 @@ def test_whole_runs_give_away_what_is_claimed(halved: bool, monkeypatch: Patch) 
     runs = 120 if halved else 200
     if halved:
         half_noise(monkeypatch)
-    scores = [whole_runs(settings, stream, runs, look) for stream in (without, within)]
-    sure, likely = (mu_below(scores[0], scores[1], quantile) for quantile in (SURE, LIKELY))
+    scores = []
+    for row in (None, one_word(D, 3)):
+        batch = DocumentBatch.from_matrix(base.with_rows(slot, row).counts)
+        scores.append(np.array([look(whole_run(settings, batch)) for _ in range(runs)]))
+    sure, likely = (mu_below(*scores, quantile) for quantile in (SURE, LIKELY))
     claim = mu_of(settings.epsilon, settings.delta)
     assert (sure <= claim) is not halved
     assert epsilon_of(likely, settings.delta) >= 0.6 * settings.epsilon

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,24 +19,23 @@ from streamlda.private.contributions import (
     TripleNorms,
     TripleStatistic,
     View,
-    checked_projection,
 )
 from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.whitening import random_projection
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
-from tests.private.streams import MAP, POOL
+from tests.private.streams import POOL, PROJECTION
 
 D = 9
 
 
-def nasty_map(d):
+def nasty_projection(d):
     """Rows that repeat, cancel, vanish and tower above the others."""
-    rows = [MAP[0], MAP[1], MAP[2], MAP[3], MAP[4], np.zeros(3), 30 * MAP[0], -30 * MAP[0]]
+    rows = [*PROJECTION, np.zeros(3), 30 * PROJECTION[0], -30 * PROJECTION[0]]
     return np.ascontiguousarray([row for row, _ in zip(itertools.cycle(rows), range(d))])
 
 
-MAPS = {"random": random_projection(D, 4, 1), "nasty": nasty_map(D)}
+PROJECTIONS = {"random": random_projection(D, 4, 1), "nasty": nasty_projection(D)}
 
 ADVERSARIAL = [
     *(corpus(kind) for kind in KINDS),
@@ -47,23 +45,27 @@ ADVERSARIAL = [
 ]
 
 
-#: Every corpus with half of its documents clipped; and all, half or none on either map.
+#: Every corpus with half of its documents clipped; and all, half or none on either projection.
 CASES = [(documents, "nasty", 0.5) for documents in ADVERSARIAL if documents]
-CASES += [(ADVERSARIAL[0], name, q) for name in MAPS for q in (0.0, 2.0)]
+CASES += [(ADVERSARIAL[0], name, q) for name in PROJECTIONS for q in (0.0, 2.0)]
 CASES += [(ADVERSARIAL[-1], "random", q) for q in (0.0, 0.5, 2.0)]
 
 
 def view_of(documents, d, active=None):
     batch = batch_of(documents, d)
     everyone = np.ones(len(documents), dtype=bool)
-    return View(batch, everyone if active is None else np.asarray(active))
+    return View(batch, everyone if active is None else active)
 
 
 def dense(documents, d, order, W=None):
-    """Return the statistic of each document from its definition; zeros below three tokens."""
+    """The statistic of each document from its definition; zeros below three tokens."""
     none = np.zeros((d,) * order)
     found = [oracle.statistic(t, d, order) if len(t) >= 3 else none for t in documents]
     return [part if W is None else oracle.through(part, W) for part in found]
+
+
+def counts_of(tokens, W):
+    return np.bincount(np.array(tokens, dtype=int), minlength=len(W)).astype(float)
 
 
 def norms(arrays):
@@ -71,10 +73,10 @@ def norms(arrays):
 
 
 def quarter_of_absolute_terms(documents, W):
-    """Return what the pair norms are never below: a quarter of the absolute terms."""
+    """What the pair norms are never below: a quarter of the absolute terms."""
     found = []
     for tokens in documents:
-        c = np.bincount(tokens, minlength=len(W)) if tokens else np.zeros(len(W))
+        c = counts_of(tokens, W)
         own = np.linalg.norm(c[:, None] * W)
         terms = np.linalg.norm(c) * np.linalg.norm(W.T @ c) + own
         found.append(terms / (len(tokens) * (len(tokens) - 1)) if len(tokens) >= 3 else 0.0)
@@ -111,10 +113,10 @@ def check_norms(documents, W):
     assert np.all(lower**3 <= found * (1 + NORM_ERROR) + 1e-12 * triples.largest_norm)
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", PROJECTIONS)
 @pytest.mark.parametrize("documents", ADVERSARIAL)
 def test_norms_are_those_of_the_dense_statistics(documents, name):
-    check_norms(documents, MAPS[name])
+    check_norms(documents, PROJECTIONS[name])
 
 
 @pytest.mark.fuzz
@@ -156,48 +158,36 @@ def check_sums(part, arrays, bounds, factors, documents, active):
     assert not factors[~usable].any()
 
 
-def factors_one_by_one(part, documents, active):
-    """Return the factor of each document alone: what it adds to the sum of the factors."""
-    found = []
-    for tokens, counted in zip(documents, active, strict=True):
-        part.add(view_of([tokens], D, [counted]))
-        found.append(float(part.take()["triple_kept"]))
-    return np.array(found)
-
-
-def triple_factors(documents, W, bounds, active):
-    """Return the one factor of the triple statistic and its lower moments, token by token."""
-    rows, found = np.linalg.norm(W, axis=1), []
-    for tokens, counted in zip(documents, active, strict=True):
-        n = len(tokens)
-        if n < 3 or not counted:
-            found.append(0.0)
-            continue
-        counts = Counter(tokens)
-        y = math.hypot(
-            *(
-                math.fsum(k * x for k, x in zip(counts.values(), column, strict=True))
-                for column in W[list(counts)].T
-            )
-        )
-        sums = [math.fsum(k * rows[w] ** p for w, k in counts.items()) for p in (1, 2, 3)]
-        mean = sums[0] / n
-        terms = (y**3 + 3 * y * sums[1] + 2 * sums[2]) / (n * (n - 1) * (n - 2))
-        of_pairs = min(mean**2, (y**2 + sums[1]) / (n * (n - 1)))
-        limits = {"triple": min(mean**3, terms), "triple_pair": of_pairs, "triple_first": y / n}
-        found.append(min(float(clip_factors(limits[name], bounds[name])) for name in limits))
-    return np.array(found)
+def triple_factor(tokens, W, bounds):
+    """The one factor of the triple statistic and its lower moments, without rounding."""
+    c, n, rows = counts_of(tokens, W), len(tokens), np.linalg.norm(W, axis=1)
+    if n < 3:
+        return 0.0
+    y = math.hypot(*(math.fsum(c * column) for column in W.T))
+    once, twice, thrice = (math.fsum(c * rows**power) for power in (1, 2, 3))
+    terms = (y**3 + 3 * y * twice + 2 * thrice) / (n * (n - 1) * (n - 2))
+    of_pairs = min((once / n) ** 2, (y**2 + twice) / (n * (n - 1)))
+    limits = {"triple": min((once / n) ** 3, terms), "triple_pair": of_pairs, "triple_first": y / n}
+    return min(float(clip_factors(limits[name], bounds[name])) for name in limits)
 
 
 def lower_moments(documents, W):
-    """Return W'p1 and W'P2 W, packed, of each document."""
+    """W'p1 and W'P2 W, packed, of each document."""
     first = [W.T @ p for p in dense(documents, len(W), 1)]
     return first, [pack_pairs(W.T @ pairs) for pairs in dense(documents, len(W), 2, W)]
 
 
+def bound_of(arrays, quantile):
+    """A bound that clips every document, half of them or none."""
+    found = norms(arrays)
+    positive = found[found > 0]
+    bound = 1.0 if not len(positive) else float(np.quantile(positive, min(quantile, 1.0)))
+    return bound * (0.5 if quantile == 0.0 else max(quantile, 1.0))
+
+
 @pytest.mark.parametrize(("documents", "name", "quantile"), CASES)
 def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile):
-    W = MAPS[name]
+    W = PROJECTIONS[name]
     active = np.arange(len(documents)) % 4 != 1
     packed = [pack_pairs(array) for array in dense(documents, D, 2)]
     for part_of, block, arrays in (
@@ -212,35 +202,19 @@ def test_sums_are_dense_statistics_times_clip_factors(documents, name, quantile)
         if quantile == 0.0:
             assert np.all(factors[norms(arrays) > 0] < 0.51)
 
-
-def bound_of(arrays, quantile):
-    """Return a bound that clips every document, half of them or none."""
-    found = norms(arrays)
-    positive = found[found > 0]
-    bound = 1.0 if not len(positive) else float(np.quantile(positive, min(quantile, 1.0)))
-    return bound * (0.5 if quantile == 0.0 else max(quantile, 1.0))
-
-
-@pytest.mark.parametrize(("documents", "name", "quantile"), CASES)
-def test_sums_of_three_moments_are_dense_ones_times_one_factor(documents, name, quantile):
-    W = MAPS[name]
-    active = np.arange(len(documents)) % 4 != 1
     first, pairs = lower_moments(documents, W)
     triples = [pack_triples(array) for array in dense(documents, D, 3, W)]
     arrays = {"triple": triples, "triple_pair": pairs, "triple_first": first}
     bound = bound_of(triples, quantile)
     bounds = {"triple": bound, "triple_pair": bound ** (2 / 3), "triple_first": np.cbrt(bound)}
-    part = TripleStatistic(W, bound, 1.0)
-    factors = factors_one_by_one(part, documents, active)
-    expected = triple_factors(documents, W, bounds, active)
-    np.testing.assert_allclose(factors, expected, rtol=1e-9)
-    check_sums(part, arrays, bounds, factors, documents, active)
+    factors = np.array([triple_factor(tokens, W, bounds) for tokens in documents]) * active
+    check_sums(TripleStatistic(W, bound, 1.0), arrays, bounds, factors, documents, active)
     if quantile == 0.0:
         assert np.all(factors[norms(triples) > 0] < 0.51)
 
 
 def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     longest = float(np.linalg.norm(W, axis=1).max())
     part = TripleStatistic(W, longest**3, 1.0)
     for n in (3, 4, 1000):
@@ -248,9 +222,7 @@ def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
         sums = part.take()
         found = {name: float(np.linalg.norm(sums[name])) for name in TRIPLE_FRACTIONS}
         bounds = {b.name: b.l2_clip_norm for b in part.blocks() if b.name in TRIPLE_FRACTIONS}
-        assert bounds == pytest.approx(
-            {"triple": longest**3, "triple_pair": longest**2, "triple_first": longest}
-        )
+        assert list(bounds.values()) == pytest.approx([longest**3, longest**2, longest])
         assert found == pytest.approx(bounds, rel=2e-6)
         assert all(found[name] <= bounds[name] for name in bounds)
 
@@ -258,7 +230,7 @@ def test_one_word_of_the_longest_row_is_at_the_bounds_of_all_three_moments():
 @pytest.mark.parametrize("n", [4, 20, 100])
 def test_pairs_of_rows_that_cancel_are_what_is_clipped_by(n):
     """y is 0 and so is P3(W, W, W), but W'P2 W is not: the factor of the tensor is too large."""
-    W = MAPS["nasty"]
+    W = PROJECTIONS["nasty"]
     documents = [[6] * (n // 2) + [7] * (n // 2)]
     view = view_of(documents, D)
     (norm,) = TripleStatistic(W, 1.0, 1.0).norms(view)
@@ -276,75 +248,47 @@ def test_pairs_of_rows_that_cancel_are_what_is_clipped_by(n):
 
 def test_norm_histograms_count_the_active_documents_in_the_bins_of_their_norms():
     documents = ADVERSARIAL[0] + ADVERSARIAL[-1]
-    active = np.arange(len(documents)) % 3 != 0
-    view = view_of(documents, D, active)
-    for part in (FirstStatistic(D, 1.0, 1.0), PairStatistic(D, MAPS["random"], 1.0, 1.0)):
+    view = view_of(documents, D, np.arange(len(documents)) % 3 != 0)
+    for part in (FirstStatistic(D, 1.0, 1.0), PairStatistic(D, PROJECTIONS["random"], 1.0, 1.0)):
         counted = NormStatistic(part, 0.5)
-        counted.add(view)
-        counted.add(view)
-        edges = counted.histogram.edges
-        found = part.norms(view)[view.active]
+        for _ in range(2):
+            counted.add(view)
+        edges, found = counted.histogram.edges, part.norms(view)[view.active]
         expected = [np.sum((low < found) & (found <= up)) for low, up in itertools.pairwise(edges)]
-        counts = counted.take()[f"{part.name}_norms"]
+        (counts,) = counted.take().values()
         np.testing.assert_array_equal(counts[1:], 2 * np.array(expected))
         assert counts.sum() == 2 * view.active.sum()
-        assert not counted.take()[f"{part.name}_norms"].any()
-        assert counts is not counted.histogram.counts
+        assert not any(counts.any() for counts in counted.take().values())
 
 
-def test_blocks_fit_what_the_parts_return():
-    documents = ADVERSARIAL[0]
-    W = MAPS["random"]
-    parts = [
-        FirstStatistic(D, 0.5, 1.0),
-        PairStatistic(D, W, 0.5, 1.0),
-        TripleStatistic(W, 0.5, 1.0),
-    ]
-    for part in [*parts, PairStatistic(D, None, 0.5, 1.0), *(NormStatistic(p, 1.0) for p in parts)]:
-        part.add(view_of(documents, D))
+def test_blocks_have_the_weights_and_signs_of_what_the_parts_return():
+    W = PROJECTIONS["random"]
+    triples = TripleStatistic(W, 0.5, 2.0)
+    for part in (FirstStatistic(D, 0.5, 1.0), PairStatistic(D, None, 0.5, 1.0), triples):
+        part.add(view_of(ADVERSARIAL[0], D))
         sums = part.take()
-        assert {block.name: block.shape for block in part.blocks()} == {
-            name: np.shape(array) for name, array in sums.items()
-        }
-        bounds = {"triple_pair": 0.5 ** (2 / 3), "triple_first": np.cbrt(0.5)}
-        for block in part.blocks():
-            assert not block.nonnegative or sums[block.name].min() >= 0
-            counts = block.name.endswith(("_kept", "_norms"))
-            assert block.l2_clip_norm == pytest.approx(1 if counts else bounds.get(block.name, 0.5))
-    weights = {block.name: block.weight for block in TripleStatistic(W, 0.5, 2.0).blocks()}
-    assert weights == {
-        "triple": 1.6,
-        "triple_pair": 0.3,
-        "triple_first": 0.1,
-        "triple_kept": pytest.approx(0.01),
-    }
+        assert all(sums[b.name].min() >= 0 for b in part.blocks() if b.nonnegative)
+    assert [b.weight for b in triples.blocks()] == pytest.approx([1.6, 0.3, 0.1, 0.01])
 
 
-def test_absolute_terms_stay_within_what_the_blocks_promise():
-    """`magnitude` and `sum_magnitude` of the blocks, from the dense absolute terms."""
-    W = MAPS["nasty"]
+@pytest.mark.parametrize("bound", [0.01, 1.0, 1e6])
+def test_absolute_terms_stay_within_what_the_blocks_promise(bound):
+    """`magnitude` and `sum_magnitude`, from the dense absolute terms; lower moments come near."""
+    W = PROJECTIONS["nasty"]
     documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
+    documents += [[6, 6, 6]]  # Three times the word of the longest row.
     view = view_of(documents, D)
-    bounds = 0.01, 1.0
-    parts = PairStatistic(D, W, bounds[0], 1.0), TripleStatistic(W, bounds[1], 1.0)
-    for part, bound, order in zip(parts, bounds, (2, 3), strict=True):
+    largest = {"triple_pair": 0.0, "triple_first": 0.0}
+    blocks = {block.name: block for block in TripleStatistic(W, bound, 1.0).blocks()}
+    for part, order in ((PairStatistic(D, W, bound, 1.0), 2), (TripleStatistic(W, bound, 1.0), 3)):
         block = part.blocks()[0]
         factors = clip_factors(part.norms(view), bound)
         for tokens, factor in zip(documents, factors, strict=True):
             terms = absolute_terms(tokens, W, order)
             assert terms <= block.magnitude * bound
             assert factor * terms <= block.sum_magnitude * bound
-
-
-@pytest.mark.parametrize("bound", [0.01, 1.0, 1e6])
-def test_absolute_terms_of_the_lower_moments_stay_within_what_their_blocks_promise(bound):
-    """And come near: three times the word of the longest row."""
-    W = MAPS["nasty"]
-    documents = [tokens for c in ADVERSARIAL for tokens in c if 3 <= len(tokens) <= 5000]
-    blocks = {block.name: block for block in TripleStatistic(W, bound, 1.0).blocks()}
-    largest = {"triple_pair": 0.0, "triple_first": 0.0}
-    for tokens in [*documents, [6, 6, 6]]:
-        c, n = np.bincount(tokens, minlength=len(W)), len(tokens)
+    for tokens in documents:
+        c, n = counts_of(tokens, W), len(tokens)
         # No factor: they hold before clipping, and so after it; inside y, too, nothing cancels.
         y = c @ np.abs(W)
         pairs = np.outer(y, y) + np.abs(W).T @ (c[:, None] * np.abs(W))
@@ -352,10 +296,10 @@ def test_absolute_terms_of_the_lower_moments_stay_within_what_their_blocks_promi
         for name, terms in found.items():
             largest[name] = max(largest[name], float(np.linalg.norm(terms)))
     for name, terms in largest.items():
-        block = blocks[name]
-        assert block.sum_magnitude is None
-        assert terms <= block.magnitude * block.l2_clip_norm
-        assert block.magnitude == 1.0 or terms > 0.9 * block.magnitude * block.l2_clip_norm
+        most = blocks[name].magnitude * blocks[name].l2_clip_norm
+        assert blocks[name].sum_magnitude is None
+        assert terms <= most
+        assert blocks[name].magnitude == 1.0 or terms > 0.9 * most
 
 
 def absolute_terms(tokens, W, order):
@@ -378,27 +322,17 @@ def absolute_terms(tokens, W, order):
     return np.linalg.norm(terms) / (length * (length - 1) * (length - 2))
 
 
-arrays = st.integers(0, 2**32 - 1).map(np.random.default_rng)
-
-
-@given(arrays, st.integers(1, 7))
-def test_packing_pairs_and_back_keeps_entries_and_norms(rng, d):
-    matrix = rng.normal(size=(d, d))
-    matrix += matrix.T
-    packed = pack_pairs(np.triu(matrix))
-    assert packed.shape == (d * (d + 1) // 2,)
-    np.testing.assert_allclose(unpack_pairs(packed, d), matrix, rtol=1e-14)
-    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix), rel=1e-13)
-
-
-@given(arrays, st.integers(1, 6))
-def test_packing_triples_and_back_keeps_entries_and_norms(rng, t):
-    tensor = rng.normal(size=(t, t, t))
-    tensor = sum(tensor.transpose(order) for order in itertools.permutations(range(3)))
-    packed = pack_triples(tensor)
-    assert packed.shape == (t * (t + 1) * (t + 2) // 6,)
-    np.testing.assert_allclose(unpack_triples(packed, t), tensor, rtol=1e-13, atol=1e-14)
-    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(tensor), rel=1e-13)
+@pytest.mark.parametrize(
+    ("order", "pack", "unpack"), [(2, pack_pairs, unpack_pairs), (3, pack_triples, unpack_triples)]
+)
+@given(rng=st.integers(0, 2**32 - 1).map(np.random.default_rng), d=st.integers(1, 6))
+def test_packing_and_back_keeps_entries_and_norms(order, pack, unpack, rng, d):
+    array = rng.normal(size=(d,) * order)
+    array = sum(array.transpose(axes) for axes in itertools.permutations(range(order)))
+    packed = pack(array)
+    assert packed.shape == (math.comb(d + order - 1, order),)
+    np.testing.assert_allclose(unpack(packed, d), array, rtol=1e-13, atol=1e-14)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(array), rel=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -406,10 +340,8 @@ def test_packing_triples_and_back_keeps_entries_and_norms(rng, t):
 )
 def test_a_projection_of_another_dtype_is_clipped_as_one_of_float64(dtype, value):
     """The attack: squares that overflow or vanish make a norm of 0, and a factor of 1."""
-    W = np.full((D, 2), value, dtype=dtype)
-    view = view_of([[0] * 9, list(range(D))], D)
-    exact = TripleNorms(W.astype(np.float64))
-    found = TripleNorms(W)
+    W, view = np.full((D, 2), value, dtype=dtype), view_of([[0] * 9, list(range(D))], D)
+    exact, found = TripleNorms(W.astype(np.float64)), TripleNorms(W)
     assert found.largest_norm == exact.largest_norm > 0
     np.testing.assert_array_equal(found.norms(view), exact.norms(view))
     longest = math.sqrt(2) * float(W[0, 0])
@@ -420,30 +352,22 @@ def test_a_projection_of_another_dtype_is_clipped_as_one_of_float64(dtype, value
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "rule"),
     [
-        *(np.full((D, 2), value) for value in (np.nan, np.inf, 1e34)),
-        np.ones(D),
-        np.ones((D, 0)),
-        np.ones((D, 2), dtype=complex),
-        np.ones((D, 2), dtype=bool),
+        *((np.full((D, 2), value), "must be finite") for value in (np.nan, np.inf, 1e34)),
+        *((bad, "matrix of real numbers") for bad in (np.ones(D), np.ones((D, 0)))),
+        (np.ones((D, 2), dtype=bool), "matrix of real numbers"),
     ],
 )
-def test_what_is_no_projection_is_refused(bad):
+def test_what_is_no_projection_is_refused(bad, rule):
     for make in (TripleNorms, lambda W: PairStatistic(D, W, 1.0, 1.0)):
-        with pytest.raises(
-            InvalidSettingError, match=r"must be a matrix of real numbers|must be finite"
-        ):
+        with pytest.raises(InvalidSettingError, match=rule):
             make(bad)
 
 
-def test_a_projection_must_have_a_row_for_each_word():
+def test_what_does_not_fit_the_documents_is_refused():
     with pytest.raises(InvalidSettingError, match=f"rows={D - 1} n_features={D}"):
         PairStatistic(D, np.ones((D - 1, 2)), 1.0, 1.0)
-    assert checked_projection(np.ones((D, 2), dtype=np.float32), D).dtype == np.float64
-
-
-@pytest.mark.parametrize("active", [np.ones(1, dtype=bool), np.array([2, 3])])
-def test_a_view_takes_one_boolean_a_document(active):
-    with pytest.raises(InvalidDocumentsError, match="one boolean for each"):
-        View(batch_of([[0, 1, 2], [3, 4, 5]], D), active)
+    for active in (np.ones(1, dtype=bool), np.array([2, 3])):
+        with pytest.raises(InvalidDocumentsError, match="one boolean for each"):
+            View(batch_of([[0, 1, 2], [3, 4, 5]], D), active)

@@ -3,28 +3,21 @@
 Statistical tests use `SecureNoise`; each fails by chance with probability below 1e-6.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    BudgetExceededError,
-    InsufficientDataError,
-    InvalidSettingError,
-    LedgerError,
-)
+from streamlda.errors import BudgetExceededError, LedgerError
+from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from streamlda.privacy.noise import Noise, SecureNoise, SeededNoise
+from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
@@ -35,19 +28,15 @@ from streamlda.private.release_manager import (
     ReleaseManager,
     open_ledger,
 )
-from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
 from tests.privacy.chance import has_scale
 from tests.privacy.ledger_cases import CrashProcess
+from tests.private import streams
 from tests.private.audit import Recorder
-
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
 
 
 @pytest.fixture(scope="module")
-def crashes() -> Iterator[CrashProcess]:
+def crashes():
     process = CrashProcess("tests.private.release_crash")
     yield process
     process.close()
@@ -58,40 +47,35 @@ ALARM = 1e-6
 BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 8.0,
-        "delta": 1e-5,
-        "documents_per_snapshot": 100,
-        "clipping": BOUNDS,
-    }
-    return PrivateSettings(**(values | changes))
+def settings_of(**changes):
+    usual = {"epsilon": 8.0, "delta": 1e-5, "documents_per_snapshot": 100, "clipping": BOUNDS}
+    return streams.settings_of(**({"n_features": D} | usual | changes))
 
 
-def documents(n: int) -> DocumentBatch:
+#: Of windows whose noise leaves topics.
+LARGE = settings_of(documents_per_snapshot=1000, epsilon=20.0)
+
+
+@contextmanager
+def opened(path, settings, noise=None, **values):
+    """Yield a ledger, open for writing, and a learner that pays from it."""
+    with open_ledger(path, settings) as ledger:
+        yield ledger, learner_of(settings, ReleaseManager(noise, ledger), **values)
+
+
+def documents(n):
     return PlantedLDA(2, D, mean_length=20, seed=1).documents(n)
 
 
-def learner_of(
-    settings: PrivateSettings, releaser: ReleaseManager, **values: Any
-) -> PrivateLearner:
+def learner_of(settings, releaser, **values):
     return PrivateLearner(settings, releaser, vocabulary="public", **values)
 
 
-def clocked() -> tuple[PrivateSettings, list[float], dict[str, Any]]:
-    """Return settings of a long window, a time to set, and a learner's options to go by it."""
-    now = [0.0]
-    settings = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
-    return settings, now, {"seconds_per_snapshot": 100.0, "clock": lambda: now[0]}
-
-
-def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None) -> Recorder:
-    """Return what was released of blanks: noise, and nothing else."""
+def blank_run(settings, slots, noise=None):
+    """What was released of blanks: noise, and nothing else."""
     recorder = Recorder(noise)
-    learner_of(settings, recorder).add(DocumentBatch.from_matrix(np.zeros((slots, D))))
-    return recorder
+    feed(learner_of(settings, recorder), DocumentBatch.from_matrix(np.zeros((slots, D))))
+    return recorder.released
 
 
 @pytest.mark.statistical
@@ -106,69 +90,44 @@ def blank_run(settings: PrivateSettings, slots: int, noise: Noise | None = None)
     ],
     ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
 )
-def test_released_noise_is_as_large_as_it_says(changes: dict[str, Any]) -> None:
-    # Each block of which there are a hundred values.
+def test_released_noise_is_as_large_as_it_says(changes):
     settings = settings_of(**changes)
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    found = defaultdict(list)
     # Seeded for quantiles: one in some thousand, of noise alone, is too low for a clip bound.
     noise = SeededNoise(5) if settings.clipping == "quantile" else SecureNoise()
-    recorder = blank_run(settings, 6000, noise)
-    for _, arrays, stddevs in recorder.released:
+    for _, arrays, stddevs in blank_run(settings, 6000, noise):
         for name, array in arrays.items():
-            found.setdefault(name, []).append(array.reshape(-1) / stddevs[name])
-    for name, draws in found.items():
-        values = np.hstack(draws)
-        if len(values) < 100:
-            continue
+            found[name].extend(array.ravel() / stddevs[name])
+    large = {name: np.array(values) for name, values in found.items() if len(values) >= 100}
+    assert large
+    for name, values in large.items():
         assert has_scale(values, alarm=ALARM), name
         assert stats.kstest(values, "norm").pvalue > ALARM
-    assert any(len(np.hstack(draws)) >= 100 for draws in found.values())
+
+
+def independent(a, b):
+    """Whether two samples of equal length are uncorrelated, entry by entry."""
+    return bool(stats.pearsonr(a.ravel(), b.ravel()).pvalue > ALARM)
 
 
 @pytest.mark.statistical
-def test_noise_of_prefix_sums_is_as_large_as_each_round_says() -> None:
-    settings = settings_of(mode="prefix", snapshots=6, clipping="worst-case")
-    rounds: dict[int, list[NDArray[np.float64]]] = {}
-    for _ in range(8):
-        recorder = blank_run(settings, 1500)
-        prefixes = [r for r in recorder.released if r[0] == "prefix"]
-        for t, (_, arrays, stddevs) in enumerate(prefixes):
-            rounds.setdefault(t, []).append(arrays["pair"] / stddevs["pair"])
-    assert len(rounds) >= 3
-    for draws in rounds.values():
-        assert has_scale(np.hstack(draws), alarm=ALARM)
+def test_noise_of_windows_stages_and_blocks_is_independent():
+    released = blank_run(settings_of(), 20_000)
 
+    def draws(stage, block):
+        return np.array([arrays[block] for name, arrays, _ in released if name == stage][:60])
 
-def independent(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
-    """Tell whether two samples of equal length are uncorrelated, entry by entry."""
-    return bool(stats.pearsonr(a, b).pvalue > ALARM)
-
-
-@pytest.mark.statistical
-def test_noise_of_windows_stages_and_blocks_is_independent() -> None:
-    recorder = blank_run(settings_of(), 20_000)
-    stages = {
-        stage: [arrays for name, arrays, _ in recorder.released if name == stage][:60]
-        for stage in ("pairs", "triples")
-    }
-    pair = np.array([arrays["pair"] for arrays in stages["pairs"]])
-    first = np.array([arrays["first"] for arrays in stages["pairs"]])
-    assert independent(pair[:-1].reshape(-1), pair[1:].reshape(-1))
-    assert independent(pair[:, :D].reshape(-1), first.reshape(-1))
-    assert independent(pair[:, :-1].reshape(-1), pair[:, 1:].reshape(-1))
-    triple = np.hstack([arrays["triple"] for arrays in stages["triples"]])
-    assert independent(pair.reshape(-1)[: len(triple)], triple)
+    pair, first, triple = (
+        draws("pairs", "pair"),
+        draws("pairs", "first"),
+        draws("triples", "triple"),
+    )
+    assert independent(pair[:-1], pair[1:])
+    assert independent(pair[:, :D], first)
+    assert independent(pair[:, :-1], pair[:, 1:])
+    assert independent(pair.ravel()[: triple.size], triple)
     # The test does find noise that is shared in part.
-    assert not independent(pair[:-1].reshape(-1), (pair[1:] + 0.3 * pair[:-1]).reshape(-1))
-
-
-@pytest.mark.statistical
-def test_noise_of_processes_is_independent(tmp_path: Path, crashes: CrashProcess) -> None:
-    assert crashes.run("processes", tmp_path)["0"] == 2
-    drawn = [np.load(path) for path in sorted(tmp_path.glob("*.npy"))]
-    assert len(drawn) == 3
-    for i, one in enumerate(drawn):
-        assert all(independent(one, other) for other in drawn[:i])
+    assert not independent(pair[:-1], pair[1:] + 0.3 * pair[:-1])
 
 
 # The ledger.
@@ -179,36 +138,30 @@ class Witness(SecureNoise):
 
     __slots__ = ("path", "seen")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
-        self.path, self.seen = path, list[tuple[str, str]]()
+        self.path, self.seen = path, []
 
-    def discrete_gaussian(self, sigma: float, shape: int | tuple[int, ...] = ()) -> Any:
+    def discrete_gaussian(self, sigma, shape=()):
         pending = LedgerReader(self.path).pending
         assert pending is not None, "noise was drawn before its price was on the disk"
         self.seen.append((pending.description, pending.cohort.cohort_id))
         return super().discrete_gaussian(sigma, shape)
 
 
-def test_price_is_on_the_disk_before_noise_is_drawn(folder: Path) -> None:
-    settings, steps, path = settings_of(), list[str](), folder / "ledger"
+def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
+    settings, steps, path = settings_of(), [], folder / "ledger"
     witness = Witness(path)
     with Ledger.open(path, ledger_terms(settings), create=True, on_step=steps.append) as ledger:
-        learner = learner_of(settings, ReleaseManager(witness, ledger))
-        learner.add(documents(99))
+        recorder = Recorder(witness, ledger)
+        learner = learner_of(settings, recorder)
+        feed(learner, documents(99))
         assert steps.count("intent:durable") == 1
-        learner.add(documents(1))
+        feed(learner, documents(1))
         assert ledger.spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-12)
         assert ledger.pending is None
     assert Counter(witness.seen) == {("pairs", "stream:0-88"): 4, ("triples", "stream:88-100"): 4}
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
-
-
-def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
-    settings = settings_of()
-    with open_ledger(folder / "ledger", settings) as ledger:
-        recorder = Recorder(SecureNoise(), ledger)
-        learner_of(settings, recorder).add(documents(100))
     names = ["000001-pairs.safetensors", "000002-triples.safetensors"]
     stored = folder / "ledger.releases"
     assert sorted(path.name for path in stored.iterdir()) == names
@@ -216,83 +169,59 @@ def test_released_sums_are_stored_as_they_were_published(folder: Path) -> None:
     slots = [(0, 87), (88, 99)]
     for name, released, ends in zip(names, recorder.released, slots, strict=True):
         found = read_arrays(stored / name, RELEASE_FORMAT, RELEASE_VERSION)
-        assert found.arrays.keys() == released[1].keys()
-        for block, array in released[1].items():
-            assert np.array_equal(found.arrays[block], array)
         about = found.metadata
+        assert found.arrays.keys() == released[1].keys()
+        assert all(np.array_equal(found.arrays[b], array) for b, array in released[1].items())
         assert (about["stage"], about["first"], about["last"]) == (released[0], *ends)
-        assert about["secure"] is True
-        assert about["stddevs"] == released[2]
+        assert (about["secure"], about["stddevs"]) == (True, released[2])
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
-def test_the_ledger_tells_runs_with_other_settings_apart(tmp_path: Path) -> None:
-    found = []
-    for n, changes in enumerate(({}, {"seed": 9}, {"clipping": "worst-case"})):
-        settings, path = settings_of(**changes), tmp_path / f"{n}.ledger"
-        with Ledger.open(path, ledger_terms(settings), create=True) as ledger:
-            learner_of(settings, ReleaseManager(ledger=ledger)).add(documents(100))
-        newest = LedgerReader(path).last_intent
-        assert newest is not None
-        found.append(newest.config_hash)
-    assert found[0] == found[1] != found[2]
-    assert len(found[0]) == 32
-
-
-def test_slots_are_not_released_twice(folder: Path) -> None:
+def test_slots_are_not_released_twice(folder):
     settings, path = settings_of(), folder / "ledger"
     for first in (0, 100):
-        with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, ReleaseManager(ledger=ledger), first_slot=first)
-            learner.add(documents(100))
+        with opened(path, settings, first_slot=first) as (_, learner):
+            feed(learner, documents(100))
     witness = Witness(path)
     for first in (0, 60, 199):
-        with open_ledger(path, settings) as ledger:
-            learner = learner_of(settings, ReleaseManager(witness, ledger), first_slot=first)
-            with pytest.raises(LedgerError, match="replay=True"):
-                learner.add(documents(100))
+        refused = pytest.raises(LedgerError, match="replay=True")
+        with opened(path, settings, witness, first_slot=first) as (_, learner), refused:
+            feed(learner, documents(100))
     assert witness.seen == []
 
 
-def test_budget_is_refused_before_noise_and_documents(folder: Path) -> None:
-    users = settings_of(privacy_unit="user", documents_per_user=2, snapshots=1, epsilon=20.0)
-    users = replace(users, documents_per_snapshot=1000)  # of 100, noise alone may end the window
-    path = folder / "ledger"
-    with open_ledger(path, users) as ledger:
-        learner = learner_of(users, ReleaseManager(ledger=ledger))
-        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
+def test_budget_is_refused_before_noise_and_documents(folder):
+    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}
+    users = replace(LARGE, **users)  # of 100 documents, noise alone may end the window
+    path, small = folder / "ledger", folder / "small"
+    with opened(path, users) as (_, learner):
+        feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
     witness = Witness(path)
-    with open_ledger(path, users) as ledger:
-        with pytest.raises(BudgetExceededError):
-            learner_of(users, ReleaseManager(witness, ledger), first_slot=1000)
-        assert len(ledger.report()["snapshots"]) == 2
-    small = folder / "small"
-    with Ledger.open(small, ledger_terms(settings_of(epsilon=1.0)), create=True) as ledger:
+    with pytest.raises(BudgetExceededError), opened(path, users, witness, first_slot=1000):
+        pass
+    with open_ledger(small, settings_of(epsilon=1.0)) as ledger:
         with pytest.raises(BudgetExceededError):
             learner_of(settings_of(), ReleaseManager(witness, ledger))
-        assert ledger.spent == 0
+        assert (ledger.spent, ledger.generation) == (0, 0)
     assert witness.seen == []
+    assert len(LedgerReader(path).report()["snapshots"]) == 2
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_killed_at_every_step(stride: int, folder: Path, crashes: CrashProcess) -> None:
+def test_killed_at_every_step(stride, folder, crashes):
     counted = crashes.run("every-step", folder, stride)
     assert counted["steps"] > 50 // stride
     assert counted["killed pending"] > 30 // stride
     assert counted["killed committed"] > 5 // stride
 
 
-def test_killed_at_any_moment(folder: Path, crashes: CrashProcess) -> None:
-    counted = crashes.run("any-moment", folder, 12, 20261121)
+@pytest.mark.parametrize(
+    ("kills", "seed"), [(12, 20261121), pytest.param(500, 7, marks=pytest.mark.soak)]
+)
+def test_killed_at_any_moment(kills, seed, folder, crashes):
+    counted = crashes.run("any-moment", folder, kills, seed)
     assert counted["killed pending"] > 2
     assert counted["artifacts"] > 10
-
-
-@pytest.mark.soak
-def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashProcess) -> None:
-    counted = crashes.run("any-moment", folder, 500, 7)
-    assert counted["killed pending"] > 10
-    assert counted["artifacts"] > 20
 
 
 # What is said about it.
@@ -307,18 +236,16 @@ def test_killed_at_any_moment_five_hundred_times(folder: Path, crashes: CrashPro
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
+        ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
+        ({"refinement_rounds": 3}, "fixed", None),
     ],
 )
-def test_statement_agrees_with_the_settings(
-    changes: dict[str, Any], source: str, horizon: int | None, folder: Path
-) -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    settings = replace(settings, **changes)
-    with open_ledger(folder / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), delta_of_words=1e-6)
-        learner.add(documents(1000), [f"user {i}" for i in range(1000)])
+def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
+    settings = replace(LARGE, **changes)
+    with opened(folder / "ledger", settings, delta_of_words=1e-6) as (ledger, learner):
+        feed(learner, documents(1000), [f"user {i}" for i in range(1000)])
         model = learner.snapshot()
-        name = ledger.ledger_id
+        name, spent = ledger.ledger_id, ledger.spent
     said = model.privacy
     check_statement(said)
     assert said["statement"] == "private"
@@ -332,135 +259,87 @@ def test_statement_agrees_with_the_settings(
     slots = [(name, first, last - 1) for name, first, last in settings.stage_slots()]
     assert [(s["name"], s["first"], s["last"]) for s in said["stages"]] == slots
     assert model.documents_seen == 1000
+    refined = {"l2_clip_norm": 1.0, "source": "fixed"} if settings.refinement_rounds else None
+    assert said["clip_bounds"].get("shares") == refined
+    if settings.privacy_unit == "document":
+        # Every slot is in one stage: parallel composition.
+        assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
 
 
-def snapshot_with(noise: Noise) -> dict[str, Any]:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, ReleaseManager(noise), first_slot=50)
-    learner.add(documents(1000))
-    return dict(learner.snapshot().privacy)
+def test_without_a_ledger_noise_alone_decides_what_is_said():
+    said = []
+    for noise in (SecureNoise(), SeededNoise(3)):
+        learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
+        said.append(feed(learner, documents(1000)).privacy)
+    assert said[0]["ledger"] == "in memory"
+    assert said[0]["cohort"] == {"first": 50, "last": 1049}
+    assert said[1] == {"statement": "not private (seeded)"}
 
 
-def test_statement_without_a_ledger_says_in_memory() -> None:
-    said = snapshot_with(SecureNoise())
-    assert said["ledger"] == "in memory"
-    assert said["cohort"] == {"first": 50, "last": 1049}
+def test_a_lost_window_says_why_and_its_stage_counts():
+    """Blanks only: of windows of noise alone some are lost."""
+    settings = settings_of(epsilon=0.1, clipping="worst-case", documents_per_snapshot=1000)
+    learner = learner_of(settings, ReleaseManager(SeededNoise(1)))
+    learner.resume(7)
+    blanks, said = DocumentBatch.from_matrix(np.zeros((1000, D))), []
+    for _ in range(40):
+        learner.add(blanks)
+        assert learner.due == 0
+        model = learner.release()
+        said.append(learner.missed)
+        assert model is None or not learner.missed
+    assert learner.rounds_finished == 47
+    assert learner.lost == [why for why in said if why]
+    assert 0 < len(learner.lost) < 40
+    assert all("noisy_number=-" in why for why in learner.lost)
 
 
-def test_seeded_noise_makes_nothing_private() -> None:
-    assert snapshot_with(SeededNoise(3)) == {"statement": "not private (seeded)"}
+# Stages that are ended before their last slot, as a clock does; states behind a release.
+
+LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 
-def test_there_is_no_snapshot_before_a_whole_window() -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    learner = learner_of(settings, ReleaseManager())
-    learner.add(documents(500))
-    with pytest.raises(InsufficientDataError, match="slots=500 documents_per_snapshot=1000"):
-        learner.snapshot()
-    learner.add(documents(440))
-    # Half of the last stage is enough at the end of the stream.
-    learner.finish()
-    assert learner.snapshot().privacy["cohort"] == {"first": 0, "last": 939}
-
-
-def test_a_window_ends_by_the_clock_when_that_comes_first() -> None:
-    settings, now, timed = clocked()
-    learner = learner_of(settings, ReleaseManager(), **timed)
-    learner.tick()  # nothing is there yet: no stage ends without a slot
-    learner.add(documents(2000))
-    assert learner.engine.stage is not None
-    assert learner.engine.stage.name == "pairs"
-    now[0] = 87.0  # pairs have 88 % of the time
-    learner.tick()
-    assert learner.engine.stage.name == "pairs"
-    now[0] = 88.0
-    learner.tick()
-    assert learner.engine.stage.name == "triples"
-    learner.add(documents(1000))
-    now[0] = 100.0
-    learner.add(documents(500))
-    (snapshot,) = learner.snapshots
-    assert [(s.name, s.first, s.last) for s in snapshot.stages] == [
-        ("pairs", 0, 1999),
-        ("triples", 2000, 3499),
-    ]
-    with pytest.raises(InvalidSettingError, match="seconds_per_snapshot=0"):
-        learner_of(settings, ReleaseManager(), seconds_per_snapshot=0.0)
-
-
-@pytest.mark.parametrize("read_after_saving", [0, 700])
-def test_a_state_goes_on_behind_the_release_of_a_stage_that_a_clock_ended(
-    tmp_path: Path, read_after_saving: int
-) -> None:
-    settings, now, timed = clocked()
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        learner.add(documents(2000))
-        saved = learner.engine.state()
-        learner.add(documents(read_after_saving))
-        now[0] = 88.0
-        learner.tick()
-        assert ledger.last_intent is not None
-        again = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        again.engine = PrivateEngine.from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == read_after_saving
-        for each in (learner, again):
-            assert each.engine.stage is not None
-            assert each.engine.stage.name == "triples"
-            assert each.engine.slots == each.engine.stage.first == 2000 + read_after_saving
-        again.add(documents(1500))
-        now[0] = 200.0
-        again.tick()
-    (snapshot,) = again.snapshots
-    assert [s.last for s in snapshot.stages] == [1999 + read_after_saving, 3499 + read_after_saving]
-
-
-@pytest.mark.parametrize("by_clock", [False, True])
-def test_a_state_of_a_whole_stage_goes_on_behind_its_release(
-    tmp_path: Path, by_clock: bool
-) -> None:
-    """As of a checkpoint on the way out, after the last slots and before their release."""
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    slots = 700 if by_clock else 880
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger))
-        learner.engine.add(documents(slots))
-        if by_clock:
+@pytest.mark.parametrize(
+    ("settings", "before", "after", "ended"),
+    [
+        (LONG, 2000, 0, False),
+        (LONG, 2000, 700, False),
+        (LARGE, 880, 0, False),
+        (LARGE, 700, 0, True),
+    ],
+)
+def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+    """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
+    end = before + after
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        learner.add(documents(before))
+        if ended:
             learner.engine.end_stage()
         saved = learner.engine.state()
-        learner.settle()
-        assert ledger.last_intent is not None
+        if after:
+            learner.add(documents(after))
+        assert learner.release() is None
         again = learner_of(settings, ReleaseManager(ledger=ledger))
         again.engine = PrivateEngine.from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == 0
-        assert again.engine.stage is not None
-        assert (again.engine.stage.name, again.engine.stage.first) == ("triples", slots)
+        assert again.catch_up(ledger.last_intent) == after
+        for each in (learner, again):
+            stage = each.engine.stage
+            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+        last = again.add(documents(1500))
+        model = again.release()
+    ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]
+    assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
-def test_a_state_does_not_go_on_behind_a_release_of_other_settings(tmp_path: Path) -> None:
-    settings = settings_of(documents_per_snapshot=1000, epsilon=20.0)
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger))
-        learner.add(documents(880))
-        assert ledger.last_intent is not None
-        other = learner_of(replace(settings, n_components=3), ReleaseManager(ledger=ledger))
-        with pytest.raises(LedgerError, match="same_settings=False"):
-            other.catch_up(ledger.last_intent)
-
-
-def test_a_state_does_not_go_on_behind_a_release_that_ends_before_what_it_has_read(
-    tmp_path: Path,
-) -> None:
-    settings, now, timed = clocked()
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        learner = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        learner.add(documents(2000))
-        now[0] = 88.0
-        learner.tick()
-        assert ledger.last_intent is not None
-        ahead = learner_of(settings, ReleaseManager(), **timed)
-        ahead.add(documents(2001))
-        other = learner_of(settings, ReleaseManager(ledger=ledger), **timed)
-        other.engine = ahead.engine
-        with pytest.raises(LedgerError, match="the one release that comes next"):
-            other.catch_up(ledger.last_intent)
+def test_a_state_does_not_go_on_behind_another_release(tmp_path):
+    with opened(tmp_path / "ledger", LONG) as (ledger, learner):
+        feed(learner, documents(2000))
+        learner.release()
+        other = learner_of(replace(LONG, n_components=3), ReleaseManager())
+        ahead = learner_of(LONG, ReleaseManager())
+        feed(ahead, documents(2001))
+        for each, rule in ((other, "same_settings=False"), (ahead, "the one release that comes")):
+            each.releaser = learner.releaser
+            with pytest.raises(LedgerError, match=rule):
+                each.catch_up(ledger.last_intent)

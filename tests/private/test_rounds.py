@@ -1,4 +1,4 @@
-"""What holds for all stages that are rounds: of power methods, and of refinement.
+"""Stages that are rounds: of power methods, and of refinement (see `test_refinement_rounds`).
 
 Noise is seeded, so that no statistical test varies from run to run; a correct program fails one,
 over the choice of seeds, with the probability that stands with it.
@@ -10,23 +10,32 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.errors import BudgetExceededError, InsufficientDataError
+from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import noise_multiplier
-from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.noise import SecureNoise
-from streamlda.privacy.statement import check_statement
+from streamlda.privacy.clipping import clip_factors
 from streamlda.private import power
-from streamlda.private.learner import PrivateLearner
-from streamlda.private.power import answer_norm
-from streamlda.private.release_manager import ReleaseManager, open_ledger
+from streamlda.private.contributions import TripleNorms
+from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
 from streamlda.private.settings import REFINEMENT_FRACTION
+from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
-from tests.privacy import ledger_cases
-from tests.private.streams import Run, assert_same_snapshots, replayed, run, settings_of
-
-# A fixture, which pytest finds by its name here.
-folder = ledger_cases.folder
+from streamlda.spectral.associations import DocumentAssociation
+from streamlda.spectral.power import unit_columns
+from tests import oracle
+from tests.private.streams import (
+    POOL,
+    PROBES,
+    PROJECTION,
+    D,
+    Run,
+    assert_same_snapshots,
+    batch_of_counts,
+    replayed,
+    run,
+    settings_of,
+    view_of,
+)
 
 ALARM = 1e-6
 K, V, N = 2, 12, 2000
@@ -46,8 +55,8 @@ def config_of(way, **options):
     return settings_of(n_features=V, **{"documents_per_snapshot": N, **WAYS[way][0], **options})
 
 
-def is_numbered(name):
-    return name[-1].isdigit()
+def rounds_of(config):
+    return [stage for stage in config.stage_slots() if stage[0][-1].isdigit()]
 
 
 @pytest.mark.parametrize("clipping", ["quantile", "worst-case"])
@@ -59,18 +68,14 @@ def test_rounds_are_stages_that_fill_the_window(way, clipping):
     # Each slot in one stage: parallel composition, so every stage spends the whole budget.
     assert [first for _, first, _ in own.stages] == [0, *(last for *_, last in own.stages[:-1])]
     assert own.stages[-1][2] == N
-    rounds = [stage for stage in own.stages if is_numbered(stage[0])]
+    rounds = rounds_of(config)
     assert len(rounds) == config.n_rounds + config.n_refinement_rounds == WAYS[way][1]
     for prefix in ("power", "refine"):
         lengths = [last - first for name, first, last in rounds if name.startswith(prefix)]
         assert not lengths or max(lengths) - min(lengths) <= 1
     if config.n_refinement_rounds:
         assert rounds[-3][1] == pytest.approx((1 - REFINEMENT_FRACTION) * N, abs=2)
-    blocks = [
-        sorted(sums)
-        for (name, *_), sums in zip(own.stages, own.released, strict=True)
-        if is_numbered(name)
-    ]
+    blocks = [sorted(sums) for sums in own.released[-len(rounds) :]]
     # One dimension of answers a round of images; an eigenvalue round wants values alone.
     expected = {
         "noisy power": [["images", "triple_kept"]] * 4 + [["triple_kept", "values"]],
@@ -125,10 +130,13 @@ def test_a_saved_engine_goes_on_bit_for_bit(way, stage, in_state):
     assert_same_snapshots(*runs)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_snapshots_are_made_of_released_sums_alone(way):
+@pytest.mark.parametrize(
+    "options",
+    [*(options for options, *_ in WAYS.values()), {"alpha_0": None}, {"clipping": "worst-case"}],
+)
+def test_snapshots_are_made_of_released_sums_alone(options):
     """Blanks in place of all documents, with the released sums of another run fed in."""
-    config = config_of(way, snapshots=1)
+    config = settings_of(n_features=V, documents_per_snapshot=N, snapshots=1, **options)
     own = run(config, ROWS)
     assert_same_snapshots(own, replayed(own, config))
 
@@ -141,7 +149,7 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
     more = {"refinement_rounds": 10} if way == "refinement" else more
     config = config_of(way, clipping="worst-case", **more)
     z = noise_multiplier(config.epsilon, config.delta_left)
-    begun = next(first for name, first, _ in config.stage_slots() if is_numbered(name))
+    begun = rounds_of(config)[0][1]
     own, scaled = Run(config, seed=6).add(ROWS, stop=min(begun, N)), []
     while (stage := own.engine.stage) is not None and own.engine.snapshot is None:
         window = own.engine.window
@@ -173,66 +181,93 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
 @pytest.mark.parametrize("way", ["noisy power", "simultaneous", "refinement"])
 def test_a_round_of_noise_alone_loses_the_window(way):
     config = config_of(way, clipping="worst-case")
-    own = Run(config)
-    begun = next(first for name, first, _ in config.stage_slots() if is_numbered(name))
-    own.add(ROWS, stop=begun)
+    own = Run(config).add(ROWS, stop=rounds_of(config)[0][1])
     own.engine.skip(own.engine.stage.slots_left)
     sums = own.engine.due.release(own.noise)
     if way == "refinement":
         sums["shares"] = -np.abs(sums["shares"])
     else:
         sums["triple_kept"] = np.array(-3.0)
-    with pytest.raises(
-        InsufficientDataError, match=r"more documents than its noise hides, got \w+=-"
-    ):
+    with pytest.raises(InsufficientDataError, match=r"than its noise hides, got \w+=-"):
         own.engine.accept(sums)
     assert (own.engine.stage.name, own.engine.snapshot) == ("pairs", None)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_rounds_go_through_the_ledger_and_into_the_statement(way, folder):
-    config = config_of(way, clipping="worst-case")
-    with open_ledger(folder / "ledger", config) as ledger:
-        learner = PrivateLearner(config, ReleaseManager(SecureNoise(), ledger), vocabulary="public")
-        learner.add(ROWS.rows(0, N - 3))
-        # The last round is filled well enough.
-        learner.finish()
-        assert learner.missed == []
-        model = learner.snapshot()
-        with pytest.raises(BudgetExceededError):
-            ledger.check(GaussianRelease(0.9 * config.noise_multiplier))
-        assert len(list((folder / "ledger.releases").iterdir())) == len(config.stages)
-    check_statement(model.privacy)
-    assert [stage["name"] for stage in model.privacy["stages"]] == list(config.stages)
-    assert model.privacy["noise_multiplier"] == pytest.approx(config.noise_multiplier)
-    assert model.settings["solver"] == config.solver
-    norm = {"l2_clip_norm": 1.0, "source": "fixed"} if config.n_refinement_rounds else None
-    assert model.privacy["clip_bounds"].get("shares") == norm
+# Rounds of a power method: sums, their joint norm, corrections, and components.
 
 
-def test_users_have_a_statement_of_their_own():
-    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 3}
-    config = config_of("refinement", **users, epsilon=14.0)
-    learner = PrivateLearner(config, ReleaseManager(SecureNoise()), vocabulary="public")
-    learner.add(ROWS, [f"user {i // 2}" for i in range(N)])
-    check_statement(learner.snapshot().privacy)
+@pytest.mark.parametrize("values_only", [False, True])
+@pytest.mark.parametrize("name", PROBES)
+def test_sums_are_those_of_the_clipped_tensor(name, values_only):
+    probes, view, bound = PROBES[name], view_of(POOL.values()), 0.5
+    factors = clip_factors(TripleNorms(PROJECTION).norms(view), bound) * view.active
+    T = np.zeros((3, 3, 3))
+    for factor, document in zip(factors, POOL.values(), strict=True):
+        tokens = [word for word, count in document.items() for _ in range(count)]
+        if len(tokens) >= 3:
+            T += factor * oracle.through(oracle.statistic(tokens, D, 3), PROJECTION)
+    images = np.einsum("abc,bl,cl->al", T, probes, probes)
+    expected = np.sum(images * probes, axis=0) if values_only else images
+    part = PowerStatistic(PROJECTION, probes, bound, values_only=values_only)
+    part.add(view)
+    sums = part.take()
+    np.testing.assert_allclose(sums["values" if values_only else "images"], expected, atol=1e-9)
+    assert sums["triple_kept"] == pytest.approx(factors.sum())
+    assert not any(np.any(array) for array in part.take().values())
+    assert {b.name: b.shape for b in part.blocks()} == {k: np.shape(v) for k, v in sums.items()}
 
 
-def test_a_state_from_before_a_round_goes_on_behind_its_release(folder):
-    """As after a crash: no document is released twice, and the topics are the same."""
-    config = config_of("refinement")
-    with open_ledger(folder / "ledger", config) as ledger:
-        releaser = ReleaseManager(SecureNoise(), ledger)
-        learner = PrivateLearner(config, releaser, vocabulary="public")
-        ((begin, end),) = [(a, b) for name, a, b in config.stage_slots() if name == "refine 2"]
-        learner.add(ROWS.rows(0, begin + 50))
-        saved = learner.engine.state()
-        learner.add(ROWS.rows(begin + 50, end))
-        again = PrivateLearner(config, releaser, vocabulary="public")
-        again.engine = type(learner.engine).from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == end - begin - 50
-        assert again.engine.stage.name == learner.engine.stage.name == "refine 3"
-        topics = [each.engine.window.refinement.components for each in (learner, again)]
-        np.testing.assert_array_equal(*topics)
-        again.add(ROWS.rows(end, N))
-    assert [stage.name for stage in again.engine.snapshot.stages] == list(config.stages)
+@pytest.mark.parametrize("values_only", [False, True])
+def test_corrections_are_those_of_the_public_twin(values_only):
+    rng = np.random.default_rng(2)
+    documents = [{int(w): 2 for w in rng.choice(D, 3, replace=False)} for _ in range(20)]
+    batch, first, pairs = batch_of_counts(documents), rng.dirichlet(np.ones(D)), np.eye(3) + 0.1
+    probes = PROBES["spread out"]
+    twin = DocumentAssociation(PROJECTION, 0.7, first, pairs)
+    twin.begin(probes, values_only=values_only)
+    twin.add(batch)
+    part = PowerStatistic(PROJECTION, probes, 1e6, values_only=values_only)
+    part.add(view_of(documents))
+    sums = part.take()
+    images = None if values_only else sums["images"] / 20
+    values = sums["values"] / 20 if values_only else np.sum(probes * images, axis=0)
+    found = centred_answers(images, values, probes, PROJECTION.T @ first, pairs, 0.7)
+    for mine, theirs in zip(found, twin.answer(), strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            np.testing.assert_allclose(mine, theirs, atol=1e-10)
+
+
+def test_the_joint_norm_of_answers_is_at_most_that_of_the_tensor_times_the_spectral_norm():
+    rng = np.random.default_rng(3)
+    for t, L in ((2, 9), (5, 3), (6, 6)):
+        U = unit_columns(*[rng.normal(size=(t, L))] * 2)
+        for times, product, answer in (
+            (2, "al,bl->abl", "abc,bl,cl->al"),
+            (3, "al,bl,cl->abcl", "abc,al,bl,cl->l"),
+        ):
+            norm = answer_norm(U, times)
+            matrix = np.einsum(product, *[U] * times).reshape(-1, L)
+            assert norm == pytest.approx(np.linalg.norm(matrix, 2))
+            T = rng.normal(size=(t, t, t))
+            answers = np.einsum(answer, T, *[U] * times)
+            assert np.linalg.norm(answers) <= norm * np.linalg.norm(T)
+            assert 1 <= norm <= np.sqrt(L)
+    assert answer_norm(np.eye(4), 2) == pytest.approx(1)
+    assert answer_norm(PROBES["equal"], 2) == pytest.approx(np.sqrt(5))
+
+
+def test_rounds_that_are_left_refine_the_components_found():
+    settings = settings_of(n_features=12, documents_per_snapshot=2000, solver="noisy-power")
+    rng, pairs = np.random.default_rng(0), np.eye(12)
+    direction = unit_columns(*[rng.normal(size=(12, 1))] * 2)
+    one, first = np.ones(1), rng.dirichlet(np.ones(12))
+    view = PairView(first, pairs, None, 1e-3, one, direction, np.ones(2), 1e-3, centre=0.5)
+    rounds = PowerRounds(settings, view, view.whitening)
+    for _ in range(settings.n_rounds):
+        block = rounds.statistic(1.0).blocks()[0]
+        answer = {block.name: np.ones(block.shape), "triple_kept": np.array(1.0)}
+        rounds.answer(answer, {"images": 0.1, "values": 0.1})
+    assert rounds.method.finished
+    assert rounds.method.components().eigenvectors.shape == (1, 1)
+    assert rounds.topics(100, rng).components.shape == (1, 12)

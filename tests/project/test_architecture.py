@@ -6,7 +6,6 @@ A new module fails here until it has a place in `ROOMS`. Lower rooms know nothin
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,15 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 #: never in a circle; all may import from the lines above.
 ROOMS = [
     {"errors", "kernels", "process", "threads"},
-    {"arrays", "checks"},
+    {"arrays", "checks", "exit_codes"},
     {"container", "documents", "privacy"},
     {"spectral", "text"},
     {"model"},
-    {"refinement"},
+    {"learner", "refinement"},
     {"engine", "private"},
     {"stream", "settings", "sites"},
     {"simulate", "storage", "scaleout"},
-    {"estimator", "estimator_parts", "service", "report", "papers"},
+    {"run"},
+    {"estimator", "estimator_base", "service", "report", "papers"},
     {"__init__"},
     {"cli"},
     {"__main__"},
@@ -47,7 +47,8 @@ PICKLERS = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "mar
 
 TOP_LEVEL = {
     *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
-    *("pyproject.toml", "requirements.lock", "streamlda", "connectors", "tests", "bench"),
+    *("pyproject.toml", "requirements.lock", "requirements-dev.lock"),
+    *("streamlda", "connectors", "tests", "bench"),
 }
 MADE_HERE = {
     *(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".coverage"),
@@ -59,7 +60,7 @@ PRIVATE = re.compile(
 )
 
 
-def imports(tree: ast.AST, path: str) -> Iterator[str]:
+def imports(tree, path):
     """Yield the full name of all that is imported, wherever in the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -70,39 +71,35 @@ def imports(tree: ast.AST, path: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def room(path: str) -> str:
+def room(path):
     return path.split("/")[1].removesuffix(".py")
 
 
-def rooms_imported(tree: ast.AST, path: str) -> set[str]:
+def rooms_imported(tree, path):
     """Return the rooms of streamlda that a module imports from, "__init__" for the facade."""
     parts = [name.split(".") for name in imports(tree, path)]
     inner = [part[1] if len(part) > 1 else "" for part in parts if part[0] == "streamlda"]
     return {name if name in RANK else "__init__" for name in inner}
 
 
-def is_in(name: str, modules: set[str]) -> bool:
+def is_in(name, modules):
     return any(f"{name}.".startswith(f"{module}.") for module in modules)
 
 
-def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
+def wrong_imports(path, tree):
     top = path.split("/")[0]
+    is_product = top in ("streamlda", "connectors")
+    in_kernels = path.startswith("streamlda/kernels/")
     for name in imports(tree, path):
         first = name.split(".")[0]
-        if top == "streamlda" and first == "streamlda_connectors":
-            yield f"imports {name}"
-        if top in ("streamlda", "connectors") and first in PICKLERS:
-            yield f"imports {name}"
-        if top in ("streamlda", "connectors") and first in ("tests", "bench"):
-            yield f"imports {name}"
-        if top == "connectors" and first == "streamlda" and not is_in(name, CONNECTOR_IMPORTS):
-            yield f"imports {name}"
-        in_kernels = path.startswith("streamlda/kernels/")
-        if in_kernels and path != KERNEL_MAKER and not is_in(name, KERNEL_IMPORTS):
-            yield f"imports {name}"
-        if top in ("streamlda", "connectors") and first == "numba" and not in_kernels:
-            yield f"imports {name}"
-        if name.startswith("numpy.random.") and name.split(".")[2] not in GENERATORS:
+        if (
+            (top == "streamlda" and first == "streamlda_connectors")
+            or (is_product and first in {*PICKLERS, "tests", "bench"})
+            or (is_product and first == "numba" and not in_kernels)
+            or (top == "connectors" and first == "streamlda" and not is_in(name, CONNECTOR_IMPORTS))
+            or (in_kernels and path != KERNEL_MAKER and not is_in(name, KERNEL_IMPORTS))
+            or (name.startswith("numpy.random.") and name.split(".")[2] not in GENERATORS)
+        ):
             yield f"imports {name}"
     if top == "streamlda":
         if room(path) not in RANK:
@@ -115,7 +112,7 @@ def wrong_imports(path: str, tree: ast.AST) -> Iterator[str]:
                 yield f"imports {other}, which is above it"
 
 
-def wrong_uses(path: str, tree: ast.AST) -> Iterator[str]:
+def wrong_uses(path, tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             is_false = isinstance(node.value, ast.Constant) and node.value.value is False
@@ -123,31 +120,30 @@ def wrong_uses(path: str, tree: ast.AST) -> Iterator[str]:
                 yield f"sets {node.arg}"
         elif isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value)
-            if owner in ("np.random", "numpy.random") and node.attr not in GENERATORS:
-                yield f"uses {owner}.{node.attr}"
+            is_random = owner in ("np.random", "numpy.random") and node.attr not in GENERATORS
             is_compiler = owner in ("numba", "nb") and node.attr in COMPILERS
-            if is_compiler and path != KERNEL_MAKER:
+            if is_random or (is_compiler and path != KERNEL_MAKER):
                 yield f"uses {owner}.{node.attr}"
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
             yield from (f"imports {a.name}" for a in node.names if a.name in COMPILERS)
 
 
-def violations(path: str, source: str) -> list[str]:
+def violations(path, source):
     """Return what a module at this path of the tree does against the rules."""
     tree = ast.parse(source)
     return [*wrong_imports(path, tree), *wrong_uses(path, tree)]
 
 
-def rooms_in_a_circle(sources: dict[str, str]) -> list[str]:
+def rooms_in_a_circle(sources):
     """Return the rooms of streamlda that import each other in a circle, or nothing."""
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for path, source in sources.items():
         others = rooms_imported(ast.parse(source), path) - {room(path)}
         graph.setdefault(room(path), set()).update(others)
     return circle_of(graph)
 
 
-def modules_in_a_circle(sources: dict[str, str]) -> list[str]:
+def modules_in_a_circle(sources):
     """Return the modules that import each other in a circle, or nothing."""
     names = {path.removesuffix(".py").replace("/", "."): path for path in sources}
     graph = {
@@ -161,7 +157,7 @@ def modules_in_a_circle(sources: dict[str, str]) -> list[str]:
     return circle_of(graph)
 
 
-def circle_of(graph: dict[str, set[str]]) -> list[str]:
+def circle_of(graph):
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -169,41 +165,40 @@ def circle_of(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def tracked_files() -> list[str]:
+def tracked_files():
     """Return the files of the tree: those git tracks, or all but what is made here."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
         names = [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
     except FileNotFoundError:
         names = []
+    paths = [
+        path.relative_to(ROOT) for path in (() if names else ROOT.rglob("*")) if path.is_file()
+    ]
     return names or [
-        path.relative_to(ROOT).as_posix()
-        for path in ROOT.rglob("*")
-        if path.is_file()
-        and not any(fnmatch(p, m) for p in path.relative_to(ROOT).parts for m in MADE_HERE)
+        path.as_posix()
+        for path in paths
+        if not any(fnmatch(part, made) for part in path.parts for made in MADE_HERE)
     ]
 
 
-def read_modules(*folders: str) -> dict[str, str]:
+def read_modules(*folders):
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 
-def test_every_module_keeps_the_rules() -> None:
+def test_every_module_keeps_the_rules():
     modules = read_modules("streamlda", "connectors", "tests", "bench")
     found = {path: violations(path, source) for path, source in modules.items()}
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
     assert len(found) > 10
-
-
-def test_nothing_imports_in_a_circle() -> None:
     assert rooms_in_a_circle(read_modules("streamlda")) == []
     assert modules_in_a_circle(read_modules("bench")) == []
 
 
+#: What breaks a rule, and what is said of it; rules of one line are planted once.
 PLANTED = [
     ("streamlda/errors.py", "import streamlda.spectral", "imports spectral, which is above it"),
-    ("streamlda/documents.py", "from streamlda import engine", "imports engine, which is above it"),
     ("streamlda/spectral/a.py", "from ..model.b import c", "imports model, which is above it"),
     ("streamlda/engine/a.py", "from streamlda import X", "imports __init__, which is above it"),
     ("streamlda/model/a.py", "def f():\n import streamlda.cli", "imports cli, which is above it"),
@@ -223,37 +218,33 @@ PLANTED = [
     ("streamlda/kernels/__init__.py", "numba.njit(fastmath=True)", "sets fastmath"),
     ("connectors/a.py", "from streamlda.documents import D", "imports streamlda.documents.D"),
     ("connectors/a.py", "from streamlda import errors2", "imports streamlda.errors2"),
-    ("connectors/a.py", "import joblib", "imports joblib"),
     ("tests/test_a.py", "np.random.seed(0)", "uses np.random.seed"),
     ("bench/a.py", "from numpy.random import rand", "imports numpy.random.rand"),
 ]
 
 
 @pytest.mark.parametrize(("path", "source", "wanted"), PLANTED)
-def test_a_planted_violation_is_found(path: str, source: str, wanted: str) -> None:
+def test_a_planted_violation_is_found(path, source, wanted):
     assert violations(path, source) == [wanted]
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("streamlda/kernels/a.py", "import math\nfrom streamlda.kernels import kernel"),
-        ("streamlda/kernels/__init__.py", "import numba\nnumba.njit(fastmath=False)"),
-        ("streamlda/cli.py", "from streamlda import TopicModel, errors"),
-        ("streamlda/model/evaluation.py", "from streamlda.model.topic_model import load"),
-        (
-            "connectors/a.py",
-            "from streamlda import errors\nfrom streamlda.stream.source import Reject",
-        ),
-        ("connectors/a.py", "from streamlda_connectors.b import c\nfrom .b import c"),
-        ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
-    ],
-)
-def test_what_is_allowed_is_not_reported(path: str, source: str) -> None:
+ALLOWED = [
+    ("streamlda/kernels/a.py", "import math\nfrom streamlda.kernels import kernel"),
+    ("streamlda/kernels/__init__.py", "import numba\nnumba.njit(fastmath=False)"),
+    ("streamlda/cli.py", "from streamlda import TopicModel, errors"),
+    ("streamlda/model/evaluation.py", "from streamlda.model.topic_model import load"),
+    ("connectors/a.py", "from streamlda import errors\nfrom streamlda.stream.source import Reject"),
+    ("connectors/a.py", "from streamlda_connectors.b import c\nfrom .b import c"),
+    ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
+]
+
+
+@pytest.mark.parametrize(("path", "source"), ALLOWED)
+def test_what_is_allowed_is_not_reported(path, source):
     assert violations(path, source) == []
 
 
-def test_a_planted_circle_is_found() -> None:
+def test_a_planted_circle_is_found():
     pair = {
         "streamlda/model/topic_model.py": "import streamlda.spectral.topics",
         "streamlda/spectral/topics.py": "import streamlda.model.topic_model",
@@ -263,19 +254,13 @@ def test_a_planted_circle_is_found() -> None:
     assert set(modules_in_a_circle(other)) == {"bench.a", "bench.b"}
 
 
-def test_the_tree_has_no_other_top_level_names() -> None:
-    assert {name.split("/")[0] for name in tracked_files()} <= TOP_LEVEL
-
-
-def test_no_file_names_a_machine_or_a_package_host() -> None:
+def test_the_tree_has_no_other_names_and_no_file_names_a_machine_or_a_package_host():
     found = []
     for name in tracked_files():
+        assert name.split("/")[0] in TOP_LEVEL
         text = (ROOT / name).read_text("utf-8", errors="replace")
         found += [f"{name}: {match.group()}" for match in PRIVATE.finditer(text)]
     assert found == []
-
-
-@pytest.mark.parametrize("place", ["work/x", "home/x", "Users/x", "root/x"])
-def test_a_planted_machine_path_is_found(place: str) -> None:
-    assert PRIVATE.search(f"open('/{place}')")
-    assert not PRIVATE.search(f"{{base}}/{place}")
+    for place in ("work/x", "home/x", "Users/x", "root/x"):
+        assert PRIVATE.search(f"open('/{place}')")
+        assert not PRIVATE.search(f"{{base}}/{place}")

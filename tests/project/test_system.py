@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Machine:
     """A path with no programs but those that are put there, and a cache of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.programs = folder / "programs"
         self.cache = folder / "cache"
         self.calls = folder / "calls"
@@ -25,16 +25,16 @@ class Machine:
         for tool in ("env", "true"):
             (self.programs / tool).symlink_to(shutil.which(tool) or "")
 
-    def add(self, name: str, script: str = "exit 0") -> None:
+    def add(self, name, script="exit 0"):
         path = self.programs / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def add_java(self, version: str = "17.0.15") -> None:
+    def add_java(self, version="17.0.15"):
         self.add("java", f"echo 'openjdk version \"{version}\"' >&2")
         self.add("keytool")
 
-    def add_apt(self, *, known: str, install: str, root: bool = True) -> None:
+    def add_apt(self, *, known, install, root=True):
         """Add apt-get, which knows a package by a pattern of sh, or all after an update."""
         lists = self.programs.parent / "lists"
         # Whether there is root is asked of the system, so sudo is always used here.
@@ -46,7 +46,7 @@ class Machine:
             f"if [ $last = update ]; then : >{lists}; exit 0; fi\n{install}",
         )
 
-    def run(self) -> str:
+    def run(self):
         code = "import os, tests.system; os.geteuid = lambda: 1; tests.system.main()"
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -58,16 +58,16 @@ class Machine:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def called(self) -> list[str]:
+    def called(self):
         return self.calls.read_text().split()
 
 
 @pytest.fixture
-def machine(tmp_path) -> Machine:
+def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def installing(machine: Machine) -> str:
+def installing(machine):
     """Return a script that puts the programs of a package where they are found."""
     ready = Machine(machine.programs.parent / "ready")
     ready.add_java("21.0.1")
@@ -105,18 +105,11 @@ def test_lists_are_brought_up_to_date_on_need_and_another_java_will_do(machine):
     assert machine.called() == ["default-jre-headless", "update", "chromium"]
 
 
-def test_maven_is_not_needed_where_kafka_is(machine):
-    machine.add_java()
-    machine.add("chromium")
-    jars_folder(machine.cache).mkdir(parents=True)
-    assert machine.run() == ""
-
-
 @pytest.mark.parametrize("name", CHROMIUM)
-def test_each_name_of_the_browser_counts(name, machine):
+def test_each_name_of_the_browser_counts_and_maven_is_not_needed_where_kafka_is(name, machine):
     machine.add_java()
-    machine.add("mvn")
     machine.add(name)
+    jars_folder(machine.cache).mkdir(parents=True)
     assert machine.run() == ""
 
 

@@ -20,9 +20,10 @@ from streamlda.report.facts import gather
 from streamlda.report.layout import flat_map, spread
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
+from tests import browser
 from tests.service.planted import model, private, shifted, topics, words
 
-HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "a&amp;b", '"x"']
+HOSTILE = [*browser.HOSTILE, "</script>", '"x"']
 
 
 class Page(HTMLParser):
@@ -80,6 +81,15 @@ def pair():
     )
 
 
+def hostile_model(**more):
+    """Return a model with words that are no text to a careless page, probable in every topic."""
+    table = topics()
+    table[:, : len(HOSTILE)] += 1
+    table /= table.sum(axis=1, keepdims=True)
+    names = [*HOSTILE, *words(table.shape[1] - len(HOSTILE))]
+    return model(table, vocabulary=Vocabulary.given(names), **more)
+
+
 def test_the_page_tells_topics_numbers_and_origin():
     made = model(
         topics(), diagnostics=spectral(), documents_seen=1234, settings={"seed": 7, "note": "<i>"}
@@ -101,28 +111,17 @@ def test_the_page_tells_topics_numbers_and_origin():
         assert said in page.text["making"]
 
 
-def test_equal_models_give_equal_bytes(tmp_path):
-    made = model(topics(), diagnostics=spectral())
-    for name in ("a", "b"):
-        write_report(tmp_path / name, [made, made], ["x", "y"])
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 def test_words_titles_and_labels_are_only_ever_text():
-    names = [*HOSTILE, *words(56)]
-    table = topics()
-    table[:, : len(HOSTILE)] += 1
-    table /= table.sum(axis=1, keepdims=True)
-    made = model(table, vocabulary=Vocabulary.given(names), settings={HOSTILE[0]: HOSTILE[1]})
-    html = render_report([made, made], [HOSTILE[0], HOSTILE[1]], title=HOSTILE[1])
-    page = Page(html)
+    first, second, *_ = HOSTILE
+    made = hostile_model(settings={first: second})
+    page = Page(render_report([made, made], [first, second], title=second))
     assert page.tags.count("script") == 1
     assert page.tags.count("img") == 1
     assert not [a for _, attributes in page.attributes for a in attributes if a.startswith("on")]
     for name in HOSTILE:
         assert name in page.text["topics"]
-    assert HOSTILE[1] in page.text[""]
-    assert page.text["making"].count(HOSTILE[0]) == 3
+    assert second in page.text[""]
+    assert page.text["making"].count(first) == 3
 
 
 def test_nothing_runs_but_what_the_policy_names():
@@ -157,18 +156,14 @@ def test_topics_keep_their_numbers_over_models():
     assert set(facts.gone) == {2}
     assert facts.past == {2: (pytest.approx(0.3), None)}
     page = page_of(first, second)
-    assert "3 topics went on" in page.text["changes"]
-    assert "1 came and 1 went" in page.text["changes"]
-    assert "Topic 2 is gone" in page.text["changes"]
-    assert "2 (gone)" in page.text["changes"]
+    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone", "2 (gone)"):
+        assert said in page.text["changes"]
     assert "changes" not in page_of(first).text
-
-
-def test_words_that_rose_and_fell_are_those_that_moved_the_topic():
+    # Words that rose and fell are those that moved the topic.
     table = topics(2, 60)
     moved = table.copy()
     up, down = int(table[0].argmin()), int(table[0].argmax())
-    moved[0, up], moved[0, down] = moved[0, down], moved[0, up]
+    moved[0, [up, down]] = moved[0, [down, up]]
     facts = gather([model(table), model(moved)], ["a", "b"], 5)
     (topic,) = (topic for topic in facts.topics if topic.id == 0)
     assert (topic.rose, topic.fell) == ((words(60)[up],), (words(60)[down],))
@@ -186,20 +181,12 @@ def test_models_are_compared_by_common_words():
     assert facts.common_share == pytest.approx(0.9)
     assert "90.0 % of the tokens" in page_of(model(table), shuffled).text["changes"]
     assert gather([model(table), model(table)], ["a", "b"], 5).common_share is None
-
-
-@pytest.mark.parametrize("other", [Vocabulary.given([f"x{w}" for w in words(64)]), None])
-def test_models_that_have_too_little_in_common_are_refused(other):
-    one, two = model(topics(4, 64)), model(topics(4, 64), vocabulary=other)
-    with pytest.raises(VocabularyError, match=r"before='a' after='b' .* share=0\.0; make a report"):
-        render_report([one, two], ["a", "b"])
-
-
-@pytest.mark.parametrize("vocabulary", [Vocabulary.hashed(6), None])
-def test_models_without_words_are_compared_by_columns(vocabulary):
-    pair = [model(table, vocabulary=vocabulary) for table in (topics(3, 64), topics(3, 64)[::-1])]
-    facts = gather(pair, ["a", "b"], 5)
-    assert [(topic.id, topic.moved) for topic in facts.topics] == [(0, 0.0), (1, 0.0), (2, 0.0)]
+    # Models without words are compared by columns.
+    for vocabulary in (Vocabulary.hashed(6), None):
+        rows = topics(3, 64)
+        both = [model(table, vocabulary=vocabulary) for table in (rows, rows[::-1])]
+        facts = gather(both, ["a", "b"], 5)
+        assert [(topic.id, topic.moved) for topic in facts.topics] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_what_repeats_and_what_is_junk_is_said():
@@ -243,19 +230,22 @@ def test_a_word_that_the_corpus_lacks_is_infinitely_distinctive():
     table = topics(2, 30)
     background = table.mean(axis=0)
     background[5] = 0
-    made = replace(model(table), background=background / background.sum())
-    facts = gather([made], ["m"], 30)
+    facts = gather([replace(model(table), background=background / background.sum())], ["m"], 30)
     lifts = {word.text: word.lift for topic in facts.topics for word in topic.probable}
     assert lifts[words(30)[5]] == np.inf
     assert all(np.isfinite(w.lift) for topic in facts.topics for w in topic.distinctive)
 
 
-@pytest.mark.parametrize(
-    ("n", "labels", "n_words"), [(0, 0, 10), (1, 0, 10), (1, 2, 10), (1, 1, 0)]
-)
-def test_what_is_wrong_is_refused(n, labels, n_words):
-    with pytest.raises(InvalidSettingError, match=f"models={n} labels={labels} n_words={n_words}"):
-        render_report([model(topics())] * n, ["m"] * labels, n_words=n_words)
+def test_what_is_wrong_is_refused():
+    made = model(topics(4, 64))
+    for n, n_labels, n_words in ((0, 0, 10), (1, 0, 10), (1, 2, 10), (1, 1, 0)):
+        message = f"models={n} labels={n_labels} n_words={n_words}"
+        with pytest.raises(InvalidSettingError, match=message):
+            render_report([made] * n, ["m"] * n_labels, n_words=n_words)
+    for vocabulary in (Vocabulary.given([f"x{w}" for w in words(64)]), None):
+        other = model(topics(4, 64), vocabulary=vocabulary)
+        with pytest.raises(VocabularyError, match=r"before='a' after='b' .* share=0\.0; make a"):
+            render_report([made, other], ["a", "b"])
 
 
 def test_a_private_model_tells_its_promise_and_places():
@@ -271,25 +261,26 @@ def test_a_private_model_tells_its_promise_and_places():
     for excluded in private()["excluded"]:
         assert excluded in text
     assert json.loads(text[text.rindex('{\n "clip_bounds"') :]) == private()
-
-
-def test_a_private_model_tells_what_its_noise_left():
+    # What its noise left.
     page = page_of(model(topics(), privacy=private(), diagnostics=spectral(topics_asked=6)))
-    assert "of 6 asked for" in page.text["now"]
-    assert "4 of the 6 topics that were asked for stand above the noise" in page.text["number"]
+    assert "of 6 requested" in page.text["now"]
+    assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
     assert "were not released" in page.text["number"]
     plain = page_of(model(topics(), diagnostics=spectral()))
     assert "were not released" not in plain.text["number"]
-
-
-def test_plain_words_follow_the_statement():
     user = {"privacy_unit": "user", "documents_per_user": 5, "neighboring_relation": "replace-one"}
     said = " ".join(in_plain_words({**private(), **user}))
     assert "if one user, with at most 5 documents in a stage, were replaced by another" in said
     assert "snapshots of windows" in said
-    large = {**private(), "epsilon": 900.0}
-    assert "e^900 times" in in_plain_words(large)[0]
-    assert "at most 100.0 %" in in_plain_words(large)[1]
+    large = in_plain_words({**private(), "epsilon": 900.0})
+    assert "e^900 times" in large[0]
+    assert "at most 100.0 %" in large[1]
+    # Beside other models it promises nothing.
+    both = [model(topics()), model(topics(), privacy=private())]
+    page = page_of(*both)
+    assert "as a whole it promises nothing" in page.text["privacy"]
+    assert "partly private" in page.text[""]
+    assert "as a whole" not in page_of(both[1], both[1]).text["privacy"]
 
 
 @pytest.mark.parametrize(
@@ -312,14 +303,6 @@ def test_what_does_not_bear_out_its_claim_promises_nothing(statement, said):
     assert "not private" in page.text[""]
 
 
-def test_private_beside_other_models_promises_nothing():
-    pair = [model(topics()), model(topics(), privacy=private())]
-    page = page_of(*pair)
-    assert "as a whole it promises nothing" in page.text["privacy"]
-    assert "partly private" in page.text[""]
-    assert "as a whole" not in page_of(pair[1], pair[1]).text["privacy"]
-
-
 def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     target = tmp_path / "report.html"
     target.write_text("before")
@@ -330,11 +313,12 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError, match="directory"):
         write_report(target, [model(topics())], ["a"])
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_a_lone_surrogate_in_a_title_does_not_stop_the_page(tmp_path):
-    write_report(tmp_path / "r", [model(topics())], ["\udcff"], title="\udcff")
-    assert "&#56575;" in (tmp_path / "r").read_text("utf-8")
+    # Equal models give equal bytes; a lone surrogate in a title is no obstacle.
+    made = model(topics(), diagnostics=spectral())
+    for name in ("a", "b"):
+        write_report(tmp_path / name, [made, made], ["x", "\udcff"], title="\udcff")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert b"&#56575;" in (tmp_path / "a").read_bytes()
 
 
 def distances(points):
@@ -350,14 +334,14 @@ def test_a_flat_map_of_flat_points_keeps_their_distances():
     assert flat_map(distances(np.random.default_rng(1).normal(size=(12, 6)))).explained < 0.9
 
 
-@pytest.mark.parametrize("places", [np.zeros((9, 2)), np.random.default_rng(0).normal(size=(9, 2))])
-def test_circles_do_not_cover_each_other_and_stay_inside(places):
+def test_circles_do_not_cover_each_other_and_stay_inside():
     radii = np.linspace(10, 40, 9)
-    at = spread(places, radii, 640, 460)
-    apart = distances(at) + np.eye(9) * 1e9
-    assert (apart - radii[:, None] - radii[None]).min() > 0
-    assert (at - radii[:, None]).min() >= 0
-    assert (np.array([640, 460]) - at - radii[:, None]).min() >= 0
+    for positions in (np.zeros((9, 2)), np.random.default_rng(0).normal(size=(9, 2))):
+        at = spread(positions, radii, 640, 460)
+        apart = distances(at) + np.eye(9) * 1e9
+        assert (apart - radii[:, None] - radii[None]).min() > 0
+        assert (at - radii[:, None]).min() >= 0
+        assert (np.array([640, 460]) - at - radii[:, None]).min() >= 0
 
 
 def run(*arguments, code=0):
@@ -393,15 +377,15 @@ def test_the_command_writes_a_page(files):
 def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
     model(topics(), vocabulary=None).save(files / "other.model")
     target = files / "r.html"
-    said = run(files / "old.model", files / "other.model", "-o", target, code=1)
+    said = run(files / "old.model", files / "other.model", "-o", target, code=78)
     assert "before='old' after='other'" in said.stderr
     assert said.stderr.count("\n") == 1
     (files / "broken.model").write_bytes(b"no model")
-    assert "broken.model" in run(files / "broken.model", "-o", target, code=1).stderr
-    assert "No such file" in run(files / "missing", "-o", target, code=1).stderr
-    said = run(files / "old.model", "-o", files / "old.model", code=2)
+    assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr
+    assert "No such file" in run(files / "missing", "-o", target, code=74).stderr
+    said = run(files / "old.model", "-o", files / "old.model", code=78)
     assert "must not replace what is read" in said.stderr
-    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=1).stderr
+    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=78).stderr
     assert run("-o", target, code=2).stderr
     assert not target.exists()
 

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import logging
+import os
+import time
 
 import numpy as np
 import pytest
@@ -31,6 +33,28 @@ def cluster_of(workers, **options):
         **options,
     ) as cluster:
         yield cluster
+
+
+def wait_until(reached):
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_until_empty(client):
+    """Wait until the scheduler has forgotten all tasks."""
+
+    def tasks(dask_scheduler):
+        return len(dask_scheduler.tasks)
+
+    wait_until(lambda: not client.run_on_scheduler(tasks))
+
+
+def logged(part, folder):
+    """Return a partition, and note by whom it was made; the task of a worker."""
+    (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()
+    return part
 
 
 @pytest.fixture(scope="package")

@@ -1,7 +1,6 @@
 """A private fit on a cluster: number for number the releases of one process, paid for once."""
 
 import itertools
-import json
 import os
 import signal
 
@@ -10,33 +9,27 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    LedgerError,
-)
-from streamlda.privacy.noise import SecureNoise, SeededNoise
-from streamlda.privacy.statement import check_statement
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.learner import feed
+from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
-from streamlda.scaleout import fit_privately, of_files, of_partitions
-from streamlda.scaleout.private import Aggregates, Piece, count_slots, merged, sum_groups
-from streamlda.scaleout.shards import Shard
+from streamlda.scaleout import fit_privately, of_partitions
+from streamlda.scaleout.private import Aggregates, merged, sum_groups
+from streamlda.scaleout.shards import Piece, Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.ingest import Ingestion
-from streamlda.stream.source import open_source
+from streamlda.stream.pipeline import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.audit import Recorder
 
-D, PLACES = 30, 40_000
+D, SLOTS = 30, 40_000
 #: Their ends are at no border of a group, and one is empty.
-CUTS = [0, 1, 9000, 9000, 20_011, 33_333, PLACES]
+CUTS = [0, 1, 9000, 9000, 20_011, 33_333, SLOTS]
 
 
 def settings_of(**changes):
@@ -45,7 +38,7 @@ def settings_of(**changes):
         "n_features": D,
         "epsilon": 10.0,
         "delta": 1e-6,
-        "documents_per_snapshot": PLACES,
+        "documents_per_snapshot": SLOTS,
         "oversampling": 5,
     }
     return PrivateSettings(**values | changes)
@@ -54,7 +47,7 @@ def settings_of(**changes):
 @pytest.fixture(scope="module")
 def rows():
     planted = PlantedLDA(3, D, seed=4, mean_length=10, topic_concentration=0.1)
-    return planted.documents(PLACES)
+    return planted.documents(SLOTS)
 
 
 def partitions(rows):
@@ -64,8 +57,9 @@ def partitions(rows):
 def in_one_process(settings, rows):
     recorder = Recorder(SeededNoise(7))
     learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
-    learner.add(rows)
-    learner.finish()
+    feed(learner, rows)
+    if learner.ends_well:
+        learner.release()
     return recorder, learner.snapshot()
 
 
@@ -80,36 +74,50 @@ def assert_same_releases(mine, theirs):
             np.testing.assert_array_equal(arrays[name], others[name], f"{stage} {name}")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"solver": "simultaneous", "n_iterations": 3},
-        {"documents_per_snapshot": 19_000},
-        {"refinement_rounds": 2},
-    ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement"],
-)
-def test_releases_are_those_of_one_process(client, rows, changes):
-    settings = settings_of(**changes)
-    wanted, model = in_one_process(settings, rows)
+def on_cluster(client, parts, settings):
     recorder = Recorder(SeededNoise(7))
-    found = fit_privately(client, of_partitions(partitions(rows)), settings, recorder)
+    return recorder, fit_privately(client, of_partitions(parts), settings, recorder)
+
+
+def killing(part, marker):
+    """Return a partition; the first time, end the process instead."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+@pytest.mark.parametrize(
+    ("changes", "kills"),
+    [
+        ({}, False),
+        ({"solver": "simultaneous", "n_iterations": 3}, False),
+        ({"documents_per_snapshot": 19_000}, False),
+        ({"refinement_rounds": 2}, False),
+        ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
+    ],
+    ids=["tensor", "power", "two windows, and a rest", "refinement", "a lost worker"],
+)
+def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
+    settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
+    if kills:
+        parts = [dask.delayed(killing)(part, marker) for part in parts]
+    wanted, model = in_one_process(settings, rows)
+    recorder, found = on_cluster(client, parts, settings)
     assert_same_releases(recorder, wanted)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy
+    assert marker.exists() == kills
 
 
 def test_one_document_more_would_show(client, rows):
     """The comparison above is not empty: noise is equal there, so it sees a single document."""
-    settings = settings_of()
-    wanted, _ = in_one_process(settings, rows)
+    wanted, _ = in_one_process(settings_of(), rows)
     counts = rows.counts.copy()
     counts[0] += 100
     other = DocumentBatch(counts, rows.word_ids, rows.row_pointers, D)
-    recorder = Recorder(SeededNoise(7))
-    fit_privately(client, of_partitions(partitions(other)), settings, recorder)
+    recorder, _ = on_cluster(client, partitions(other), settings_of())
     with pytest.raises(AssertionError):
         assert_same_releases(recorder, wanted)
 
@@ -145,106 +153,18 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
     assert any((shifted.sums[name] != wanted[name]).any() for name in wanted)
 
 
-def test_a_place_is_never_added_twice():
-    sums = {"a": np.arange(3)}
-    one, other = Aggregates(sums, ((0, 64), (128, 192))), Aggregates(sums, ((64, 128),))
+def test_a_slot_is_never_added_twice():
+    sums, counts = {"a": np.arange(3)}, RecordCounts(64, 50)
+    one = Aggregates(sums, ((0, 64), (128, 192)), counts)
+    other = Aggregates(sums, ((64, 128),), counts)
     both = merged(one, other)
+    assert both.counts == RecordCounts(128, 100)
     assert both.slots == ((0, 64), (64, 128), (128, 192))
     np.testing.assert_array_equal(both.sums["a"], [0, 2, 4])
     np.testing.assert_array_equal(sums["a"], [0, 1, 2])
-    for again in (one, other, Aggregates(sums, ((190, 200),))):
-        with pytest.raises(InvalidSettingError, match="each place must be summed once"):
+    for again in (one, other, Aggregates(sums, ((190, 200),), counts)):
+        with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
             merged(both, again)
-
-
-def killing(part, marker):
-    """Return a partition; the first time, end the process instead."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return part
-
-
-def test_a_lost_worker_changes_no_release(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
-    wanted, model = in_one_process(settings, rows)
-    parts = [dask.delayed(killing)(part, tmp_path / "killed") for part in partitions(rows)]
-    recorder = Recorder(SeededNoise(7))
-    found = fit_privately(client, of_partitions(parts), settings, recorder)
-    assert (tmp_path / "killed").exists()
-    assert_same_releases(recorder, wanted)
-    np.testing.assert_array_equal(found.components, model.components)
-
-
-def test_files_with_bad_records_keep_every_document_at_its_place(client, tmp_path):
-    planted = PlantedLDA(3, D, seed=5, mean_length=12, topic_concentration=0.1)
-    for number in range(3):
-        lines = [json.dumps({"text": text}) for text in planted.texts(700)]
-        lines[number * 11 : number * 11] = ["bad", "", '{"text": ""}', "[]"]
-        (tmp_path / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
-    words = Vocabulary.given(planted.words, TextAnalyzer(token_pattern=r"w\d+"))
-    settings = settings_of(documents_per_snapshot=2100)
-    wanted = Recorder(SeededNoise(7))
-    source = open_source("files", str(tmp_path))
-    learner = PrivateLearner(settings, wanted, vocabulary="public")
-    Ingestion(source, words, lambda _: learner, blanks=True).run()
-    recorder = Recorder(SeededNoise(7))
-    found = fit_privately(client, of_files(tmp_path), settings, recorder, words)
-    assert_same_releases(recorder, wanted)
-    assert found.vocabulary == words
-    assert found.documents_seen == 2100
-    assert sum(count_slots(shard, None) for shard in of_files(tmp_path).shards) == 2112
-
-
-def test_a_ledger_pays_once_and_refuses_the_same_documents(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=20_000, snapshots=1)
-    corpus = of_partitions(partitions(rows))
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        model = fit_privately(
-            client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine")
-        )
-        spent = ledger.path.read_bytes()
-        with pytest.raises(LedgerError, match="documents must not be in two releases"):
-            fit_privately(client, corpus, settings, ReleaseManager(SecureNoise(), ledger, "mine"))
-        assert ledger.path.read_bytes() == spent
-        assert model.privacy["ledger"] == ledger.ledger_id
-    check_statement(model.privacy)
-    assert len(list(tmp_path.glob("ledger.releases/*.safetensors"))) == len(settings.stages)
-
-
-def test_too_few_places_are_refused_before_anything_is_paid(client, rows, tmp_path):
-    settings = settings_of(documents_per_snapshot=2 * PLACES)
-    with open_ledger(tmp_path / "ledger", settings) as ledger:
-        before = ledger.path.read_bytes()
-        with pytest.raises(InsufficientDataError, match=r"places=40000 .*nothing was released"):
-            fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
-        assert ledger.path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1},
-        {"mode": "prefix", "snapshots": 2},
-        {"noise_in_state": True},
-    ],
-)
-def test_what_one_place_must_keep_is_refused(client, rows, changes):
-    name = next(iter(changes))
-    with pytest.raises(InvalidSettingError, match=f"got {name}="):
-        fit_privately(client, of_partitions([rows]), settings_of(**changes), ReleaseManager())
-
-
-def test_words_must_be_public_and_fit(client, rows):
-    learned = Vocabulary.learn(["ab ab cd", "ab cd"], size=2, max_document_frequency=1.0)
-    chosen = Vocabulary.selected(["ab"], TextAnalyzer(), selection={"threshold": 1.0})
-    for words, wanted in (
-        (learned, "kind='learned'"),
-        (chosen, "kind='selected'"),
-        (Vocabulary.hashed(4), "words=16"),
-    ):
-        with pytest.raises(InvalidSettingError, match=wanted):
-            fit_privately(client, of_partitions([["ab"]]), settings_of(), ReleaseManager(), words)
 
 
 def shrinking(part, marker):
@@ -261,3 +181,27 @@ def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_
     with pytest.raises(InvalidDocumentsError, match="rows that were counted"):
         fit_privately(client, of_partitions([part]), settings_of(), recorder)
     assert recorder.released == []
+
+
+def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, tmp_path):
+    settings = settings_of(documents_per_snapshot=2 * SLOTS)
+    with open_ledger(tmp_path / "ledger", settings) as ledger:
+        before = ledger.path.read_bytes()
+        with pytest.raises(InsufficientDataError, match=r"slots=40000 .*nothing was released"):
+            fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
+        assert ledger.path.read_bytes() == before
+    learned = Vocabulary.learn(["ab ab cd", "ab cd"], size=2, max_document_frequency=1.0)
+    selected = Vocabulary.selected(["ab"], TextAnalyzer(), selection={"threshold": 1.0})
+    users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}
+    for changes, words, wanted in (
+        (users, None, "got privacy_unit='user'"),
+        ({"mode": "prefix", "snapshots": 2}, None, "got mode='prefix'"),
+        ({"noise_in_state": True}, None, "got noise_in_state=True"),
+        ({}, learned, "kind='learned'"),
+        ({}, selected, "kind='selected'"),
+        ({}, Vocabulary.hashed(4), "words=16"),
+    ):
+        with pytest.raises(InvalidSettingError, match=wanted):
+            fit_privately(
+                client, of_partitions([["ab"]]), settings_of(**changes), ReleaseManager(), words
+            )

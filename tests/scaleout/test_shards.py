@@ -1,15 +1,27 @@
 """What is read: which files and partitions, in which shards, and their rows."""
 
 import json
+from contextlib import closing
 
+import dask
+import dask.array
+import dask.bag
 import numpy as np
 import pytest
 import scipy.sparse
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
-from streamlda.scaleout.shards import Reading, Shard, of_files, of_partitions, rows_of
-from streamlda.stream.ingest import BLOCK_DOCUMENTS, Counts
+from streamlda.scaleout.shards import (
+    Shard,
+    batches_of,
+    count_rows,
+    of_files,
+    of_partitions,
+    rows_of,
+)
+from streamlda.stream.blocks import BLOCK_ROWS
+from streamlda.stream.pipeline import RecordCounts
 from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 
@@ -33,25 +45,25 @@ def texts_of(corpus):
     return [text for pair in pairs for rows in rows_of(*pair) for text in rows.texts]
 
 
-def polled(paths):
-    source = open_source("files", paths)
-    texts, ended = [], False
-    while not ended:
+def polled(path):
+    with closing(open_source("files", [path])) as source:
         poll = source.poll(100)
-        texts += poll.documents
-        ended = poll.exhausted
-    source.close()
-    return texts
+        assert source.poll(1).exhausted
+        return poll.documents
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 64])
-@pytest.mark.parametrize("pattern", ["", "b", "*", "b/*.jsonl", "c.txt"])
-def test_shards_read_what_one_source_reads_in_its_order(folder, pattern, shards):
-    path = str(folder / pattern)
-    corpus = of_files(path, shards=shards)
-    assert texts_of(corpus) == polled([path])
-    assert 1 <= len(corpus.shards) <= shards
-    assert len({shard.name for shard in corpus.shards}) == len(corpus.shards)
+def test_shards_read_what_one_source_reads_in_its_order(folder):
+    for pattern, shards in (("", 1), ("", 3), ("", 64), ("b/*.jsonl", 3), ("c.txt", 3)):
+        path = str(folder / pattern)
+        corpus = of_files(path, shards=shards)
+        assert texts_of(corpus) == polled(path)
+        assert 1 <= len(corpus.shards) <= shards
+        assert len({shard.name for shard in corpus.shards}) == len(corpus.shards)
+    assert texts_of(of_files((folder / "a.jsonl").as_uri())) == polled(str(folder / "a.jsonl"))
+    with pytest.raises(SourceError, match="a path must exist"):
+        of_files(folder / "missing.jsonl")
+    with pytest.raises(InvalidSettingError, match="shards=0"):
+        of_files(folder, shards=0)
 
 
 def test_shards_are_about_equal_and_in_order(tmp_path):
@@ -66,108 +78,79 @@ def test_shards_are_about_equal_and_in_order(tmp_path):
     assert len(names) == 30
 
 
-def test_a_file_url_is_read(folder):
-    assert texts_of(of_files((folder / "a.jsonl").as_uri())) == polled([str(folder / "a.jsonl")])
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted"),
-    [
-        (["missing.jsonl"], "a path must exist"),
-        (["a.jsonl", "*.jsonl"], "each file must be named once"),
-        (["*.nothing"], "must contain files"),
-        ([], "at least 1 path"),
-    ],
-)
-def test_bad_paths_are_refused(folder, names, wanted):
-    with pytest.raises(SourceError, match=wanted):
-        of_files([folder / name for name in names])
-
-
-def test_no_shard_is_refused(folder):
-    with pytest.raises(InvalidSettingError, match="shards=0"):
-        of_files(folder, shards=0)
-
-
 def test_reading_options_reach_the_connector(tmp_path):
-    (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n', "latin-1")
-    how = Reading(format="jsonl", text_field="a.b", encoding="latin-1", compression=None)
-    assert texts_of(of_files(tmp_path / "x", how)) == ["größe"]
+    (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "latin-1")
+    how = {"format": "jsonl", "text_field": "a.b", "encoding": "latin-1", "compression": None}
+    assert texts_of(of_files(tmp_path / "x", how)) == ["größe", "wide"]
+    how["max_document_bytes"] = 20
+    assert texts_of(of_files(tmp_path / "x", how)) == [None, "wide"]
 
 
-def test_blanks_keep_every_record_at_its_place(tmp_path):
-    (tmp_path / "x.jsonl").write_text('{"text": "one"}\nbad\n\n{"text": "two"}\n\n')
-    corpus = of_files(tmp_path / "x.jsonl")
-    (plain,) = rows_of(corpus.shards[0], None)
-    (placed,) = rows_of(corpus.shards[0], None, blanks=True)
-    assert plain.texts == ["one", "two"]
-    assert placed.texts == ["one", "", "", "two", ""]
-    assert (len(placed), placed.blanks) == (5, 3)
-    assert plain.rejects == placed.rejects == {"not-json": 1}
-    counts = Counts()
-    batch = placed.encoded(Vocabulary.given(["one", "two"]), counts)
-    assert batch.n_documents == 5
-    assert (counts.documents, counts.blanks, counts.short, counts.tokens) == (2, 3, 2, 2)
+def test_records_are_documents_or_slots(tmp_path):
+    """A blank row for each record without a document, or none."""
+    lines = ['{"text": "one"}', "bad", "", '{"text": "two one one"}', ""]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
+    (shard,) = of_files(tmp_path / "x.jsonl").shards
+    words, wanted = Vocabulary.given(["one", "two"]), RecordCounts(5, 2, 1, 4, 0)
+    wanted.rejects["not-json"] = 1
+    for slots, lengths in ((False, [1, 3]), (True, [1, 0, 0, 3, 0])):
+        counts = RecordCounts()
+        (batch,) = batches_of(shard, None, words, counts, slots=slots)
+        assert batch.lengths.tolist() == lengths
+        assert counts == wanted
+    assert count_rows(shard, None) == 5
+    # Any cut gives the same rows, and counts those alone.
+    for cut in range(6):
+        counts, found = RecordCounts(), []
+        for first, last in ((0, cut), (cut, 5)):
+            span = {"first": first, "last": last, "slots": True}
+            found += batches_of(shard, None, words, counts, **span)
+        assert DocumentBatch.joined(found).lengths.tolist() == [1, 0, 0, 3, 0]
+        assert counts == wanted
+    with pytest.raises(InvalidDocumentsError, match="rows=5 at_least=6"):
+        list(rows_of(shard, None, 2, 6))
 
 
 def test_partitions_of_texts_come_in_blocks():
-    texts = [f"text {i}" for i in range(BLOCK_DOCUMENTS + 5)]
-    for value in (texts, iter(texts), tuple(texts)):
+    texts = [f"text {i}" for i in range(BLOCK_ROWS + 5)]
+    for value in (texts, iter(texts)):
         blocks = list(rows_of(Shard("p"), value))
-        assert [len(rows) for rows in blocks] == [BLOCK_DOCUMENTS, 5]
+        assert [rows.n_records for rows in blocks] == [BLOCK_ROWS, 5]
         assert [text for rows in blocks for text in rows.texts] == texts
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csc_matrix, DocumentBatch.from_matrix])
 def test_partitions_of_counts_are_taken(kind):
-    counts = np.array([[1, 0, 2], [0, 0, 0], [0, 4, 0]])
-    (rows,) = rows_of(Shard("p"), kind(counts))
-    counted = Counts()
-    batch = rows.encoded(None, counted)
+    value = kind(np.array([[1, 0, 2], [0, 0, 0], [0, 4, 0]]))
+    counts = RecordCounts()
+    (batch,) = batches_of(Shard("p"), value, None, counts)
     assert batch.lengths.tolist() == [3, 0, 4]
-    assert (counted.documents, counted.short, counted.tokens) == (3, 1, 7)
-    assert rows.slice(1, 3).encoded(None, Counts()).lengths.tolist() == [0, 4]
+    assert counts == RecordCounts(3, 3, 1, 7)
+    (part,) = rows_of(Shard("p"), value, 1, 3)
+    assert part.lengths.tolist() == [0, 4]
 
 
-@pytest.mark.parametrize("value", ["one text", [1, 2], ["a", None], 7, [b"x"]])
-def test_other_partitions_are_refused_without_their_text(value):
-    with pytest.raises(InvalidDocumentsError, match="a list of texts or a matrix") as caught:
-        list(rows_of(Shard("p"), value))
-    assert "one text" not in str(caught.value)
-
-
-def test_texts_without_a_vocabulary_are_refused():
-    (rows,) = rows_of(Shard("p"), ["secret words"])
+def test_other_partitions_are_refused_without_their_text():
+    for value in ("secret", [1, 2], ["secret", None], 7, [b"secret"]):
+        with pytest.raises(InvalidDocumentsError, match="a list of texts or a matrix") as caught:
+            list(rows_of(Shard("p"), value))
+        assert "secret" not in str(caught.value)
     with pytest.raises(InvalidDocumentsError, match="read by a vocabulary") as caught:
-        rows.encoded(None, Counts())
+        list(batches_of(Shard("p"), ["secret words"], None, RecordCounts()))
     assert "secret" not in str(caught.value)
-    assert "secret" not in repr(rows)
 
 
 def test_collections_become_a_shard_for_each_partition():
-    import dask
-    import dask.bag
-
     bag = dask.bag.from_sequence(["a b", "c", "d e"], npartitions=3)
-    assert len(of_partitions(bag).shards) == 3
     assert [part.compute() for part in of_partitions(bag).values] == [["a b"], ["c"], ["d e"]]
     delayed = [dask.delayed(list)("ab"), ["c"]]
     corpus = of_partitions(delayed)
     assert [shard.name for shard in corpus.shards] == ["partition 0", "partition 1"]
     assert corpus.values == tuple(delayed)
-
-
-def test_an_array_must_be_in_blocks_of_whole_rows():
-    import dask.array as array
-
-    counts = np.ones((6, 4))
-    rows = of_partitions(array.from_array(counts, chunks=(2, 4)))
+    rows = of_partitions(dask.array.from_array(np.ones((6, 4)), chunks=(2, 4)))
     assert [part.compute().shape for part in rows.values] == [(2, 4)] * 3
     with pytest.raises(InvalidDocumentsError, match="whole rows"):
-        of_partitions(array.from_array(counts, chunks=(2, 2)))
-
-
-@pytest.mark.parametrize("value", [[], "text", None, 5])
-def test_no_partitions_are_refused(value):
-    with pytest.raises(InvalidDocumentsError, match="at least 1"):
-        of_partitions(value)
+        of_partitions(dask.array.from_array(np.ones((6, 4)), chunks=(2, 2)))
+    for value in ([], "text", None, 5):
+        with pytest.raises(InvalidDocumentsError, match="at least 1"):
+            of_partitions(value)

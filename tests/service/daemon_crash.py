@@ -15,47 +15,44 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from streamlda.kernels import load_kernels
 from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.service.publishing import Publisher
 from streamlda.service.worker import Worker
-from streamlda.settings.table import load_settings
+from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
-from tests.service.daemon_process import Left, left_by, settings_of
-
-OnStep = Callable[[str], None]
+from streamlda.storage.publishing import Publisher
+from tests.service.daemon_process import left_by, settings_of
 
 #: Exit status of a daemon that saw what must never be.
 WRONG = 99
 
-PUBLIC: dict[str, dict[str, Any]] = {
+PUBLIC = {
     # The documents do not follow this model, so that topics are refined; the others' stay spectral.
     "hashed": {"snapshots.every": 5000, "topics.alpha_0": 10.0},
     "learned": {
         "snapshots.every": 5000,
-        "words.kind": "learned",
-        "words.size": 150,
-        "words.documents": 3000,
+        "vocabulary.kind": "learned",
+        "vocabulary.size": 150,
+        "vocabulary.documents": 3000,
     },
 }
 
 
-def start(settings: dict[str, Any], folder: Path, *changes: Callable[[], None]) -> int:
+def start(settings, folder, *changes):
     """Fork a daemon, with changes to its code; return its process id."""
     child = os.fork()
     if child:
         return child
     try:
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 2)
+        os.dup2(os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         for change in changes:
             change()
         checked = load_settings(environment={}, flags=settings)
@@ -67,15 +64,14 @@ def start(settings: dict[str, Any], folder: Path, *changes: Callable[[], None]) 
         os._exit(1)
 
 
-def wait(child: int, folder: Path) -> int:
-    """Return the exit status of a daemon, or minus the signal that ended it."""
+def wait(child, folder):
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     log = (folder / "log").read_text() if (folder / "log").exists() else ""
     assert status in (0, WRONG, -signal.SIGKILL), f"a daemon failed with {status}: {log[-3000:]}"
     return status
 
 
-def kill_at_random(child: int, folder: Path, moments: random.Random, seconds: float) -> None:
+def kill_at_random(child, folder, moments, seconds):
     """Kill a daemon anywhere within that time, or soon after the next checkpoint it makes."""
     log = folder / "log"
     read = log.stat().st_size if log.exists() else 0
@@ -91,195 +87,205 @@ def kill_at_random(child: int, folder: Path, moments: random.Random, seconds: fl
     os.kill(child, signal.SIGKILL)
 
 
-def die_at(step: int) -> OnStep:
+def die_at(step):
     """Return a hook that kills the process at a step, counted from 0."""
     steps = iter(range(step + 1))
 
-    def on_step(name: str) -> None:
+    def on_step(name):
         if next(steps, None) == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return on_step
 
 
-def die_when(wanted: str) -> OnStep:
-    """Return a hook that kills the process at the first step of that name."""
-
-    def on_step(name: str) -> None:
+def die_when(wanted):
+    def on_step(name):
         if name == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return on_step
 
 
-def with_steps(on_step: OnStep) -> Callable[[], None]:
+def with_steps(on_step):
     """Return a change that calls the hook around all that becomes durable."""
 
-    def change() -> None:
+    def opened_with_hook(made):
+        return lambda *args, **options: made(*args, on_step=on_step, **options)
+
+    def around(inner, name):
+        def outer(*args, **options):
+            on_step(f"{name}:begin")
+            result = inner(*args, **options)
+            on_step(f"{name}:end")
+            return result
+
+        return outer
+
+    def change():
         for kind in (Checkpoints, Ledger):
-            _with_hook(kind, on_step)
-        for owner, name in (
-            (Publisher, "store"),
-            (Publisher, "send"),
-            (Worker, "_take"),
-            (Worker, "_release"),
-        ):
-            _around(owner, name, on_step)
+            kind.open = opened_with_hook(kind.open)
+        for owner, names in ((Publisher, ("store", "send")), (Worker, ("_take", "_release"))):
+            for name in names:
+                setattr(owner, name, around(getattr(owner, name), name))
 
     return change
 
 
-def _with_hook(kind: Any, on_step: OnStep) -> None:
-    made = kind.open
-    kind.open = lambda *args, **options: made(*args, on_step=on_step, **options)
-
-
-def _around(owner: Any, name: str, on_step: OnStep) -> None:
-    inner = getattr(owner, name)
-
-    def outer(*args: Any, **options: Any) -> Any:
-        on_step(f"{name}:begin")
-        result = inner(*args, **options)
-        on_step(f"{name}:end")
-        return result
-
-    setattr(owner, name, outer)
-
-
-def hurry() -> None:
+def hurry():
     """Poll little, and checkpoint whenever it is allowed: beside polls that run ahead."""
     rules_of = running.rules_of
     running.rules_of = lambda settings: replace(
-        rules_of(settings),
-        poll_records=100 if settings.private else 700,
-        checkpoint_seconds=1e-9,
+        rules_of(settings), poll_records=100 if settings.private else 700, checkpoint_seconds=1e-9
     )
 
 
 # Mistakes that the tests must find.
 
 
-def save_what_is_read() -> None:
+def save_what_is_read():
     """Save the position of what was polled, not of what was learned."""
     from streamlda.service.daemon import Daemon
 
     inner = Daemon._carry_out
 
-    def outer(self: Any, instruction: Any) -> None:
+    def outer(self, instruction):
         self._learned_to = self._polled_to
         inner(self, instruction)
 
-    Daemon._carry_out = outer  # type: ignore[method-assign]
+    Daemon._carry_out = outer
     # Slow learning lets polls run ahead.
     learn = Worker._learn
 
-    def slowly(self: Any, batch: Any) -> None:
+    def slowly(self, batch):
         time.sleep(0.1)
         learn(self, batch)
 
-    Worker._learn = slowly  # type: ignore[method-assign]
+    Worker._learn = slowly
 
 
-def forget_rows() -> None:
+def forget_rows():
     """Leave out of the checkpoint what waits for its block."""
     capture = Checkpoints.capture
-    Checkpoints.capture = lambda *args: capture(*args[:-1])  # type: ignore[method-assign]
+    Checkpoints.capture = lambda *args: capture(*args[:-1])
 
 
-def publish_again() -> None:
+def publish_again():
     """Publish each release under a new number, however often it is made."""
-    Publisher.store = lambda self, model: (  # type: ignore[method-assign]
+    Publisher.store = lambda self, model: (
         number := (self.snapshots.latest() or 0) + 1,
         self.snapshots.publish(number, model),
     )[0]
 
 
 #: Each with the step to kill at.
-BUGS: dict[str, tuple[str, Callable[[], None]]] = {
+BUGS = {
     "save-what-is-read": ("save:cleaned", save_what_is_read),
     "forget-rows": ("save:cleaned", forget_rows),
     "publish-again": ("store:end", publish_again),
 }
 
 
-# Public streams: all is as in an undisturbed run, to the last bit.
+class Stream:
+    """A folder, and the daemons that work in it; its kinds say what was `found` in the end."""
+
+    def __init__(self, folder, settings, mistakes=(), hurried=True):
+        folder.mkdir()
+        self.folder, self.settings = folder, settings
+        self.code_changes = [*([hurry] if hurried else []), *mistakes]
+
+    def changes(self, hook):
+        # The hook comes last, and so is around the mistakes.
+        return [*self.code_changes, with_steps(hook)]
+
+    def run(self, hook=lambda name: None, kill=None):
+        child = start(self.settings, self.folder, *self.changes(hook))
+        if kill is not None:
+            kill(child, self.folder)
+        return wait(child, self.folder)
 
 
-def public(scratch: Path, kills: int, seed: int) -> Counter[str]:
-    """Kill at random moments; each stream must end as its undisturbed twin."""
-    moments, counted = random.Random(seed), Counter[str]()
-    source = scratch / "documents.jsonl"
-    for kind, flags in PUBLIC.items():
-        twin = scratch / kind
-        twin.mkdir()
-        settings = {**settings_of(twin, source), **flags}
+def at_any_moment(stream_of, kinds, kills, seed):
+    """Kill at random moments until the streams end; `stream_of` takes a kind and a name."""
+    moments, counted, names = random.Random(seed), Counter(), count()
+    for kind in kinds:
         began = time.monotonic()
-        assert wait(start(settings, twin), twin) == 0
-        seconds, wanted = time.monotonic() - began, left_by(twin)
+        assert stream_of(kind, kind).run() == 0
+        seconds = time.monotonic() - began
         killed = 0
-        while killed < kills / len(PUBLIC):
-            counted["streams"] += 1
-            folder = scratch / f"{kind}-{counted['streams']}"
-            folder.mkdir()
-            settings = {**settings_of(folder, source), **flags}
-            status = -1
-            while status:
-                child = start(settings, folder)
-                kill_at_random(child, folder, moments, seconds)
-                status = wait(child, folder)
-                killed += status != 0
-            counted["same"] += left_by(folder) == wanted
+        while killed < kills / len(kinds):
+            stream = stream_of(kind, f"{kind}-{next(names)}")
+            kill = partial(kill_at_random, moments=moments, seconds=seconds)
+            while stream.run(kill=kill) == -signal.SIGKILL:
+                killed += 1
+            counted.update(stream.found())
         counted["killed"] += killed
     return counted
 
 
-def public_steps(scratch: Path, stride: int, first: int) -> Counter[str]:
-    """Kill at every so-manieth step; then go on."""
-    counted = Counter[str]()
-    wanted = _twin(scratch)
-    status, step = -signal.SIGKILL, first
+def at_steps(stream_of, stride, first, again=False):
+    """Kill at every n-th step, if `again` each other time twice in a row; then go on."""
+    counted, status, step = Counter(), -signal.SIGKILL, first
     while status == -signal.SIGKILL:
-        folder = scratch / str(step)
-        folder.mkdir()
-        settings = steps_settings(folder, scratch)
-        status = wait(start(settings, folder, hurry, with_steps(die_at(step))), folder)
-        counted["killed"] += status != 0
-        assert wait(start(settings, folder, hurry), folder) == 0
-        counted["streams"] += 1
-        counted["same"] += left_by(folder) == wanted
+        stream = stream_of(str(step))
+        status = stream.run(die_at(step))
+        counted["killed"] += status == -signal.SIGKILL
+        if again and step % 2:
+            stream.run(die_at(step // 2 % 60))
+        stream.run()
+        counted.update(stream.found())
         step += stride
     return counted
 
 
-def public_mistakes(scratch: Path) -> Counter[str]:
+class PublicStream(Stream):
+    """All must be as in an undisturbed run, to the last bit."""
+
+    def __init__(self, folder, flags, wanted=None, mistakes=(), hurried=True):
+        source = folder.parent / "documents.jsonl"
+        super().__init__(folder, settings_of(folder, source, flags), mistakes, hurried)
+        self.wanted = wanted
+
+    def found(self):
+        return Counter(streams=1, same=left_by(self.folder) == self.wanted)
+
+
+def public(scratch, kills, seed):
+    wanted = {}
+
+    def stream_of(kind, name):
+        if name != kind and kind not in wanted:
+            wanted[kind] = left_by(scratch / kind)
+        return PublicStream(scratch / name, PUBLIC[kind], wanted.get(kind), hurried=False)
+
+    return at_any_moment(stream_of, PUBLIC, kills, seed)
+
+
+STEPS = {"snapshots.every": 2000, "topics.warmup_documents": 3000}
+
+
+def _twin(scratch):
+    stream = PublicStream(scratch / "twin", STEPS, hurried=False)
+    assert stream.run() == 0
+    return left_by(stream.folder)
+
+
+def public_steps(scratch, stride, first):
+    wanted = _twin(scratch)
+    return at_steps(lambda name: PublicStream(scratch / name, STEPS, wanted), stride, first)
+
+
+def public_mistakes(scratch):
     """Kill at a named step, without a mistake in the code and with each; then go on."""
-    wanted, counted = _twin(scratch), Counter[str]()
-    for bug, (name, change) in {"right": ("save:cleaned", hurry), **BUGS}.items():
-        folder = scratch / bug
-        folder.mkdir()
-        settings = steps_settings(folder, scratch)
-        # The hook comes last, and so is around the mistake.
-        child = start(settings, folder, hurry, change, with_steps(die_when(name)))
-        assert wait(child, folder) == -signal.SIGKILL
-        assert wait(start(settings, folder, hurry, change), folder) == 0
-        counted[bug] = int(left_by(folder) == wanted)
+    wanted, counted = _twin(scratch), Counter()
+    for bug, (name, *mistakes) in {"right": ("save:cleaned",), **BUGS}.items():
+        stream = PublicStream(scratch / bug, STEPS, wanted, mistakes)
+        assert stream.run(die_when(name)) == -signal.SIGKILL
+        assert stream.run() == 0
+        counted[bug] = stream.found()["same"]
     return counted
 
 
-def steps_settings(folder: Path, scratch: Path) -> dict[str, Any]:
-    fixed = {"snapshots.every": 2000, "topics.warmup": 3000}
-    return {**settings_of(folder, scratch / "documents.jsonl"), **fixed}
-
-
-def _twin(scratch: Path) -> Left:
-    twin = scratch / "twin"
-    twin.mkdir()
-    assert wait(start(steps_settings(twin, scratch), twin), twin) == 0
-    return left_by(twin)
-
-
-def main(tasks: dict[str, Callable[..., Counter[str]]]) -> None:
-    """Run the task that the arguments name, and print what it counted."""
+def main(tasks):
     task, scratch, *rest = sys.argv[1:]
     values = [int(value) if value.isdecimal() else value for value in rest]
     load_kernels()

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from streamlda.container import to_json
 from streamlda.model.topic_model import load
@@ -28,8 +28,8 @@ STREAMLDA = [sys.executable, "-P", "-m", "streamlda"]
 SMALL = {
     "topics.count": 3,
     "topics.oversampling": 5,
-    "topics.warmup": 2000,
-    "words.hash_bits": 8,
+    "topics.warmup_documents": 2000,
+    "vocabulary.hash_bits": 8,
     "http.port": 0,
     "log.format": "json",
     "log.level": "debug",
@@ -37,37 +37,59 @@ SMALL = {
 }
 
 
-def texts(n: int, *, seed: int = 1) -> list[str]:
+def texts(n, *, seed=1):
     """Return short documents of three planted topics; no two are equal."""
     corpus = PlantedLDA(3, 200, seed=seed, mean_length=20)
-    corpus.words = planted.words(200)  # type: ignore[no-untyped-call]
+    corpus.words = planted.words(200)
     return [f"{number} {text}" for number, text in enumerate(corpus.texts(n))]
 
 
-def write_documents(path: Path, documents: list[str]) -> Path:
-    """Write documents as JSON lines; return the path."""
+def write_documents(path, documents):
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
     return path
 
 
-def settings_of(folder: Path, source: Path, **more: Any) -> dict[str, Any]:
+def settings_of(folder, source, flags=None, **more):
     """Return settings by name: files, a small engine, all outputs in a folder."""
-    return {
+    changes = {**(flags or {}), **{name.replace("__", "."): value for name, value in more.items()}}
+    found = {
         "source.kind": "files",
         "source.files": str(source),
         "checkpoint.folder": str(folder / "checkpoints"),
         "output.folder": str(folder / "snapshots"),
         **SMALL,
-        **{name.replace("__", "."): value for name, value in more.items()},
     }
+    if changes.keys() & {"vocabulary.kind", "topics.projection_file"}:
+        del found["vocabulary.hash_bits"]
+    if "privacy.epsilon" in changes:
+        del found["topics.warmup_documents"]
+    return {**found, **changes}
 
 
-def arguments(settings: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a daemon."""
-    flags = []
+def private_settings(folder, source, **flags):
+    """Return settings as `settings_of`, of a daemon whose releases are private."""
+    more = {
+        **({} if "vocabulary.kind" in flags else {"vocabulary.hash_bits": 5}),
+        "privacy.epsilon": 12.0,
+        "privacy.delta": 1e-3,
+        "privacy.ledger": str(folder / "ledger"),
+        "snapshots.every": 500,
+        "source.stream": "trial",
+    }
+    return settings_of(folder, source, {**more, **flags})
+
+
+def arguments(settings):
+    flags, sources = [], []
     for name, value in settings.items():
-        flags += [SETTINGS[name].flag, str(value)]
-    return [*STREAMLDA, "run", *flags]
+        flag = SETTINGS[name].flag
+        if name == "source.files":
+            sources.append(value)
+        elif SETTINGS[name].kind == "bool":
+            flags.append(flag if value else flag.replace("--", "--no-"))
+        else:
+            flags += [flag, str(value)]
+    return [*STREAMLDA, "run", *flags, *sources]
 
 
 #: Runs the command with changes to the code: behind these lines, in place of ``-m streamlda``.
@@ -77,13 +99,12 @@ main()
 """
 
 
-def changed(settings: Mapping[str, Any], lines: str) -> list[str]:
-    """Return the command line of a daemon with changes to its code."""
+def changed(settings, lines):
     python, safe, _, _, *rest = arguments(settings)
     return [python, safe, "-c", lines + CHANGED, *rest]
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**more):
     """Return this process's environment without settings, and with one thread for BLAS."""
     found = {name: v for name, v in os.environ.items() if not name.startswith("STREAMLDA_")}
     return {**found, "OPENBLAS_NUM_THREADS": "1", **more}
@@ -92,86 +113,73 @@ def environment(**more: str) -> dict[str, str]:
 class Daemon:
     """A daemon in a process of its own, and the log lines that it wrote; it logs JSON."""
 
-    def __init__(
-        self, settings: Mapping[str, Any], command: list[str] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, settings, command=None, **options):
         options.setdefault("env", environment())
         command = command or arguments(settings)
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )
-        self.raw: list[bytes] = []
+        self.raw = []
         self._came = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
+    def _read(self):
         for line in self.process.stderr:
             with self._came:
                 self.raw.append(line)
                 self._came.notify_all()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         if self.process.poll() is None:
             self.process.kill()
         self.end()
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        """The log lines so far."""
+    def lines(self):
         with self._came:
             return [json.loads(line) for line in self.raw]
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the log lines of one event."""
+    def events(self, name):
         return [line for line in self.lines if line["event"] == name]
 
-    def wait_for(self, name: str, n: int = 1, seconds: float = 60) -> dict[str, Any]:
-        """Return the n-th line of an event once it is there."""
+    def wait_for(self, name, n=1, seconds=60):
         until = time.monotonic() + seconds
         with self._came:
-            while True:
-                found = [line for line in map(json.loads, self.raw) if line["event"] == name]
-                if len(found) >= n:
-                    line: dict[str, Any] = found[n - 1]
-                    return line
+            while len(found := self.events(name)) < n:
                 left = until - time.monotonic()
                 assert left > 0, f"no {name} came: {b''.join(self.raw).decode()}"
                 self._came.wait(left)
+        return found[n - 1]
 
-    def send(self, number: int) -> None:
-        """Send a signal."""
-        self.process.send_signal(number)
-
-    def end(self, seconds: float = 120) -> int:
+    def end(self, seconds=120):
         """Wait for the end; return the exit code, or minus the signal."""
         code = self.process.wait(seconds)
         self._reader.join()
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        if self.process.stdout.closed:
-            return code
-        assert self.process.stdout.read() == b"", "all that is said is said in the log"
-        self.process.stdout.close()
-        self.process.stderr.close()
+        if not self.process.stdout.closed:
+            assert self.process.stdout.read() == b"", "all that is said is said in the log"
+            self.process.stdout.close()
+            self.process.stderr.close()
         return code
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask for the end, and wait for it."""
-        self.send(number)
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
         return self.end()
 
 
-def run_to_end(settings: Mapping[str, Any], **options: Any) -> Daemon:
-    """Run a daemon until it ends by itself, with exit code 0."""
+def run_to_end(settings, **options):
     with Daemon(settings, **options) as daemon:
         code = daemon.end()
     assert code == 0, b"".join(daemon.raw).decode()
     return daemon
+
+
+def few_or(few, many):
+    """A few for every run of the tests, many for a long one."""
+    return [few, pytest.param(many, marks=pytest.mark.soak)]
 
 
 class Left(NamedTuple):
@@ -184,11 +192,10 @@ class Left(NamedTuple):
     snapshots: dict[int, str]
 
 
-def left_by(folder: Path) -> Left:
+def left_by(folder):
     """Return what is in the folders of `settings_of`: digests of all bytes but times."""
     with Checkpoints.open(folder / "checkpoints") as store:
         newest = store.newest()
-    assert newest is not None
     assert newest.skipped == ()
     names = [
         folder / "checkpoints" / f"{kind}-{newest.generation:06d}" for kind in ("state", "rows")
@@ -197,7 +204,7 @@ def left_by(folder: Path) -> Left:
     return Left(state, rows, to_json(newest.position), to_json(newest.about), snapshots_in(folder))
 
 
-def snapshots_in(folder: Path) -> dict[int, str]:
+def snapshots_in(folder):
     """Return digests of the published snapshots, but for when they were made."""
     found = {}
     for path in sorted((folder / "snapshots").glob("snapshot-??????")):
@@ -209,5 +216,5 @@ def snapshots_in(folder: Path) -> dict[int, str]:
     return found
 
 
-def _digest(content: bytes) -> str:
+def _digest(content):
     return hashlib.blake2b(content, digest_size=16).hexdigest()

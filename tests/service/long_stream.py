@@ -6,45 +6,37 @@ or disk, stops it after N_DOCUMENTS, and leaves what it saw of the process in ``
 
 import json
 import os
-import random
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from streamlda.process import resident_bytes
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
-from streamlda.settings.table import load_settings
-from streamlda.stream.source import Position, Progress, RecordBatch
-from tests.service.daemon_process import SMALL, Daemon, texts
+from streamlda.settings.load import load_settings
+from streamlda.stream.source import Progress, RecordBatch
+from tests.service.daemon_process import Daemon, settings_of, texts
 
 #: How many marks a long run makes, and how many snapshots.
 MARKS, SNAPSHOTS = 400, 20
 
+FILES = "source.files"
+
 # On a topic
 
 
-def topic_settings(folder: Path, bootstrap: str, topic: str, **more: Any) -> dict[str, Any]:
+def topic_settings(folder, bootstrap, topic, **more):
     """Return settings by name: JSON records of a topic, a small engine, outputs in a folder."""
     folder.mkdir(exist_ok=True)
-    return {
-        "source.kind": "kafka",
-        "kafka.bootstrap": bootstrap,
-        "kafka.topic": topic,
-        "checkpoint.folder": str(folder / "checkpoints"),
-        "output.folder": str(folder / "snapshots"),
-        **SMALL,
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
+    flags = {"source.kind": "kafka", "kafka.bootstrap": bootstrap, "kafka.topic": topic}
+    return {n: v for n, v in settings_of(folder, folder, flags, **more).items() if n != FILES}
 
 
-def ending(n_records: int, snapshots: int = 1) -> dict[str, Any]:
-    """Return settings with which a daemon ends by itself behind so many records."""
+def ending(n_records, snapshots=1):
+    """Return settings with which a daemon ends by itself behind N records."""
     every, rest = divmod(n_records, snapshots)
     assert rest == 0, "snapshots must share the records evenly"
     return {
@@ -54,28 +46,18 @@ def ending(n_records: int, snapshots: int = 1) -> dict[str, Any]:
     }
 
 
-def as_json(documents: Iterable[str]) -> list[bytes]:
-    """Return documents as values of records."""
+def as_json(documents):
     return [json.dumps({"text": text}).encode() for text in documents]
 
 
-def status_of(port: int) -> dict[str, Any]:
-    """Return what a daemon says of itself over HTTP."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+def answer_of(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return json.load(answer)
 
 
-def is_alive(port: int) -> int:
-    """Return the code with which ``/livez`` answers."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=10) as answer:
-        return int(answer.status)
-
-
-def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
-    """Wait until so many records were learned from."""
-    until = time.monotonic() + seconds
-    while (slots := status_of(port)["places"]) is None or slots < n_records:
+def wait_for_slots(port, n_records):
+    until = time.monotonic() + 60
+    while ((slots := answer_of(port, "/status")["places"]) or 0) < n_records:
         assert time.monotonic() < until, f"places={slots}"
         time.sleep(0.05)
 
@@ -83,8 +65,8 @@ def wait_for_places(port: int, n_records: int, seconds: float = 60) -> None:
 # Killed
 
 
-def run_killed(settings: Mapping[str, Any], moments: random.Random, kills: int) -> int:
-    """Run a daemon to its end, killing it up to so many times on the way; return how many."""
+def run_killed(settings, moments, kills):
+    """Run a daemon to its end, killing it up to N times on the way; return how many."""
     killed = 0
     while True:
         with Daemon(settings) as daemon:
@@ -97,7 +79,7 @@ def run_killed(settings: Mapping[str, Any], moments: random.Random, kills: int) 
         killed += 1
 
 
-def kill_at_random(daemon: Daemon, moments: random.Random) -> None:
+def kill_at_random(daemon, moments):
     """Kill a daemon anywhere, its start included, or soon after a checkpoint, while it learns.
 
     Only those after a checkpoint bring it further, so that there is an end.
@@ -117,23 +99,13 @@ def kill_at_random(daemon: Daemon, moments: random.Random) -> None:
 
 
 class Repeated:
-    """The same documents over and over, as a source; it notes how its process fares.
+    """The same documents over and over, as a source; it notes in `marks` how its process fares."""
 
-    Parameters
-    ----------
-    documents : list of str
-    n_documents : int
-        Where the stream ends.
-    marks : Path
-        File of the notes: JSON lines.
-    """
-
-    def __init__(self, documents: list[str], n_documents: int, marks: Path) -> None:
+    def __init__(self, documents, n_documents, marks):
         self._documents, self._total, self._marks = documents, n_documents, marks
         self._next = self._marked = 0
 
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return what comes next, up to where the block begins anew."""
+    def poll(self, max_records, timeout_seconds=1.0):
         start = self._next % len(self._documents)
         stop = min(start + min(max_records, self._total - self._next), len(self._documents))
         self._next += stop - start
@@ -142,7 +114,7 @@ class Repeated:
             self._mark()
         return RecordBatch([*self._documents[start:stop]], exhausted=ended)
 
-    def _mark(self) -> None:
+    def _mark(self):
         self._marked = self._next
         mark = {
             "documents": self._next,
@@ -155,40 +127,33 @@ class Repeated:
         with self._marks.open("a") as file:
             file.write(json.dumps(mark) + "\n")
 
-    def position(self) -> Position:
-        """Return the number of the next document."""
+    def position(self):
         return {"document": self._next}
 
-    def seek(self, position: Position) -> None:
-        """Go on from there."""
+    def seek(self, position):
         self._next = self._marked = int(position["document"])
 
-    def progress(self) -> Progress:
-        """Return how far it is."""
+    def progress(self):
         return Progress(self._next, self._total, "documents")
 
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
+    def close(self):
+        pass
 
 
-def long_run(folder: Path, n_documents: int) -> int:
+def long_run(folder, n_documents):
     """Run a daemon of this process over a stream without disk; return its exit code."""
     documents = texts(20_000)
     source = Repeated(documents, n_documents, folder / "marks")
-    running.open_stream = lambda *_: source  # type: ignore[attr-defined]
-    small = {name: value for name, value in SMALL.items() if name != "log.level"}
+    running.open_stream = lambda *_: source
     flags = {
-        **small,
-        "source.kind": "files",
-        "source.files": "in memory",
-        "checkpoint.folder": str(folder / "checkpoints"),
         "checkpoint.interval": "2 s",
         # Documents are then read as they are learned, and not in bursts.
         "memory.queue": "4 MiB",
-        "output.folder": str(folder / "snapshots"),
         "snapshots.every": max(n_documents // SNAPSHOTS, 100),
         "http.port": int(os.environ["STREAMLDA_TEST_PORT"]),
+        "log.level": "info",
     }
+    flags = settings_of(folder, folder / "in memory", flags)
     settings = load_settings(environment={}, flags=flags)
     start_logging("json", "info")
     return running.run(settings)

@@ -43,7 +43,6 @@ def shifted(components, amount, *, seed=2):
 
 
 def private():
-    """Return a privacy statement that bears out its claim."""
     epsilon, delta = 1.0, 1e-6
     stage = ReleasedStage("moments", 0, 99, noise_multiplier(epsilon, delta))
     return private_statement(

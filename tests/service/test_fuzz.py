@@ -8,8 +8,6 @@ import logging
 import math
 import random
 from collections import deque
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,18 +16,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, StreamLDAError
-from streamlda.service.http import make_app
 from streamlda.service.running import check, rules_of
-from streamlda.settings.table import SETTINGS, TABLE, Settings, load_settings
+from streamlda.settings.load import load_settings
+from streamlda.settings.table import SETTINGS, TABLE
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.records import REASONS, BatchBuilder
-from tests.service.daemon_process import Daemon, settings_of
 from tests.service.planted import model, private, topics
-from tests.service.web import PLENTY, TOKEN, Snapshots, busy_status
+from tests.service.web import JSON_VALUES, TOKEN
 
 #: Payloads of one example: 3000 examples of `make soak` make a million.
 PAYLOADS = 350
@@ -38,19 +35,14 @@ SECRET = "zebrafinch"
 
 # Payloads
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
 DOCUMENTS = st.one_of(
     st.binary(max_size=60),
     st.text().map(lambda text: json.dumps({"text": text}).encode()),
     st.text()
     .map(lambda text: json.dumps({"text": text}, ensure_ascii=False))
     .map(lambda line: line.encode("utf-8", "surrogatepass")),
-    VALUES.map(lambda value: json.dumps({"text": value, "user": value}).encode()),
-    VALUES.map(lambda value: json.dumps({"text": {"text": value}}).encode()),
+    JSON_VALUES.map(lambda value: json.dumps({"text": value, "user": value}).encode()),
+    JSON_VALUES.map(lambda value: json.dumps({"text": {"text": value}}).encode()),
 )
 #: What has broken readers of JSON before.
 PIECES = [
@@ -65,34 +57,34 @@ VOCABULARIES = [
 ]
 
 
-def mutated(documents: list[bytes], seed: int) -> list[bytes | None]:
+def mutated(documents, seed):
     """Return the documents and damaged descendants of them, `PAYLOADS` in all."""
     draw = random.Random(seed)
-    made: list[bytes | None] = [*documents, None, b"", b" \n"]
+    made = [*documents, None, b"", b" \n"]
     whole = [*documents, b'{"text": "ab the null \\u00e9t\\u00e9", "user": "u1"}']
     while len(made) < PAYLOADS:
         value = bytearray(draw.choice(whole))
         for _ in range(draw.randint(1, 4)):
-            at = draw.randint(0, len(value))
-            kind = draw.randint(0, 4)
-            if kind == 0 and at < len(value):
-                value[at] ^= 1 << draw.randint(0, 7)
-            elif kind == 1:
-                value[at:at] = draw.choice(PIECES)
-            elif kind == 2:
-                del value[at : at + draw.randint(1, 8)]
-            elif kind == 3:
-                other = draw.choice(whole)
-                value[at:] = other[draw.randint(0, len(other)) :]
-            else:
-                value[at : at + 1] = draw.randbytes(draw.randint(0, 4))
+            at, stop = draw.randint(0, len(value)), draw.randint(1, 8)
+            other = draw.choice(whole)
+            match draw.randint(0, 4):
+                case 0 if at < len(value):
+                    value[at] ^= 1 << draw.randint(0, 7)
+                case 1:
+                    value[at:at] = draw.choice(PIECES)
+                case 2:
+                    del value[at : at + stop]
+                case 3:
+                    value[at:] = other[draw.randint(0, len(other)) :]
+                case _:
+                    value[at : at + 1] = draw.randbytes(draw.randint(0, 4))
         made.append(bytes(value))
     draw.shuffle(made)
     return made
 
 
-def run_of(values: list[bytes | None]) -> Run:
-    def record(index: int) -> Record:
+def run_of(values):
+    def record(index):
         return Record("t", 0, index, 0, None, values[index], ())
 
     return Run(0, range(len(values)), values, record)
@@ -104,16 +96,16 @@ def run_of(values: list[bytes | None]) -> Run:
     seed=st.integers(0, 2**32 - 1),
     user_field=st.sampled_from([None, "user", "text.user"]),
     text_field=st.sampled_from(["text", "text.text", "", "."]),
-    form=st.sampled_from(["json", "json", "json", "text"]),
+    form=st.sampled_from(["jsonl", "jsonl", "jsonl", "text"]),
     size=st.integers(1, PAYLOADS),
 )
 def test_no_payload_breaks_decoding_or_counting(
     documents, seed, user_field, text_field, form, size
 ):
     values = mutated(documents, seed)
-    rejected: list[tuple[int, str]] = []
+    rejected = []
     decoding = Decoding(
-        *("t", form, text_field, user_field if form == "json" else None, 5000),
+        *("t", form, text_field, user_field if form == "jsonl" else None, 5000),
         lambda record, reason: rejected.append((record.offset, reason)),
     )
     pending, next_ = deque([run_of(values)]), {0: 0}
@@ -142,11 +134,7 @@ def test_no_payload_breaks_decoding_or_counting(
 # Settings
 
 ANYTHING = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=12),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
     st.lists(st.text(max_size=4) | st.integers(), max_size=3),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
@@ -158,7 +146,7 @@ AMOUNTS = st.builds(
 )
 
 
-def likely(setting) -> st.SearchStrategy[Any]:
+def likely(setting):
     """Return values of which many are right, and others nearly."""
     if setting.choices:
         return st.sampled_from(setting.choices)
@@ -173,26 +161,26 @@ ENTRIES = st.dictionaries(st.sampled_from(NAMES), st.none(), max_size=12).flatma
 )
 
 
-def value_of(name: str) -> st.SearchStrategy[Any]:
+def value_of(name):
     setting = SETTINGS.get(name) or SETTINGS[name.removesuffix("_file")]
     return st.one_of(likely(setting), likely(setting), likely(setting), ANYTHING)
 
 
-def toml(value: Any) -> str:
+def toml(value):
     """Return a value as TOML, as far as there is such a thing."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, dict):
-        rows = ", ".join(f"{toml(str(name))} = {toml(inner)}" for name, inner in value.items())
-        return f"{{{rows}}}"
-    if value is None or isinstance(value, str):
-        return json.dumps(value or "", ensure_ascii=True)
+    match value:
+        case bool() | str():
+            return json.dumps(value)
+        case None:
+            return '""'
+        case list():
+            return f"[{', '.join(map(toml, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{toml(k)} = {toml(v)}' for k, v in value.items())}}}"
     return repr(value)
 
 
-def loaded(*args: Any) -> Settings | None:
+def loaded(*args):
     """Load settings; None if they were refused, which must be said by its own error."""
     try:
         found = load_settings(*args)
@@ -203,19 +191,19 @@ def loaded(*args: Any) -> Settings | None:
         assert all(line.startswith("- ") for line in message.split("\n")[1:])
         return None
     for setting in TABLE:
-        assert setting.name in found
+        assert found[setting.name] is not ...
     rules_of(found)
     try:
         plan = check(found)
     except StreamLDAError:
         # Of files that are not there, and of what only the engine can tell.
-        return found
+        plan = []
     assert all(size >= 0 for _, size in plan)
     return found
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory) -> Path:
+def file(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "streamlda.toml"
 
 
@@ -227,9 +215,8 @@ def file(tmp_path_factory) -> Path:
 @example(content=b"x = 1979-05-27T07:32:00Z\n[[topics]]\n[[topics]]")
 def test_no_bytes_break_the_settings_file(file, content):
     file.write_bytes(content)
-    found = loaded(file, {})
     # Nothing that random bytes say is enough to run: a topic must be named.
-    assert found is None
+    assert loaded(file, {}) is None
 
 
 @pytest.mark.fuzz
@@ -259,7 +246,6 @@ def test_no_names_break_the_settings(file, section, key, variable, value):
 
 
 def test_right_values_are_among_those_tried(file):
-    """The settings that are made up are not all refused at the first look."""
     passed = []
 
     @settings(max_examples=300, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -276,13 +262,10 @@ def test_right_values_are_among_those_tried(file):
 
 
 @pytest.mark.fuzz
-def test_a_private_daemon_answers_as_described_whatever_is_asked(tmp_path, caplog):
-    published = Snapshots(tmp_path)
-    published.publish(1, model(topics(), privacy=private()))
-    published.publish(2, model(topics()))
-    app = make_app(busy_status(), published, private=True, token=TOKEN, limits=PLENTY)
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    headers |= {"Host": "127.0.0.1"}
+def test_a_private_daemon_answers_as_described_whatever_is_asked(app_of, snapshots, caplog):
+    snapshots.publish(3, model(topics(), privacy=private()))
+    app = app_of(private=True, token=TOKEN)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Host": "127.0.0.1"}
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=headers)
     statuses = set()
     rounds = settings(max_examples=max(5, settings().max_examples // 10))
@@ -291,7 +274,7 @@ def test_a_private_daemon_answers_as_described_whatever_is_asked(tmp_path, caplo
         checked = operation.ok()
 
         @rounds
-        @given(case=checked.as_strategy(), number=st.integers(1, 3))
+        @given(case=checked.as_strategy(), number=st.integers(2, 4))
         def ask(case, number):
             if case.path_parameters:
                 case.path_parameters["number"] = number
@@ -308,20 +291,3 @@ def test_a_private_daemon_answers_as_described_whatever_is_asked(tmp_path, caplo
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("streamlda").debug("a line that says %s", SECRET)
     assert SECRET in caplog.text
-
-
-# Logs
-
-
-def test_no_document_is_ever_logged(tmp_path):
-    values = mutated([json.dumps({"text": f"{SECRET} ab cd"}).encode()] * 8, seed=1)
-    lines = [value.replace(b"\n", b" ") for value in values if value] * 10
-    source = tmp_path / "documents.jsonl"
-    source.write_bytes(b"\n".join(lines))
-    flags = {"breaker.share": 1.0, "topics.warmup": 500, "snapshots.every": 1000}
-    with Daemon(settings_of(tmp_path, source) | flags) as daemon:
-        code = daemon.end()
-    assert code == 0, b"".join(daemon.raw).decode()
-    assert daemon.events("released")
-    assert SECRET.encode() in source.read_bytes()
-    assert SECRET.encode() not in b"".join(daemon.raw)

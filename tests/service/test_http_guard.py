@@ -12,51 +12,24 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.service.http import Limits, make_app
-from streamlda.service.http.guard import TokenBucket, allowed_hosts
-from streamlda.service.snapshots import Snapshots
+from streamlda.service.http.guard import TokenBucket
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, topics
-from tests.service.web import (
-    JSON,
-    PLENTY,
-    TOKEN,
-    ask,
-    busy_status,
-    call,
-    checked,
-    error_of,
-    infer,
-    servers,
-    two_snapshots,
-)
+from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, checked, error_of, infer
+
+AS_JSON = (b"content-type", b"application/json")
 
 
-@pytest.fixture
-def status():
-    return busy_status()
-
-
-@pytest.fixture
-def snapshots(tmp_path):
-    return two_snapshots(tmp_path / "snapshots")
-
-
-@pytest.fixture
-def serve(status, snapshots):
-    with servers(status, snapshots) as start:
-        yield start
+def bearer(token):
+    return (b"authorization", f"Bearer {token}".encode())
 
 
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        b"null",
-        b"[]",
-        b'{"texts": "one"}',
         b'{"texts": [1]}',
-        b'{"texts": [null]}',
-        b'{"texts": []}',
         b'{"texts": ["a"], "more": 1}',
         b'{"texts": ["\\ud800"]}',
         b'{"texts": ["\xff"]}',
@@ -68,23 +41,16 @@ def test_a_body_that_is_not_a_list_of_texts_is_refused(serve, body):
     error_of(ask(serve(), "/infer", method="POST", body=body, headers=JSON), 400)
 
 
-def test_the_largest_requests_that_are_allowed_work(serve):
-    server = serve()
+def test_the_largest_requests_are_answered_and_larger_or_late_ones_refused(serve):
+    server, impatient = serve(), serve(limits=Limits(body_seconds=0.2))
     assert len(infer(server, ["waa"] * 100).json["proportions"]) == 100
     assert infer(server, ["waa " * 260_000]).status == 200
-
-
-def test_a_body_that_is_too_large_is_refused_with_or_without_its_length(serve):
-    server = serve()
     error_of(infer(server, ["a" * 2**20]), 413)
+    # Without its length.
     parts = iter([b'{"texts": ["'] + [b"a" * 2**16] * 17)
     error_of(ask(server, "/infer", method="POST", body=parts, headers=JSON), 413)
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(serve):
-    server = serve(limits=Limits(body_seconds=0.2))
-    answer = ask(server, "/infer", method="POST", headers=JSON | {"Content-Length": "100"})
-    error_of(answer, 408)
+    late = JSON | {"Content-Length": "100"}
+    error_of(ask(impatient, "/infer", method="POST", headers=late), 408)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
@@ -92,26 +58,25 @@ def test_a_foreign_page_cannot_post_without_asking_first(serve, kind):
     server = serve()
     headers = {"Content-Type": kind}
     error_of(ask(server, "/infer", method="POST", body=b"{}", headers=headers), 415)
-    preflight = ask(
-        server, "/infer", method="OPTIONS", headers={"Origin": "http://foreign.example"}
-    )
+    foreign = {"Origin": "http://foreign.example"}
+    preflight = ask(server, "/infer", method="OPTIONS", headers=foreign)
     error_of(preflight, 405)
     assert "access-control-allow-origin" not in preflight.headers
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/status"), ("DELETE", "/snapshots/1")])
-def test_a_wrong_method_is_told_the_right_one(serve, method, path):
-    answer = ask(serve(), path, method=method)
-    error_of(answer, 405)
-    assert "GET" in answer.headers["allow"]
-    error_of(ask(serve(), "/infer"), 405)
-
-
 @pytest.mark.parametrize(
-    "path", ["/state", "/checkpoint", "/snapshots/", "/snapshots/1/raw", "/page/../app.py", "/%00"]
+    ("method", "path", "right"),
+    [
+        ("POST", "/status", "GET"),
+        ("DELETE", "/snapshots/1", "GET"),
+        ("GET", "/infer", "POST"),
+        *(("GET", path, "") for path in ("/state", "/snapshots/", "/page/../app.py", "/%00")),
+    ],
 )
-def test_there_is_nothing_else(serve, path):
-    error_of(ask(serve(), path), 404)
+def test_there_is_nothing_else_and_a_wrong_method_is_told_the_right_one(serve, method, path, right):
+    answer = ask(serve(), path, method=method)
+    error_of(answer, 405 if right else 404)
+    assert right in answer.headers.get("allow", "")
 
 
 def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
@@ -122,7 +87,7 @@ def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
     for path, operations in document["paths"].items():
         method = next(iter(operations)).upper()
         there = path.replace("{number}", "1")
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
             answer = ask(server, there, method=method, headers=headers)
             checked(document, answer, there, method)
             if answer.status == 200:
@@ -137,70 +102,60 @@ def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
     assert ask(server, "/status", headers=lower).status == 200
 
 
-def test_a_token_may_hold_any_text_but_none(status, snapshots):
-    app = make_app(status, snapshots, private=False, token="Schlüssel", limits=PLENTY)
+def test_a_token_may_hold_any_text_but_none(app_of):
+    app = app_of(token="Schlüssel")
     for token, code in (("Schlüssel", 200), ("Schlussel", 401)):
-        headers = [(b"authorization", f"Bearer {token}".encode())]
-        assert call(app, path="/status", headers=headers).status == code
+        assert call(app, path="/status", headers=[bearer(token)]).status == code
     with pytest.raises(InvalidSettingError, match="token=''"):
-        make_app(status, snapshots, private=False, token="")
+        app_of(token="")
 
 
-def test_operating_figures_of_a_private_daemon_stay_here_without_a_token(status, snapshots):
-    right = [(b"authorization", f"Bearer {TOKEN}".encode())]
-    for is_private, token, client, code in [
+@pytest.mark.parametrize(
+    ("private", "token", "client", "code"),
+    [
         (True, None, "127.0.0.1", 200),
         (True, None, "::1", 200),
         (True, None, "203.0.113.5", 403),
         (True, TOKEN, "203.0.113.5", 200),
         (False, None, "203.0.113.5", 200),
-    ]:
-        app = make_app(status, snapshots, private=is_private, token=token, limits=PLENTY)
-        headers = right if token else []
-        for path in ("/status", "/metrics"):
-            answer = call(app, path=path, client=client, headers=headers)
-            assert answer.status == code
-            if code == 403:
-                assert "not private" in error_of(answer, 403)["rule"]
+    ],
+)
+def test_operating_figures_of_a_private_daemon_stay_here_without_a_token(
+    app_of, private, token, client, code
+):
+    app = app_of(private=private, token=token)
+    for path in ("/status", "/metrics"):
+        answer = call(app, path=path, client=client, headers=[bearer(token)] if token else [])
+        assert answer.status == code
+        assert code == 200 or "not private" in error_of(answer, 403)["rule"]
 
 
 @pytest.mark.parametrize(
     ("bound", "host", "code"),
     [
-        ("127.0.0.1", "localhost:8080", 200),
-        ("127.0.0.1", "LOCALHOST", 200),
+        ("127.0.0.1", "LOCALHOST:8080", 200),
         ("127.0.0.1", "[::1]:1", 200),
         ("::1", "127.0.0.1:9", 200),
         ("127.0.0.1", "rebound.example", 421),
         ("127.0.0.1", "localhost.rebound.example", 421),
         ("127.0.0.1", "localhost:80:80", 421),
         ("127.0.0.1", "", 421),
+        ("127.0.0.2", "127.0.0.2", 200),
+        ("127.0.0.1", "127.0.0.2", 421),
         ("10.1.2.3", "10.1.2.3:8080", 200),
-        ("10.1.2.3", "rebound.example", 421),
+        ("10.1.2.3", "localhost", 421),
+        ("Box.example", "box.example", 200),
+        ("fe80::1", "[fe80::1]:80", 200),
         ("0.0.0.0", "any.example:80", 200),
+        ("::", "any.example", 200),
     ],
 )
-def test_a_name_that_was_bound_to_this_address_elsewhere_is_refused(
-    status, snapshots, bound, host, code
-):
-    app = make_app(status, snapshots, private=False, token=None, host=bound, limits=PLENTY)
-
-    async def with_host(scope, receive, send):
-        await app({**scope, "headers": [(b"host", host.encode())]}, receive, send)
-
-    answer = call(with_host, path="/livez")
+def test_a_name_that_was_bound_to_this_address_elsewhere_is_refused(app_of, bound, host, code):
+    answer = call(app_of(host=bound), path="/livez", host=host.encode())
     assert answer.status == code
     if code != 200:
         error_of(answer, code)
         assert host == "" or host not in answer.body.decode()
-
-
-def test_hosts_that_a_bound_address_answers_to():
-    assert allowed_hosts("127.0.0.1") == {"localhost", "127.0.0.1", "[::1]"}
-    assert allowed_hosts("127.0.0.2") == {"localhost", "127.0.0.1", "[::1]", "127.0.0.2"}
-    assert allowed_hosts("Box.example") == {"box.example"}
-    assert allowed_hosts("fe80::1") == {"[fe80::1]"}
-    assert allowed_hosts("::") is None
 
 
 def test_requests_beyond_the_rate_are_told_when_to_come_back(serve):
@@ -216,24 +171,19 @@ def test_requests_beyond_the_rate_are_told_when_to_come_back(serve):
 def test_the_bucket_fills_at_its_rate_and_no_higher_than_its_brim():
     now = [0.0]
     bucket = TokenBucket(2.0, 3.0, lambda: now[0])
-    assert [bucket.take() for _ in range(3)] == [0, 0, 0]
-    assert bucket.take() == pytest.approx(0.5)
-    now[0] += 0.5
-    assert bucket.take() == 0
-    now[0] += 100
-    assert [bucket.take() > 0 for _ in range(4)] == [False, False, False, True]
+    assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
+    for wait, waits in ((0.5, [0.0]), (100.0, [0.0, 0.0, 0.0, 0.5])):
+        now[0] += wait
+        assert [bucket.take() for _ in waits] == waits
 
 
-def test_what_fails_inside_is_told_without_what_was_sent(status, snapshots, monkeypatch, caplog):
-    app = make_app(status, snapshots, private=False, token=None, limits=PLENTY)
-
+def test_what_fails_inside_is_told_without_what_was_sent(app_of, snapshots, monkeypatch, caplog):
     def fail(number):
         raise RuntimeError("the text was: a secret")
 
     monkeypatch.setattr(snapshots, "model", fail)
     body = (b'{"texts": ["a secret"]}',)
-    headers = [(b"content-type", b"application/json")]
-    answer = call(app, method="POST", path="/infer", headers=headers, body=body)
+    answer = call(app_of(), method="POST", path="/infer", headers=[AS_JSON], body=body)
     error_of(answer, 500)
     assert "secret" not in answer.body.decode() + caplog.text
     assert "error=RuntimeError at=fail" in caplog.text
@@ -250,24 +200,18 @@ def fuzzed(tmp_path_factory):
 
 
 TEXTS = st.lists(st.text("wabc é\0\U0001f600"), max_size=5)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
 BODIES = st.one_of(
     st.binary(),
     TEXTS.map(lambda texts: json.dumps({"texts": texts}).encode()),
-    VALUES.map(lambda value: json.dumps(value).encode()),
-    VALUES.map(lambda value: json.dumps({"texts": value}).encode()),
+    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
+    JSON_VALUES.map(lambda value: json.dumps({"texts": value}).encode()),
 )
 
 
 @pytest.mark.fuzz
 @given(parts=st.lists(BODIES, min_size=1, max_size=2))
 def test_no_body_breaks_inference(fuzzed, parts):
-    headers = [(b"content-type", b"application/json")]
-    answer = call(fuzzed, method="POST", path="/infer", headers=headers, body=parts)
+    answer = call(fuzzed, method="POST", path="/infer", headers=[AS_JSON], body=parts)
     assert answer.status in (200, 400)
     if answer.status == 200:
         np.testing.assert_allclose(np.sum(answer.json["proportions"], axis=1), 1)
@@ -276,18 +220,18 @@ def test_no_body_breaks_inference(fuzzed, parts):
 @pytest.mark.fuzz
 @given(
     path=st.text(),
-    query=st.text(),
     prefix=st.sampled_from(["/", "/snapshots/", "/snapshots/1?words=", "/infer", "/status"]),
     method=st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "TRACE", "", "X"]),
     header=st.binary(),
 )
-def test_no_path_method_or_header_breaks_the_daemon(fuzzed, path, query, prefix, method, header):
+def test_no_path_method_or_header_breaks_the_daemon(fuzzed, path, prefix, method, header):
     names = (b"authorization", b"if-none-match", b"content-type", b"x")
     headers = [(name, header) for name in names]
-    answer = call(fuzzed, path=f"{prefix}{path}?{query}", method=method, headers=headers)
+    answer = call(fuzzed, path=prefix + path, method=method, headers=headers)
     assert answer.status in (200, 400, 404, 405, 415)
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 def test_a_client_made_from_the_description_finds_nothing_wrong(serve, tmp_path):
     """Schemathesis sends what the description allows, and what it does not, and judges both."""

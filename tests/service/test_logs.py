@@ -1,96 +1,115 @@
-"""Log lines: parseable, on one line each, and without what others say."""
+"""What the daemon says: log lines, without what others say, and states for systemd."""
 
 import json
 import logging
+import os
 import re
-from collections.abc import Iterator
+import socket
 
 import pytest
 
 from streamlda.errors import SourceError
 from streamlda.service.logs import log, log_failure, start_logging
+from streamlda.service.supervisor import Supervisor
 
 LOGGERS = (None, "streamlda", "streamlda_connectors")
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+@pytest.fixture
+def said(capfd):
+    """Return a function that gives the lines logged since; logging is as before in the end."""
     root = logging.getLogger()
     handlers, levels = root.handlers[:], [logging.getLogger(name).level for name in LOGGERS]
-    yield
+    yield lambda: capfd.readouterr().err.splitlines()
     root.handlers[:] = handlers
     for name, level in zip(LOGGERS, levels, strict=True):
         logging.getLogger(name).setLevel(level)
 
 
-def raised(error: Exception) -> Exception:
-    try:
-        raise error
-    except Exception as caught:
-        return caught
-
-
-def test_json_lines_parse_whatever_the_values(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_one_line_and_json_parses_whatever_the_values(said):
     start_logging("json", "debug")
-    log("info", "event", number=1, share=0.5, text='a "b"\nc\x00\u2028ü', none=None, other={1, 2})
-    (line,) = capfd.readouterr().err.splitlines()
+    values = {"number": 1, "share": 0.5, "text": 'a "b"\nc\x00\u2028ü', "none": None}
+    log("info", "event", **values, other={1})
+    (line,) = said()
     found = json.loads(line)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
-    assert found.pop("other") in ("{1, 2}", "{2, 1}")
-    assert found == {
-        "level": "info",
-        "event": "event",
-        "number": 1,
-        "share": 0.5,
-        "text": 'a "b"\nc\x00\u2028ü',
-        "none": None,
-    }
-
-
-def test_console_lines_are_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert found == {"level": "info", "event": "event", **values, "other": "{1}"}
     start_logging("console", "info")
     log("warning", "event", text="two\nlines", word="one", share=1 / 3)
     log("debug", "hidden")
-    (line,) = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(
-        r'\d\d:\d\d:\d\d warning event text="two\\nlines" word=one share=0\.3333', line
-    )
+    (line,) = said()
+    values = r'text="two\\nlines" word=one share=0\.3333'
+    assert re.fullmatch(rf"\d\d:\d\d:\d\d warning event {values}", line)
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_of_other_errors_only_class_and_place_are_shown(
-    capfd: pytest.CaptureFixture[str], style: str
-) -> None:
-    start_logging(style, "info")
-    log_failure("ours", raised(SourceError("a rule, got name=value; do this")))
-    log_failure("system", raised(OSError(28, "No space left on device")))
-    log_failure("other", raised(ValueError("canary")))
-    found = capfd.readouterr().err
-    assert "a rule, got name=value; do this" in found
-    assert "No space left" in found
-    assert "ValueError" in found
-    assert found.count("test_logs.py:") == 3
-    assert "canary" not in found
-
-
-@pytest.mark.parametrize("style", ["json", "console"])
-def test_of_other_packages_only_the_name_is_shown(
-    capfd: pytest.CaptureFixture[str], style: str
-) -> None:
+def test_of_others_neither_messages_nor_errors_are_shown(said, style):
     start_logging(style, "debug")
-    for name in ("kafka.client", "snappy", "asyncio"):
+    errors = [
+        SourceError("a rule, got name=value; do this"),
+        OSError(28, "No space left on device"),
+        ValueError("canary"),
+    ]
+    for error in errors:
+        try:
+            raise error
+        except Exception as caught:
+            log_failure("failed", caught)
+    ours, system, other = said()
+    assert "a rule, got name=value; do this" in ours
+    assert "No space left" in system
+    assert "ValueError" in other
+    assert all("test_logs.py:" in line for line in (ours, system, other))
+    assert "canary" not in other
+
+    others = ("kafka.client", "snappy", "asyncio", "uvicorn.error")
+    for name in others[:3]:
         logging.getLogger(name).warning("got %s", "canary")
         logging.getLogger(name).info("hidden")
     try:
         raise ValueError("canary")
     except ValueError:
-        logging.getLogger("uvicorn.error").exception("canary")
+        logging.getLogger(others[3]).exception("canary")
     logging.getLogger("streamlda_connectors.files").info("ours")
-    found = capfd.readouterr().err
-    assert "canary" not in found
-    assert "hidden" not in found
-    assert [name in found for name in ("kafka.client", "snappy", "asyncio", "uvicorn.error")] == (
-        [True] * 4
-    )
-    assert "ours" in found
-    assert len(found.splitlines()) == 5
+    lines = said()
+    assert len(lines) == 5
+    assert all(name in line for name, line in zip((*others, "ours"), lines, strict=True))
+    assert not re.search("canary|hidden", "".join(lines))
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_hears_states_and_one_that_does_not_read_holds_nothing_up(
+    tmp_path, caplog, abstract
+):
+    name = f"streamlda-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name}" if abstract else str(tmp_path / name))
+        manager.settimeout(10)
+        supervisor = Supervisor({"NOTIFY_SOCKET": f"@{name}" if abstract else str(tmp_path / name)})
+        supervisor.ready()
+        supervisor.alive()
+        supervisor.stopping()
+        wanted = [f"READY=1\nMAINPID={os.getpid()}".encode(), b"WATCHDOG=1", b"STOPPING=1"]
+        assert [manager.recv(100) for _ in wanted] == wanted
+        with caplog.at_level(logging.DEBUG, "streamlda.service"):
+            sent = 0
+            while not caplog.records:
+                supervisor.alive()
+                sent += 1
+                assert sent < 100_000, "the queue of a datagram socket is bounded"
+        assert caplog.records[0].getMessage() == "supervisor-busy"
+        # Once it reads again, it hears again.
+        for _ in range(sent - 1):
+            manager.recv(100)
+        supervisor.stopping()
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_a_supervisor_that_is_gone_is_named_once_and_none_is_needed(tmp_path, caplog):
+    none, gone = Supervisor({}), Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    none.ready()
+    none.stopping()
+    assert not caplog.records
+    for _ in range(3):
+        gone.alive()
+    assert [record.getMessage() for record in caplog.records] == ["supervisor-away"]

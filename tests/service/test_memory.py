@@ -8,21 +8,31 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.memory import check_memory, engine_settings, memory_plan
-from streamlda.settings.table import MIB, load_settings
+from streamlda.service.memory import check_memory, memory_plan
+from streamlda.settings.build import engine_settings
+from streamlda.settings.load import load_settings
+from streamlda.settings.table import MIB
 
 ROOT = Path(__file__).resolve().parents[2]
-KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
+KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news", "vocabulary.kind": "hashed"}
 PRIVATE = {"privacy.epsilon": 3.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 PRIVATE |= {"kafka.partitions": "0"}
+WARMUP = {"topics.warmup_documents": 3000}
 
 
-def settings_for(**flags):
-    named = {name.replace("__", "."): value for name, value in flags.items()}
-    return load_settings(environment={}, flags={**KAFKA, **named})
+def settings_for(flags):
+    return load_settings(environment={}, flags={**KAFKA, **flags})
 
 
-#: Parts of the plan that the process below does not have.
+def plan_of(flags, n_features):
+    return dict(memory_plan(settings_for(flags), n_features))
+
+
+def total(flags, n_features=10_000):
+    return sum(plan_of(flags, n_features).values())
+
+
+#: Parts of the plan that the process below does not have: no queue, source or texts are in it.
 ABSENT = ("documents that wait", "what the source", "a block of documents", "what is left free")
 
 #: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
@@ -32,8 +42,8 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.privacy.noise import SecureNoise
 from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
-from streamlda.service.memory import engine_settings, memory_plan, private_settings
-from streamlda.settings.table import load_settings
+from streamlda.settings.build import engine_settings, private_settings
+from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 
@@ -60,86 +70,68 @@ else:
         store.write(captured)
 # Not getrusage: its maximum counts what the parent had before the new program was begun.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-peak = int(status["VmHWM"].split()[0]) * 1024
-print(json.dumps([peak, sum(size for _, size in memory_plan(settings, V))]))
+print(int(status["VmHWM"].split()[0]) * 1024)
 """
 
 
 @pytest.mark.parametrize(
     ("flags", "n_features"),
     [
-        ({"topics.count": 20, "topics.warmup": 3000}, 30_000),
-        ({"topics.count": 30, "topics.warmup": 3000, "topics.solver": "online-power"}, 20_000),
+        ({**WARMUP, "topics.count": 20}, 30_000),
+        ({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
         ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
     ],
 )
 def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features):
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps({**KAFKA, **flags})]
-    done = subprocess.run([*command, str(n_features)], cwd=ROOT, capture_output=True, text=True)
+    values = [str(tmp_path), json.dumps({**KAFKA, **flags}), str(n_features)]
+    command = [sys.executable, "-c", PROGRAM, *values]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    peak, planned = json.loads(done.stdout)
-    # No queue, source or texts are in this process; all else is.
-    absent = sum(
-        size
-        for what, size in memory_plan(load_settings(environment={}, flags={**KAFKA, **flags}), 1000)
-        if what.startswith(ABSENT)
-    )
-    assert peak <= planned - absent
-    assert peak >= 0.45 * (planned - absent)
+    absent = (size for part, size in plan_of(flags, 1000).items() if part.startswith(ABSENT))
+    planned, peak = total(flags, n_features) - sum(absent), int(done.stdout)
+    assert 0.45 * planned <= peak <= planned
 
 
-def test_the_plan_of_the_largest_work_counts_once():
-    small = dict(memory_plan(settings_for(memory__queue="1 MiB"), 1000))
-    assert small["documents that wait"] == MIB
-    assert small["words"] == 0
-    names = [what for what, _ in memory_plan(settings_for(), 50_000)]
+def test_a_plan_has_what_is_there_at_one_time_and_grows_with_the_settings():
+    names = [*plan_of({}, 50_000)]
     assert sum(name.startswith("the largest work") for name in names) == 1
+    small = plan_of({"memory.queue": "1 MiB"}, 1000)
+    assert (small["documents that wait"], small["words"]) == (MIB, 0)
+    assert total({}, 50_000) > total({})
+    assert total({"topics.count": 100}) > total({})
+    prefix = {"privacy.mode": "prefix", "snapshots.most": 100}
+    assert total(PRIVATE | prefix, 5000) > total(PRIVATE, 5000)
 
 
-def test_a_refinement_keeps_documents_and_a_map_file_leaves_it_out():
-    plans = [
-        dict(memory_plan(settings_for(**flags), 20_000))
-        for flags in ({}, {"topics__refine": False}, {"topics__map_file": "m"})
+def test_a_refinement_keeps_documents_and_a_projection_file_leaves_it_out():
+    projected = {"topics.projection_file": "m", "vocabulary.kind": None}
+    sums = [
+        plan_of(flags, 20_000)["sums of the engine"]
+        for flags in ({}, {"topics.refine": False}, projected)
     ]
-    sums = [plan["sums of the engine"] for plan in plans]
     assert sums[0] - sums[1] == 12 * 4_000_000
     assert sums[1] == sums[2]
-    asked = engine_settings(settings_for(topics__refine=False), 100)
-    assert (asked.refines, asked.warmup_documents) == (False, 10_000)
-    asked = engine_settings(settings_for(), 100)
-    assert (asked.refines, asked.warmup_documents) == (True, 20_000)
-    assert engine_settings(settings_for(topics__warmup=7), 100).warmup_documents == 7
+    for flags, wanted in (
+        ({"topics.refine": False}, (False, 10_000)),
+        ({}, (True, 20_000)),
+        ({"topics.warmup_documents": 7}, (True, 7)),
+    ):
+        found = engine_settings(settings_for(flags), 100)
+        assert (found.refines, found.warmup_documents) == wanted
 
 
-def test_a_plan_grows_with_words_topics_and_the_horizon():
-    def total(n_features, **flags):
-        return sum(size for _, size in memory_plan(settings_for(**flags), n_features))
-
-    assert total(50_000) > total(10_000)
-    assert total(10_000, topics__count=100) > total(10_000)
-    named = {name.replace(".", "__"): value for name, value in PRIVATE.items()}
-    window = total(5000, **named)
-    prefix = total(5000, **named, privacy__mode="prefix", snapshots__most=100)
-    assert prefix > window
-
-
-def test_an_impossible_limit_is_refused_with_what_to_change():
-    plan = memory_plan(settings_for(), 20_000)
-    total = sum(size for _, size in plan)
-    assert check_memory(settings_for(memory__limit=total), 20_000) == plan
-    with pytest.raises(InvalidSettingError, match=r'set memory\.queue = "63 MiB"') as caught:
-        check_memory(settings_for(memory__limit=total - 1), 20_000)
-    assert "sums of the engine" in str(caught.value)
-    with pytest.raises(InvalidSettingError, match=r"lower words\.hash_bits, topics\.count"):
-        check_memory(settings_for(memory__limit="100 MiB"), 20_000)
-    with pytest.raises(InvalidSettingError, match=r"lower words\.size"):
-        check_memory(settings_for(memory__limit="100 MiB", words__kind="learned"))
-
-
-def test_a_remedy_is_enough():
-    total = sum(size for _, size in memory_plan(settings_for(), 20_000))
-    limit = total - 30 * MIB
-    with pytest.raises(InvalidSettingError, match="34 MiB"):
-        check_memory(settings_for(memory__limit=limit), 20_000)
-    check_memory(settings_for(memory__limit=limit, memory__queue="34 MiB"), 20_000)
+def test_an_impossible_limit_is_refused_with_a_remedy_that_is_enough():
+    most = total({}, 20_000)
+    check_memory(settings_for({"memory.limit": most}), 20_000)
+    for flags, remedy in (
+        ({"memory.limit": most - 1}, 'set memory.queue = "63 MiB"'),
+        ({"memory.limit": most - 30 * MIB}, 'set memory.queue = "34 MiB"'),
+        ({"memory.limit": "100 MiB"}, "lower vocabulary.hash_bits, topics.count"),
+        ({"memory.limit": "100 MiB", "vocabulary.kind": "learned"}, "lower vocabulary.size"),
+    ):
+        with pytest.raises(InvalidSettingError) as caught:
+            check_memory(settings_for(flags), 20_000)
+        assert remedy in str(caught.value)
+        assert "\n- sums of the engine" in str(caught.value)
+    check_memory(settings_for({"memory.limit": most - 30 * MIB, "memory.queue": "34 MiB"}), 20_000)

@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from tests.service.daemon_process import (
     arguments,
     changed,
     environment,
+    private_settings,
     run_to_end,
     settings_of,
     texts,
@@ -21,159 +20,130 @@ from tests.service.daemon_process import (
 )
 
 
-def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run(command, **more):
     return subprocess.run(
         command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=120
     )
 
 
-def run_with(settings: dict[str, Any], *more: str) -> subprocess.CompletedProcess[str]:
-    return run(*arguments(settings), *more)
-
-
-def refusal(done: subprocess.CompletedProcess[str], code: int = 78) -> str:
-    """Return the message of a daemon that did not start."""
+def refusal(done, code=78):
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    return done.stderr[done.stderr.index("streamlda: error: ") :] if code == 78 else done.stderr
+    refused = code in (65, 78)
+    return done.stderr[done.stderr.index("streamlda: error: ") :] if refused else done.stderr
+
+
+def refused(settings, *more, code=78):
+    return refusal(run([*arguments(settings), *more]), code)
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     return write_documents(tmp_path_factory.mktemp("source") / "documents.jsonl", texts(2500))
 
 
-def private(folder: Path, source: Path, **more: Any) -> dict[str, Any]:
-    return settings_of(folder, source) | {
-        "words.hash_bits": 5,
-        "privacy.epsilon": 12.0,
-        "privacy.delta": 1e-3,
-        "privacy.ledger": str(folder / "ledger"),
-        "snapshots.every": 1000,
-        "source.stream": "trial",
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
+def private(folder, source, **flags):
+    return private_settings(folder, source, **{"snapshots.every": 1000, **flags})
 
 
-def test_wrong_settings_are_all_named_with_78(tmp_path: Path) -> None:
+def test_wrong_settings_are_all_named_and_so_is_a_missing_file(tmp_path):
     config = tmp_path / "streamlda.toml"
-    config.write_text('[topics]\ncuont = 5\n[words]\nhash_bits = 99\n[other]\nkey = "value"\n')
-    done = run(*STREAMLDA, "run", "--config", str(config), STREAMLDA_HTTP_PROT="80")
-    message = refusal(done)
+    command = [*STREAMLDA, "run", "--config", str(config)]
+    assert "the settings file must be readable" in refusal(run(command))
+    config.write_text('[topics]\ncuont = 5\n[vocabulary]\nhash_bits = 99\n[other]\nkey = "value"\n')
+    message = refusal(run(command, STREAMLDA_HTTP_PROT="80"))
     assert "problems=4" in message
     for part in (
         "topics.cuont is no known setting; did you mean topics.count?",
-        "words.hash_bits must be >= 1",
+        "vocabulary.hash_bits must be >= 1",
         "other.key is no known setting",
         "STREAMLDA_HTTP_PROT is no known variable; did you mean STREAMLDA_HTTP_PORT?",
     ):
         assert part in message
 
 
-def test_a_missing_settings_file_is_78(tmp_path: Path) -> None:
-    done = run(*STREAMLDA, "run", "--config", str(tmp_path / "none.toml"))
-    assert "the settings file must be readable" in refusal(done)
-
-
-def test_check_prints_the_plan_and_touches_nothing(tmp_path: Path, source: Path) -> None:
-    done = run_with(settings_of(tmp_path, source), "--check")
+def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, source):
+    done = run([*arguments(settings_of(tmp_path, source)), "--check"])
     assert (done.returncode, done.stderr) == (0, "")
     *parts, total = done.stdout.splitlines()
     assert total.endswith("MiB  in all")
     sizes = [float(line.split()[0].replace(",", "")) for line in [*parts, total]]
     assert sizes[-1] == pytest.approx(sum(sizes[:-1]), abs=len(parts))
+    for check in (["--check"], []):
+        message = refused(settings_of(tmp_path, source, memory__limit="100 MiB"), *check)
+        assert "memory.limit=100 MiB planned=" in message
+        assert "\n- interpreter, libraries and kernels: " in message
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("check", [["--check"], []])
-def test_memory_that_cannot_be_kept_is_78_with_the_plan(
-    tmp_path: Path, source: Path, check: list[str]
-) -> None:
-    settings = settings_of(tmp_path, source, memory__limit="100 MiB")
-    message = refusal(run_with(settings, *check))
-    assert "memory.limit=100 MiB planned=" in message
-    assert "\n- interpreter, libraries and kernels: " in message
-    assert not list(tmp_path.iterdir())
-
-
-def test_checkpoints_of_other_settings_are_78(tmp_path: Path, source: Path) -> None:
-    run_to_end(settings_of(tmp_path, source))
-    message = refusal(run_with(settings_of(tmp_path, source, topics__count=4)))
-    assert "n_components=4 (saved: 3)" in message
-    message = refusal(run_with(settings_of(tmp_path, source, words__hash_bits=9)))
-    assert "words=" in message
-    # Nor does a private run go on from them.
-    assert "a private checkpoint" in refusal(run_with(private(tmp_path, source)))
-    run_to_end(settings_of(tmp_path, source))
-
-
-def test_a_ledger_that_refuses_is_78(tmp_path: Path, source: Path) -> None:
-    settings = private(tmp_path, source)
-    run_to_end(settings)
-    terms = refusal(run_with({**settings, "privacy.epsilon": 3.0}))
-    assert "epsilon" in terms
-    # Without its checkpoints the documents would be released again.
-    elsewhere = {**settings, "checkpoint.folder": str(tmp_path / "empty")}
-    assert "bring the folder back" in refusal(run_with(elsewhere))
-    # Under another name the same ledger takes other documents.
-    other = {**elsewhere, "source.stream": "other", "output.folder": str(tmp_path / "more")}
-    run_to_end(other)
-
-
-def test_a_choice_of_words_that_finds_none_is_78(tmp_path: Path) -> None:
-    source = tmp_path / "documents.jsonl"
-    source.write_text(
-        "".join(json.dumps({"text": f"w{chr(97 + i % 26)}"}) + "\n" for i in range(900))
-    )
-    settings = private(tmp_path, source) | {"words.kind": "selected", "words.documents": 300}
-    del settings["words.hash_bits"]
-    settings["privacy.epsilon"] = 0.1
-    with Daemon(settings) as daemon:
-        assert daemon.end() == 70
-    assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
-    assert "choose another ledger" in refusal(run_with(settings))
-
-
-def test_two_daemons_in_one_folder_are_78(tmp_path: Path, source: Path) -> None:
+def test_checkpoints_of_other_settings_or_in_use_are_78(tmp_path, source):
     settings = settings_of(tmp_path, source, source__kind="follow")
     with Daemon(settings) as daemon:
         daemon.wait_for("checkpoint")
-        assert "one daemon" in refusal(run_with(settings))
+        assert "one daemon" in refused(settings)
+        assert daemon.stop() == 0
+    assert "n_components=4 (saved: 3)" in refused({**settings, "topics.count": 4})
+    # Nor does a private run go on from them.
+    assert "a private checkpoint" in refused(private(tmp_path, source))
+    with Daemon(settings) as daemon:
+        daemon.wait_for("checkpoint-restored")
         assert daemon.stop() == 0
 
 
-def test_a_source_that_is_not_there_is_74(tmp_path: Path) -> None:
-    done = run_with(settings_of(tmp_path, tmp_path / "none.jsonl"))
-    lines = [json.loads(line) for line in refusal(done, 74).splitlines()]
-    assert [line["event"] for line in lines[-1:]] == ["not-started"]
-    assert "none.jsonl" in lines[-1]["message"]
+def test_a_ledger_that_refuses_is_78(tmp_path, source):
+    settings = private(tmp_path, source)
+    run_to_end(settings)
+    assert "epsilon" in refused({**settings, "privacy.epsilon": 3.0})
+    # Without its checkpoints the documents would be released again.
+    elsewhere = {**settings, "checkpoint.folder": str(tmp_path / "empty")}
+    assert "bring the folder back" in refused(elsewhere)
+    # Under another name the same ledger takes other documents.
+    run_to_end({**elsewhere, "source.stream": "other", "output.folder": str(tmp_path / "more")})
 
 
-def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path: Path, source: Path) -> None:
-    settings = settings_of(tmp_path, source)
-    lines = """
-import json
+def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
+    rare = [f"w{chr(97 + i % 26)}" for i in range(900)]
+    source = write_documents(tmp_path / "documents.jsonl", rare)
+    words = {"vocabulary.kind": "private", "vocabulary.documents": 300, "privacy.epsilon": 0.1}
+    settings = private(tmp_path, source, **words)
+    with Daemon(settings) as daemon:
+        assert daemon.end() == 70
+    assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
+    assert "choose another ledger" in refused(settings, code=65)
+
+
+def test_a_source_that_is_not_there_is_74(tmp_path):
+    message = refused(settings_of(tmp_path, tmp_path / "none.jsonl"), code=74)
+    last = json.loads(message.splitlines()[-1])
+    assert last["event"] == "not-started"
+    assert "none.jsonl" in last["message"]
+
+
+#: A fault of the program, which quotes a document.
+FAULT = """
 from streamlda.stream.source import RecordBatch
 def check(self, max_records):
     raise ValueError(self.texts[0])
 RecordBatch.check = check
 """
-    done = run(*changed(settings, lines))
-    *_, last = [json.loads(line) for line in refusal(done, 70).splitlines()]
+
+
+def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
+    message = refusal(run(changed(settings_of(tmp_path, source), FAULT)), 70)
+    last = json.loads(message.splitlines()[-1])
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "message" not in last
-    assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in done.stderr
+    assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in message
 
 
-def test_too_many_rejects_are_65_and_not_passed(tmp_path: Path) -> None:
-    source = tmp_path / "documents.jsonl"
-    good = "".join(json.dumps({"text": text}) + "\n" for text in texts(2000))
-    source.write_text(good + 3000 * "{broken\n")
+def test_too_many_rejects_are_65_and_read_again(tmp_path):
+    source = write_documents(tmp_path / "documents.jsonl", texts(2000))
+    with source.open("a") as file:
+        file.write(3000 * "{broken\n")
     settings = settings_of(tmp_path, source, snapshots__every=2000, breaker__records=500)
     with Daemon(settings) as daemon:
         assert daemon.end() == 65
     assert daemon.events("breaker")[0]["share"] > 0.5
     # With other settings the same records are read again.
-    ended = run_to_end({**settings, "breaker.share": 1.0})
-    assert ended.events("released")
+    assert run_to_end({**settings, "breaker.share": 1.0}).events("released")

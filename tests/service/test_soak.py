@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +13,18 @@ from streamlda.model.topic_model import load
 from streamlda.storage.checkpoint import Checkpoints
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import ROOT, environment
-from tests.service.long_stream import MARKS, SNAPSHOTS, status_of
+from tests.service.long_stream import MARKS, SNAPSHOTS, answer_of
 
 #: Documents of the stream; for a trial a few millions: of fewer, starting is too large a share.
 N_DOCUMENTS = int(os.environ.get("STREAMLDA_TEST_SOAK_DOCUMENTS", 20_000_000))
 
 
-def read_marks(path: Path) -> dict[str, np.ndarray]:
+def read_marks(path):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
 
 
-def figures_of(marks: dict[str, np.ndarray]) -> dict[str, float]:
+def figures_of(marks):
     """Return what is judged: quarters against quarters, since single marks are noisy.
 
     Memory goes up and down with snapshots and checkpoints, so that its median is looked at; the
@@ -53,14 +52,14 @@ def figures_of(marks: dict[str, np.ndarray]) -> dict[str, float]:
     }
 
 
-def quarter_times(marks: dict[str, np.ndarray], clock: str) -> list[float]:
+def quarter_times(marks, clock):
     """Return seconds a document in each quarter: the median from snapshot to snapshot."""
     coarse = slice(0, None, MARKS // SNAPSHOTS)
     per_document = np.diff(marks[clock][coarse]) / np.diff(marks["documents"][coarse])
     return [float(np.median(part)) for part in np.array_split(per_document, 4)]
 
 
-def check(figures: dict[str, float]) -> None:
+def check(figures):
     assert abs(figures["memory_drift"]) < 0.02
     assert abs(figures["time_drift"]) < 0.15
     assert figures["descriptors_last"] == figures["descriptors_first"]
@@ -100,10 +99,10 @@ def test_memory_time_descriptors_and_threads_are_flat(tmp_path, capsys):
     check(figures)
 
 
-def try_status(port: int) -> None:
+def try_status(port):
     """Ask the daemon, which may just be ending."""
     try:
-        assert status_of(port)["alive"]
+        assert answer_of(port, "/livez")["alive"]
     except OSError:
         time.sleep(0.1)
 

@@ -1,10 +1,7 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -13,45 +10,45 @@ from streamlda.service.messages import (
     BudgetExhausted,
     CheckpointDone,
     CheckpointTaken,
-    Event,
     Failed,
     Learned,
     ReleaseDone,
 )
-from streamlda.service.publishing import Publisher
-from streamlda.service.snapshots import Snapshots
 from streamlda.service.status import Status
-from streamlda.service.work import PublicWork, Released
 from streamlda.service.worker import Worker
-from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
-from streamlda.stream.source import Position, RecordBatch
-from tests.service.test_work import ROWS, new_work
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.source import RecordBatch
+from tests.run.opened import ROWS, new_pipeline
 
 
 class Bench:
-    """A worker with all that is around it."""
-
-    def __init__(self, folder: Path, work: PublicWork, **parts: Any) -> None:
-        self.store: Checkpoints = parts.pop("store", None) or Checkpoints.open(folder / "c")
-        self.publisher = Publisher(Snapshots(folder / "s"), parts.pop("sink", None))
+    def __init__(self, folder, kind, store=Checkpoints, sink=None):
+        self.pipeline = new_pipeline(kind, folder / "run")
+        self.store = store.open(folder / "c")
+        self.publisher = Publisher(Snapshots(folder / "s"), sink)
         self.status = Status(private=False, stream="s")
-        self.events: SimpleQueue[Event] = SimpleQueue()
-        self.committed: list[Position] = []
+        self.events, self.committed = SimpleQueue(), []
         self.worker = Worker(
-            work, self.store, self.publisher, self.status, self.events.put, self.committed.append
+            *(self.pipeline, self.store, self.publisher, self.status),
+            *(self.events.put, self.committed.append),
         )
 
-    def next(self) -> Event:
-        return self.events.get(timeout=60)
+    def next(self, *kinds):
+        found = [self.events.get(timeout=60) for _ in kinds]
+        assert [type(event) for event in found] == [*kinds]
+        return found
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
+def bench(tmp_path):
+    made = []
 
-    def make(work: PublicWork, **parts: Any) -> Bench:
-        made.append(Bench(tmp_path, work, **parts))
-        return made[-1]
+    def make(kind, **parts):
+        made.append(Bench(tmp_path, kind, **parts))
+        return made[-1], made[-1].worker
 
     yield make
     for each in made:
@@ -59,25 +56,18 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         each.store.close()
 
 
-def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Bench]) -> None:
-    found = bench(new_work("hashed"))
-    found.worker.learn([RecordBatch(ROWS[:200])])
-    learned = found.next()
-    assert isinstance(learned, Learned)
-    found.worker.release()
-    released = found.next()
-    assert isinstance(released, ReleaseDone)
+def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
+    found, worker = bench("hashed")
+    worker.learn([RecordBatch(ROWS[:200])])
+    worker.release()
+    learned, released = found.next(Learned, ReleaseDone)
     assert (released.snapshot, released.slots_left) == (True, 200)
     assert found.publisher.snapshots.numbers() == [1]
-    found.worker.checkpoint({"at": 200})
-    taken, done = found.next(), found.next()
-    assert isinstance(taken, CheckpointTaken)
-    assert isinstance(done, CheckpointDone)
+    worker.checkpoint({"at": 200})
+    taken, done = found.next(CheckpointTaken, CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
     assert found.committed == [{"at": 200}]
-    saved = found.store.newest()
-    assert saved is not None
-    assert saved.position == {"at": 200}
+    assert found.store.newest().position == {"at": 200}
     told = found.status.status()
     blank = ROWS[:200].count(None)
     outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank}
@@ -86,91 +76,70 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench: Callable[..., Be
     assert told["checkpoint"]["size_bytes"] > 0
 
 
-def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(
-    bench: Callable[..., Bench],
-) -> None:
-    found = bench(new_work("learned"))
-    found.worker.learn([RecordBatch(ROWS[:100])])
-    found.worker.checkpoint({"at": 100})
-    assert [type(found.next()) for _ in range(3)] == [Learned, CheckpointTaken, CheckpointDone]
+def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
+    found, worker = bench("learned")
+    worker.learn([RecordBatch(ROWS[:100])])
+    worker.checkpoint({"at": 100})
+    found.next(Learned, CheckpointTaken, CheckpointDone)
     assert found.store.newest() is None
     assert found.committed == []
 
 
-def test_learning_goes_on_while_a_checkpoint_is_written(
-    bench: Callable[..., Bench], tmp_path: Path
-) -> None:
+def test_learning_goes_on_while_a_checkpoint_is_written(bench):
     class Slow(Checkpoints):
-        def write(self, captured: PendingCheckpoint) -> int:
+        def write(self, captured):
             time.sleep(1.0)
             return super().write(captured)
 
-    found = bench(new_work("hashed"), store=Slow.open(tmp_path / "slow"))
-    found.worker.learn([RecordBatch(ROWS[:100])])
-    found.worker.checkpoint({"at": 100})
-    found.worker.learn([RecordBatch(ROWS[100:150])])
-    assert [type(found.next()) for _ in range(4)] == [
-        Learned,
-        CheckpointTaken,
-        Learned,
-        CheckpointDone,
-    ]
+    found, worker = bench("hashed", store=Slow)
+    worker.learn([RecordBatch(ROWS[:100])])
+    worker.checkpoint({"at": 100})
+    worker.learn([RecordBatch(ROWS[100:150])])
+    found.next(Learned, CheckpointTaken, Learned, CheckpointDone)
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()
-    assert saved is not None
     assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)
-    rows = saved.rows()
-    assert rows is not None
-    assert rows.n_documents == 100 - ROWS[:100].count(None)
+    assert saved.rows().n_documents == 100 - ROWS[:100].count(None)
+
+
+class Away:
+    def publish(self, key, value, headers):
+        raise SourceError("a topic must be there, got none; make it")
 
 
 @pytest.mark.parametrize("what", ["learn", "release", "checkpoint", "publish"])
-def test_what_fails_is_answered_and_the_next_task_is_done(
-    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture, what: str
-) -> None:
-    class Away:
-        def publish(self, key: str, value: bytes, headers: object) -> None:
-            raise SourceError("a topic must be there, got none; make it")
-
-        def close(self) -> None:
-            pass
-
-    found = bench(new_work("hashed"), sink=Away())
-    found.worker.learn([RecordBatch(ROWS[:200])])
-    assert isinstance(found.next(), Learned)
+def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
+    found, worker = bench("hashed", sink=Away())
+    worker.learn([RecordBatch(ROWS[:150])])
+    found.next(Learned)
     if what == "learn":
-        rows: list[Any] = ["text", 5]
-        found.worker.learn([RecordBatch(rows)])
+        worker.learn([RecordBatch(["text", 5])])
     elif what == "release":
         found.publisher.snapshots.folder.rmdir()
-        found.worker.release()
+        worker.release()
     elif what == "checkpoint":
         found.store.close()
-        found.worker.checkpoint({})
-        assert isinstance(found.next(), CheckpointTaken)
+        worker.checkpoint({})
+        found.next(CheckpointTaken)
     else:
-        found.worker.release()
-        assert isinstance(found.next(), ReleaseDone)
-        found.worker.publish()
-    failed = found.next()
-    assert isinstance(failed, Failed)
+        worker.release()
+        found.next(ReleaseDone)
+        worker.publish()
+    (failed,) = found.next(Failed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
-    found.worker.learn([RecordBatch(ROWS[200:300])])
-    assert isinstance(found.next(), Learned)
+    worker.learn([RecordBatch(ROWS[150:190])])
+    found.next(Learned)
 
 
-def test_a_budget_that_does_not_cover_a_release_is_no_failure(
-    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Spent(PublicWork):
-        def release(self) -> Released:
+def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
+    class Spent(Pipeline):
+        def release(self):
             cost = {"spent": 1.0, "remaining": 0.0, "requested": 1.0}
             raise BudgetExceededError("a release must fit, got left=0; stop", **cost)
 
-    work = new_work("hashed")
-    work.__class__ = Spent
-    found = bench(work)
-    found.worker.release()
-    assert isinstance(found.next(), BudgetExhausted)
+    found, worker = bench("hashed")
+    found.pipeline.__class__ = Spent
+    worker.release()
+    found.next(BudgetExhausted)
     assert [record.getMessage() for record in caplog.records] == ["budget-exhausted"]

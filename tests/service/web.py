@@ -3,24 +3,24 @@
 import asyncio
 import http.client
 import json
-from contextlib import contextmanager
 
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from streamlda.service.http import Limits, Server, make_app
+from streamlda.service.http import Limits
 from streamlda.service.http.guard import HEADERS
-from streamlda.service.snapshots import Snapshots
-from streamlda.service.status import Status
-from tests.service.planted import model, shifted, topics
 
 PLENTY = Limits(per_second=1e6, burst=1e6)
 TOKEN = "correct horse"
 JSON = {"Content-Type": "application/json"}
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 
 
 class Answer:
-    """What came back, with its body read."""
-
     def __init__(self, status, headers, body):
         self.status, self.body = status, body
         self.headers = {name.lower(): value for name, value in headers}
@@ -45,7 +45,16 @@ def infer(server, texts, **headers):
     return ask(server, "/infer", method="POST", body=json.dumps(content), headers=JSON | headers)
 
 
-def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.0.1"):
+def call(
+    app,
+    *,
+    method="GET",
+    path="/",
+    host=b"localhost:1",
+    headers=(),
+    body=(b"",),
+    client="127.0.0.1",
+):
     """Call an application as a server would, from any address, with any bytes."""
     sent = []
     parts = list(body)
@@ -67,7 +76,7 @@ def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.
         "raw_path": raw.encode("utf-8", "surrogatepass"),
         "query_string": query.encode("utf-8", "surrogatepass"),
         "root_path": "",
-        "headers": [(b"host", b"localhost:1"), *headers],
+        "headers": [(b"host", host), *headers],
         "client": (client, 4),
         "server": ("127.0.0.1", 1),
     }
@@ -75,45 +84,6 @@ def call(app, *, method="GET", path="/", headers=(), body=(b"",), client="127.0.
     start, *rest = sent
     pairs = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
     return Answer(start["status"], pairs, b"".join(m.get("body", b"") for m in rest))
-
-
-def busy_status():
-    """Return a status in which nothing is unknown, and which stays alive: its clock stands."""
-    made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
-    made.set_ready(True)
-    made.set_slots(10, 5)
-    made.set_lag({0: 3, 1: None})
-    made.checkpoint(0.1, 100)
-    made.set_budget(1.0, 2.0, 1e-9)
-    made.polled()
-    return made
-
-
-def two_snapshots(folder):
-    """Return a folder with two snapshots, the second in the opposite order."""
-    made = Snapshots(folder)
-    made.publish(1, model(topics()))
-    made.publish(2, model(shifted(topics(), 0.1)[::-1]))
-    return made
-
-
-@contextmanager
-def servers(status, snapshots):
-    """Give a function that starts a server; all are stopped at the end."""
-    running = []
-
-    def start(*, private=False, token=None, limits=PLENTY, **settings):
-        app = make_app(
-            status, settings.pop("of", snapshots), private=private, token=token, limits=limits
-        )
-        running.append(Server(app, **settings))
-        return running[-1]
-
-    try:
-        yield start
-    finally:
-        for server in running:
-            server.stop()
 
 
 def described(server):

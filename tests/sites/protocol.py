@@ -1,21 +1,15 @@
 """Sites of a small federation, at work in one process; for the tests of the protocol."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import replace
 
 import numpy as np
+from numpy.linalg import inv, pinv
 
-from streamlda.documents import DocumentBatch
 from streamlda.privacy.ledger import Ledger
-from streamlda.privacy.noise import Noise
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.sites.aggregate import Aggregate, aggregate
+from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig, Member
 from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
@@ -26,8 +20,8 @@ from streamlda.text.vocabulary import Vocabulary
 D = 30
 
 
-def settings_of(**changes: Any) -> PrivateSettings:
-    values: dict[str, Any] = {
+def settings_of(**changes):
+    values = {
         "n_components": 2,
         "n_features": D,
         "epsilon": 4.0,
@@ -35,93 +29,117 @@ def settings_of(**changes: Any) -> PrivateSettings:
         "documents_per_snapshot": 600,
         "clipping": "worst-case",
     }
-    return PrivateSettings(**(values | changes))
+    return PrivateSettings(**values | changes)
 
 
-def words_of(d: int) -> Vocabulary:
-    return Vocabulary.given(f"w{i:03d}" for i in range(d))
+def words_of(d, letter="w"):
+    return Vocabulary.given(f"{letter}{i:03d}" for i in range(d))
 
 
-def keys_of(n: int) -> list[SiteKeys]:
+def keys_of(n):
     return [SiteKeys.generate(f"site{i}") for i in range(n)]
 
 
-def config_of(
-    keys: list[SiteKeys],
-    settings: PrivateSettings | None = None,
-    weights: list[float] | None = None,
-    colluders: int = 0,
-    **changes: Any,
-) -> FederationConfig:
+def config_of(keys, settings=None, weights=None, colluders=0, **changes):
     settings = settings_of() if settings is None else settings
     weights = [1 / len(keys)] * len(keys) if weights is None else weights
     members = tuple(Member(k.public, w) for k, w in zip(keys, weights, strict=True))
-    values: dict[str, Any] = {"label": "test", "vocabulary": words_of(settings.n_features)}
-    return FederationConfig(
-        members=members, settings=settings, colluders=colluders, **(values | changes)
-    )
+    values = {"label": "test", "vocabulary": words_of(settings.n_features)} | changes
+    return FederationConfig(members=members, settings=settings, colluders=colluders, **values)
 
 
-def planted(n: int, d: int = D, seed: int = 1) -> DocumentBatch:
+def planted(n, d=D, seed=1):
     return PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
 
 
-def counts_of(batch: DocumentBatch) -> np.ndarray:
+def counts_of(batch):
     counts = np.zeros((batch.n_documents, batch.n_features))
     rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
     counts[rows, batch.word_ids] = batch.counts
     return counts
 
 
-def added(parts: Iterable[np.ndarray]) -> np.ndarray:
+def added(parts):
     """Return the sum modulo 2^64, as signed numbers."""
     return np.sum(np.array(list(parts), dtype=np.uint64), axis=0).view(np.int64)
 
 
-def spent(sites: Sites) -> dict[str, int]:
+def spent(sites):
     """Return how many shares each site has paid for."""
     return {name: site.ledger.generation for name, site in sites.sites.items()}
 
 
-@dataclass
+def filled(batch):
+    """Return what gives an accumulator these rows."""
+    return lambda accumulator: accumulator.add(batch)
+
+
+def signed(sites, share, **changes):
+    """Return a share that its own site has made otherwise."""
+    made = replace(share, **changes)
+    keys = {k.public.name: k for k in sites.keys}[share.site]
+    return replace(made, signature=keys.sign(made.content))
+
+
+def moved(share, by):
+    """Return the arrays of a share with a number added to all."""
+    return {name: values + np.uint64(by) for name, values in share.arrays.items()}
+
+
+def losses_seen(plan, zero_sum, colluders):
+    """Derive the losses of the honest sites again, from the covariance of the zero-sum terms.
+
+    That is the best test of a shift in one share, given all that the colluders know.
+    """
+    own = np.diag(np.square(np.array(plan.weights) * plan.local))
+    honest, known = np.arange(colluders, plan.n_sites), np.arange(colluders)
+    # What is left of the honest terms when those of the colluders are known.
+    across = zero_sum[np.ix_(honest, known)] @ pinv(zero_sum[np.ix_(known, known)])
+    left = zero_sum[np.ix_(honest, honest)] - across @ zero_sum[np.ix_(known, honest)]
+    seen = inv(left + own[np.ix_(honest, honest)])
+    return np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
+
+
 class Sites:
     """All sites of a config, each with a ledger and documents of its own.
 
     Use it as a context: ledgers are closed at the end.
     """
 
-    config: FederationConfig
-    keys: list[SiteKeys]
-    folder: Path
-    noise: Noise | None = None
-    opened: ExitStack | None = None
-
-    def __enter__(self) -> Self:
+    def __init__(self, config, keys, folder, noise=None):
+        self.config, self.keys, self.folder, self.noise = config, keys, folder, noise
         self.opened = ExitStack()
+
+    @classmethod
+    def of(cls, n, folder, noise=None, weights=None, colluders=0, **changes):
+        """Return n sites of a config with these settings."""
+        keys = keys_of(n)
+        return cls(config_of(keys, settings_of(**changes), weights, colluders), keys, folder, noise)
+
+    def __enter__(self):
         self.sites = {k.public.name: self.site(k) for k in self.keys}
         self.documents = {
             name: planted(2000, self.config.settings.n_features, seed)
             for seed, name in enumerate(self.sites, 1)
         }
+        self.first = Round.first(self.config)
         return self
 
-    def __exit__(self, *args: object) -> None:
-        assert self.opened is not None
+    def __exit__(self, *args):
         self.opened.close()
 
-    def site(self, keys: SiteKeys) -> Site:
-        assert self.opened is not None
-        path = self.folder / f"{keys.public.name}.ledger"
-        ledger = self.opened.enter_context(
-            Ledger.open(path, self.config.ledger_terms(), create=True)
+    def site(self, keys):
+        name = keys.public.name
+        ledger = Ledger.open(
+            self.folder / f"{name}.ledger", self.config.ledger_terms(), create=True
         )
-        return Site(self.config, keys, ledger, keys.public.name, self.noise)
+        return Site(self.config, keys, self.opened.enter_context(ledger), name, self.noise)
 
-    def share(self, name: str, this: Round) -> Share:
-        return Share.load(self.sites[name].make_share(this, [self.documents[name]]))
+    def share(self, name, this):
+        return Share.load(self.sites[name].make_share(this, filled(self.documents[name])))
 
-    def shares(self, this: Round) -> list[Share]:
+    def shares(self, this):
         return [self.share(name, this) for name in self.sites]
 
-    def answer(self, this: Round) -> Aggregate:
+    def answer(self, this):
         return aggregate(self.config, this, self.shares(this))

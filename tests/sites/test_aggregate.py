@@ -18,113 +18,65 @@ from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKeys
-from streamlda.sites.rounds import Round
-from streamlda.text.vocabulary import Vocabulary
-from tests.sites.protocol import D, Sites, config_of, keys_of, settings_of
+from tests.sites.protocol import D, Sites, moved, settings_of, signed
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
 ALARM = 1e-6
 
 
 @pytest.fixture(scope="module")
-def at_work(tmp_path_factory):
-    keys = keys_of(3)
-    with Sites(config_of(keys, weights=[0.2, 0.3, 0.5]), keys, tmp_path_factory.mktemp("s")) as s:
-        yield s
+def shares(at_work):
+    return at_work.shares(at_work.first)
 
 
-@pytest.fixture(scope="module")
-def this(at_work):
-    return Round.first(at_work.config)
-
-
-@pytest.fixture(scope="module")
-def shares(at_work, this):
-    return at_work.shares(this)
-
-
-def signed(sites, share, **changes):
-    """Return a share that its own site has made otherwise."""
-    made = replace(share, **changes)
-    keys = {k.public.name: k for k in sites.keys}[share.site]
-    return replace(made, signature=keys.sign(made.content))
-
-
-def of_other_config(sites, folder, **changes):
+def costly(sites, share, folder):
     """Return a share of site1 that was made under another config."""
-    other = replace(sites.config, **changes)
-    with Sites(other, sites.keys, folder) as others:
-        return others.share("site1", Round.first(other))
+    with Sites(replace(sites.config, settings=settings_of(epsilon=5.0)), sites.keys, folder) as s:
+        return s.share("site1", s.first)
 
 
-def moved(share, by):
-    return {name: values + np.uint64(by) for name, values in share.arrays.items()}
+ALTERED = ModelFileError, "as its site has signed it, and this one is another, got site="
 
 
-def first_of(share):
-    return {"first": share.arrays["first"]}
+def another(name):
+    return InvalidSettingError, f"its {name} is another, got site="
 
 
-COSTLY = settings_of(epsilon=5.0)
-WORDS = Vocabulary.given(f"v{i:03d}" for i in range(D))
-
-#: Changes of one share: its number, what comes in its place, the error, and a part of its message.
+#: Changes of one share: its number, the error, a part of its message, and what comes in its place.
 CHANGED = {
-    "altered numbers": (
-        *(2, lambda sites, share, folder: replace(share, arrays=moved(share, 1))),
-        *(ModelFileError, "as its site has signed it, and this one is another, got site='site2'"),
-    ),
-    "an altered label": (
-        *(0, lambda sites, share, folder: replace(share, secure=False)),
-        *(ModelFileError, "and this one is another, got site='site0'"),
-    ),
-    "another site's name": (
-        *(0, lambda sites, share, folder: replace(share, site="site1")),
-        *(ModelFileError, "and this one is another, got site='site1'"),
-    ),
-    "another round": (
-        *(0, lambda sites, share, folder: signed(sites, share, round=2)),
-        *(InvalidSettingError, "its round is another, got site='site0' found='2' expected='1'"),
-    ),
+    "numbers": (2, *ALTERED, lambda s, share, _: replace(share, arrays=moved(share, 1))),
+    "a label": (0, *ALTERED, lambda s, share, _: replace(share, secure=False)),
     "another attempt": (
-        *(0, lambda sites, share, folder: sites.share("site0", Round.first(sites.config).again())),
-        *(InvalidSettingError, "its attempt is another, got site='site0' found='2' expected='1'"),
+        *(0, *another("attempt")),
+        lambda s, share, _: s.share("site0", s.first.again()),
     ),
-    "another vocabulary": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, vocabulary=WORDS)),
-        *(InvalidSettingError, "its vocabulary is another, got site='site1'"),
-    ),
-    "other settings": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, settings=COSTLY)),
-        *(InvalidSettingError, "its settings is another, got site='site1'"),
-    ),
-    "another study": (
-        *(1, lambda sites, share, folder: of_other_config(sites, folder, label="b")),
-        *(InvalidSettingError, "its config is another, got site='site1'"),
-    ),
+    "other settings": (*(1, *another("settings")), costly),
     "a missing block": (
-        *(0, lambda sites, share, folder: signed(sites, share, arrays=first_of(share))),
-        *(ModelFileError, "blocks of its stage, got site='site0'"),
+        *(0, ModelFileError, "blocks of its stage, got site="),
+        lambda s, share, _: signed(s, share, arrays={"first": share.arrays["first"]}),
     ),
     "a mask of its own": (
-        *(0, lambda sites, share, folder: signed(sites, share, arrays=moved(share, 2**61))),
-        *(InvalidSettingError, "masks of all sites must cancel"),
+        *(0, InvalidSettingError, "masks of all sites must cancel"),
+        lambda s, share, _: signed(s, share, arrays=moved(share, 2**61)),
     ),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGED)
 def test_a_share_that_cannot_be_added_is_refused_by_name(at_work, this, shares, tmp_path, kind):
-    number, change, error, message = CHANGED[kind]
+    number, error, message, change = CHANGED[kind]
     wrong = list(shares)
     wrong[number] = change(at_work, shares[number], tmp_path)
-    with pytest.raises(error, match=message):
+    named = f"{wrong[number].site!r}" if message.endswith("site=") else ""
+    with pytest.raises(error, match=message + named):
         aggregate(at_work.config, this, wrong)
     # What was right before is right still.
     assert aggregate(at_work.config, this, shares).released
 
 
-def test_every_site_must_have_one_share(at_work, this, shares):
+def test_every_site_must_have_one_share_in_any_order(at_work, this, shares):
+    one, other = (aggregate(at_work.config, this, order) for order in (shares, shares[::-1]))
+    assert one.next_round.digest == other.next_round.digest
     stranger = replace(shares[0], site="west")
     for given, message in (
         ([*shares, stranger], "got site='west' .* sites='site0, site1, site2'"),
@@ -136,44 +88,23 @@ def test_every_site_must_have_one_share(at_work, this, shares):
             aggregate(at_work.config, this, given)
 
 
-def test_shares_of_another_round_are_refused(at_work, this, shares):
-    other = replace(at_work.config, label="b")
-    with pytest.raises(InvalidSettingError, match="its config is another, got site='site0'"):
-        aggregate(other, Round.first(other), shares)
-    with pytest.raises(InvalidSettingError, match="must be one of this round"):
-        aggregate(at_work.config, this.again(), shares)
-
-
-def test_anybody_can_repeat_what_the_aggregator_does(at_work, this, shares):
-    one, other = (aggregate(at_work.config, this, order) for order in (shares, shares[::-1]))
-    assert one.next_round.digest == other.next_round.digest
-
-
 def test_members_are_known_by_their_keys_not_by_their_names(at_work, this, shares, tmp_path):
     """A stranger who calls himself site1 signs with other keys."""
-    stranger = SiteKeys.generate("site1")
-    members = list(at_work.config.members)
-    members[1] = Member(stranger.public, 0.3)
-    forged = replace(at_work.config, members=tuple(members))
-    with Sites(forged, [at_work.keys[0], stranger, at_work.keys[2]], tmp_path) as others:
-        share = others.share("site1", Round.first(forged))
+    stranger, (one, own, other) = SiteKeys.generate("site1"), at_work.config.members
+    forged = replace(at_work.config, members=(one, Member(stranger.public, own.weight), other))
+    keys = [at_work.keys[0], stranger, at_work.keys[2]]
+    with Sites(forged, keys, tmp_path) as others:
+        share = others.share("site1", others.first)
     with pytest.raises(ModelFileError, match="and this one is another, got site='site1'"):
         aggregate(at_work.config, this, [shares[0], share])
 
 
-def variance_p_value(noise, stddev):
-    statistic = float(np.sum(np.square(noise)) / stddev**2)
-    return 2 * min(chi2.cdf(statistic, noise.size), chi2.sf(statistic, noise.size))
-
-
 def blank_release(tmp_path, colluders=0, d=200, noise=None):
     """Return the releases of three sites whose documents are all blank: noise alone."""
-    keys = keys_of(3)
-    config = config_of(keys, settings_of(n_features=d), [0.2, 0.3, 0.5], colluders)
-    with Sites(config, keys, tmp_path, noise) as sites:
-        for name in sites.documents:
-            sites.documents[name] = DocumentBatch.from_matrix(np.zeros((600, d)))
-        return config, sites.answer(Round.first(config))
+    with Sites.of(3, tmp_path, noise, [0.2, 0.3, 0.5], colluders, n_features=d) as sites:
+        blank = DocumentBatch.from_matrix(np.zeros((600, d)))
+        sites.documents = dict.fromkeys(sites.documents, blank)
+        return sites.config, sites.answer(sites.first)
 
 
 @pytest.mark.statistical
@@ -185,11 +116,12 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_and_no_other(tmp_path, 
     for name in ("pair", "first"):
         stddev = pooled.stddevs()[name] * times
         assert found.stddevs[name] == pytest.approx(stddev, rel=1e-3)
-    noise, stddev = found.released["pair"], pooled.stddevs()["pair"] * times
+    noise = found.released["pair"]
     assert noise.size == 200 * 201 // 2
-    assert variance_p_value(noise, stddev) > ALARM
-    for wrong in (2 / 3, 3 / 2):
-        assert variance_p_value(noise, stddev * wrong) < ALARM
+    for factor in (1, 2 / 3, 3 / 2):
+        squares = np.sum(np.square(noise / (factor * times * pooled.stddevs()["pair"])))
+        p_value = 2 * min(chi2.cdf(squares, noise.size), chi2.sf(squares, noise.size))
+        assert (p_value > ALARM) == (factor == 1)
     assert found.model is None
 
 
@@ -209,17 +141,15 @@ def test_a_window_that_is_lost_in_noise_says_so_and_the_next_begins(tmp_path):
 
 def learned(tmp_path, noise=None, **changes):
     """Return the config, what every round gave, and the topics that were planted."""
-    keys = keys_of(3)
-    asked = settings_of(documents_per_snapshot=6000, n_components=3, snapshots=2, **changes)
-    config = config_of(keys, asked, [0.2, 0.3, 0.5], colluders=1)
+    changes |= {"documents_per_snapshot": 6000, "n_components": 3, "snapshots": 2}
     planted = PlantedLDA(3, D, mean_length=40, seed=3)
-    with Sites(config, keys, tmp_path, noise) as sites:
+    with Sites.of(3, tmp_path, noise, [0.2, 0.3, 0.5], 1, **changes) as sites:
         sites.documents = {name: planted.documents(6000) for name in sites.documents}
-        this, found = Round.first(config), []
+        this, found = sites.first, []
         while this is not None:
             found.append(sites.answer(this))
             this = found[-1].next_round
-    return config, found, planted.components
+    return sites.config, found, planted.components
 
 
 def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
@@ -235,10 +165,12 @@ def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
     said = model.privacy
     check_statement(said)
     assert (said["epsilon"], said["delta"]) == (config.settings.epsilon, config.settings.delta)
-    assert said["sites"]["n_sites"] == 3
-    assert said["sites"]["colluders"] == 1
-    assert said["sites"]["roster"] == config.digest
-    assert said["sites"]["epsilon_against"] == [config.epsilon_against(c) for c in range(3)]
+    assert said["sites"] == {
+        "n_sites": 3,
+        "colluders": 1,
+        "roster": config.digest,
+        "epsilon_against": [config.epsilon_against(c) for c in range(3)],
+    }
     against = config.epsilon_against(1)
     assert f"a document of another has epsilon {against:g}." in said["mechanism"]
     assert said["cohort"] == {"first": 6000, "last": 11_999}

@@ -11,9 +11,7 @@ test, as the numbers of draws are chosen. Noise and keys are the operating syste
 picked.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,16 +21,12 @@ from streamlda.privacy.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private import contributions
 from streamlda.sites import site as site_module
-from streamlda.sites.keys import SiteKeys, Words
+from streamlda.sites.keys import SiteKeys
 from streamlda.sites.rounds import Round
-from streamlda.sites.site import ShareAccumulator, Site
-from tests.private.audit import LIKELY, SURE, Array, Finding, mu_below, one_word
-from tests.sites.protocol import Sites, added, config_of, counts_of, keys_of, settings_of
+from tests.private.audit import LIKELY, SURE, Finding, mu_below, one_word
+from tests.sites.protocol import Sites, added, counts_of
 
 pytestmark = pytest.mark.statistical
-
-Patch = pytest.MonkeyPatch
-Sums = dict[str, Any]
 
 #: Five sites, of which two are honest; few words, so that draws are quick.
 S, HONEST, D = 5, 2, 10
@@ -41,52 +35,46 @@ S, HONEST, D = 5, 2, 10
 class Scene:
     """Honest sites with their raw sums, without the canary and with it, and colluders' keys."""
 
-    def __init__(self, sites: Sites, this: Round, word: int, honest: int = HONEST) -> None:
+    def __init__(self, sites, this, word):
         self.round, self.config = this, sites.config
         _, self.stage = this.open(sites.config)
-        self.honest = list(sites.sites.values())[:honest]
-        self.colluders = sites.keys[honest:]
+        self.honest = list(sites.sites.values())[:HONEST]
+        self.colluders = sites.keys[HONEST:]
         base = counts_of(sites.documents["site0"])
         first, _ = self.honest[0].slots_wanted(this)
         base[first + 3] = 0
-        self.absent = [self._sums(site, sites.documents[site.name]) for site in self.honest]
+        blank = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
         base[first + 3] = one_word(D, word)
         canary = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
-        base[first + 3] = 0
-        blank = self._sums(self.honest[0], DocumentBatch.from_matrix(base))
-        self.absent[0] = blank
-        self.present = [canary, *self.absent[1:]]
+        others = [self._sums(site, sites.documents[site.name]) for site in self.honest[1:]]
+        self.absent, self.present = [blank, *others], [canary, *others]
         # How far the canary moves each block, in units of the noise of a whole release.
         stage = self.stage.mechanism
         sigma = {name: stage.stddevs[name] / stage.steps[name] for name in canary}
         self.direction = {
             name: (canary[name] - blank[name]).reshape(-1) / sigma[name] ** 2 for name in canary
         }
-        self._known: dict[bytes, Sums] = {}
-        self._attempts = 1
+        self._known, self._attempts = {}, 1
 
-    def _sums(self, site: Site, batch: DocumentBatch) -> Sums:
-        accumulator = ShareAccumulator(
-            self.round, self.config, site.name, *site.slots_wanted(self.round)
-        )
+    def _sums(self, site, batch):
+        accumulator = site.begin(self.round)
         accumulator.add(batch)
         return accumulator.sums()
 
-    def shares(self, sums: Sequence[Sums], this: Round | None = None) -> list[dict[str, Words]]:
+    def shares(self, sums, this):
         """Draw a share of each honest site, as it would be sent; blocks are flat."""
-        this = self.round if this is None else this
         made = [
             site._masked(this, self.stage.name, self.stage.mechanism, own).arrays
             for site, own in zip(self.honest[: len(sums)], sums, strict=True)
         ]
         return [{name: part.reshape(-1) for name, part in own.items()} for own in made]
 
-    def fresh(self) -> Round:
+    def fresh(self):
         """Return another attempt: a draw of the masks, which the adversary does not know."""
         self._attempts += 1
         return replace(self.round, attempt=self._attempts)
 
-    def unmasked(self, shares: Sequence[dict[str, Words]], this: Round) -> Sums:
+    def unmasked(self, shares, this):
         """Add up the honest shares, and take off what the colluders know of their masks."""
         if this.context not in self._known:
             shapes = {name: part.shape for name, part in shares[0].items()}
@@ -96,22 +84,22 @@ class Scene:
         known = self._known[this.context]
         return {name: added(own[name] for own in shares) + known[name] for name in known}
 
-    def score(self, seen: Sums) -> float:
+    def score(self, seen):
         return float(sum(np.vdot(self.direction[name], seen[name]) for name in seen))
 
 
-def of_the_sum(scene: Scene, sums: Sequence[Sums]) -> float:
+def of_the_sum(scene, sums):
     """What the aggregator and the colluders have of one round."""
-    return scene.score(scene.unmasked(scene.shares(sums), scene.round))
+    return scene.score(scene.unmasked(scene.shares(sums, scene.round), scene.round))
 
 
-def of_one_share(scene: Scene, sums: Sequence[Sums]) -> float:
+def of_one_share(scene, sums):
     """What anybody has who sees the share with the canary alone."""
     seen = scene.shares(sums[:1], scene.fresh())[0]
     return scene.score({name: part.view(np.int64) for name, part in seen.items()})
 
 
-def of_two_attempts(scene: Scene, sums: Sequence[Sums]) -> float:
+def of_two_attempts(scene, sums):
     """What is left of the canary's share when its site's second attempt is taken off.
 
     The canary is in the first attempt only. Were the masks the same, they would be gone, and only
@@ -122,81 +110,67 @@ def of_two_attempts(scene: Scene, sums: Sequence[Sums]) -> float:
     return scene.score({name: (first[name] - again[name]).view(np.int64) for name in first})
 
 
-def audit(
-    scene: Scene, look: Callable[[Scene, Sequence[Sums]], float], draws: int, claim: float
-) -> Finding:
-    scores: list[Array] = [
+def audit(sites, look, draws=1000, claim=None, scene=None):
+    scene = scene or Scene(sites, sites.first, word=3)
+    scores = [
         np.array([look(scene, sums) for _ in range(draws)])
         for sums in (scene.absent, scene.present)
     ]
     likely, sure = (mu_below(scores[0], scores[1], quantile) for quantile in (LIKELY, SURE))
-    delta = scene.config.settings.delta
-    return Finding(claim, epsilon_of(likely, delta), epsilon_of(sure, delta))
+    settings = sites.config.settings
+    bounds = epsilon_of(likely, settings.delta), epsilon_of(sure, settings.delta)
+    return Finding(settings.epsilon if claim is None else claim, *bounds)
 
 
-def at_work(tmp_path: Any, colluders: int, **changes: Any) -> Sites:
-    keys = keys_of(S)
-    settings = settings_of(n_features=D, **changes)
-    return Sites(config_of(keys, settings, colluders=colluders), keys, tmp_path)
+def at_work(tmp_path, colluders, **changes):
+    return Sites.of(S, tmp_path, colluders=colluders, n_features=D, **changes)
 
 
-def tight(finding: Finding) -> bool:
-    return finding.sound and finding.likely >= 0.6 * finding.claim
+def assert_tight(finding):
+    assert finding.sound, finding
+    assert finding.likely >= 0.6 * finding.claim, finding
 
 
 def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
-    assert tight(finding), finding
-
-
-def test_so_it_is_in_the_last_stage(tmp_path):
-    with at_work(tmp_path, S - 2) as sites:
-        this = sites.answer(Round.first(sites.config)).next_round
+        assert_tight(audit(sites, of_the_sum))
+        this = sites.answer(sites.first).next_round
         rows = np.linalg.norm(this.arrays["map"], axis=1)
         scene = Scene(sites, this, word=int(rows.argmax()))
         assert scene.stage.name == "triples"
-        finding = audit(scene, of_the_sum, 1000, sites.config.settings.epsilon)
-    assert tight(finding), finding
+        assert_tight(audit(sites, of_the_sum, scene=scene))
 
 
 def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        said = sites.config.epsilon_against(S - HONEST)
-        finding = audit(scene, of_the_sum, 1000, said)
-    assert tight(finding), finding
+        finding = audit(sites, of_the_sum, claim=sites.config.epsilon_against(S - HONEST))
+    assert_tight(finding)
     assert finding.sure > sites.config.settings.epsilon
 
 
 @pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
 def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     with at_work(tmp_path, 0) as sites:
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, look, 1000, sites.config.settings.epsilon)
+        finding = audit(sites, look)
     # Where there is nothing to find, a bound is above this with probability below 1e-6.
     assert finding.likely < 0.6
 
 
-# Planted bugs.
-
-
-def masks_of_one_round(patch: Patch) -> None:
+def masks_of_one_round(patch):
     patch.setattr(Round, "context", property(lambda self: b"always the same"))
 
 
-def no_masks(patch: Patch) -> None:
-    def mask(self: SiteKeys, members: Any, context: bytes, shapes: Any) -> Any:
+def no_masks(patch):
+    def mask(self, members, context, shapes):
         return {name: np.zeros(shape, dtype=np.uint64) for name, shape in shapes.items()}
 
     patch.setattr(SiteKeys, "mask", mask)
 
 
-def one_site_without_noise(patch: Patch) -> None:
+def one_site_without_noise(patch):
     original, calls = site_module.local_noise, [0]
 
-    def local_noise(mechanism: Any, noise: Any, share: float) -> Any:
+    def local_noise(mechanism, noise, share):
         calls[0] += 1
         drawn = original(mechanism, noise, share)
         return {name: 0 * y for name, y in drawn.items()} if calls[0] % HONEST else drawn
@@ -204,17 +178,17 @@ def one_site_without_noise(patch: Patch) -> None:
     patch.setattr(site_module, "local_noise", local_noise)
 
 
-def noise_of_all_sites_counted(patch: Patch) -> None:
+def noise_of_all_sites_counted(patch):
     """Forget the colluders: noise as if all S sites were honest."""
     original = site_module.local_noise
 
-    def local_noise(mechanism: Any, noise: Any, share: float) -> Any:
+    def local_noise(mechanism, noise, share):
         return original(mechanism, noise, share * HONEST / S)
 
     patch.setattr(site_module, "local_noise", local_noise)
 
 
-def no_clip(patch: Patch) -> None:
+def no_clip(patch):
     patch.setattr(contributions, "clip_factors", lambda norms, bound: np.ones(len(norms)))
 
 
@@ -232,6 +206,5 @@ def test_planted_bug_is_found(tmp_path, monkeypatch, bug, look, colluders, draws
     bounds = ClipBounds(0.5, 0.4, 1.0, "fixed")
     with at_work(tmp_path, colluders, clipping=bounds) as sites:
         bug(monkeypatch)
-        scene = Scene(sites, Round.first(sites.config), word=3)
-        finding = audit(scene, look, draws, sites.config.settings.epsilon)
+        finding = audit(sites, look, draws)
     assert not finding.sound, finding

@@ -8,35 +8,19 @@ import pytest
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.exchange import OTHERS, key_of, publish_share, read_shares
-from streamlda.sites.rounds import Round
 from streamlda_connectors.kafka import Record
-from tests.sites.protocol import Sites, config_of, keys_of
+from tests.sites.protocol import moved, signed
 
 
 @pytest.fixture(scope="module")
-def at_work(tmp_path_factory):
-    keys = keys_of(3)
-    with Sites(config_of(keys), keys, tmp_path_factory.mktemp("sites")) as sites:
-        yield sites
-
-
-@pytest.fixture(scope="module")
-def this(at_work):
-    return Round.first(at_work.config)
-
-
-@pytest.fixture(scope="module")
-def shares(at_work, this):
-    return {name: at_work.share(name, this) for name in at_work.sites}
+def shares(at_work):
+    return {name: at_work.share(name, at_work.first) for name in at_work.sites}
 
 
 class Log(list):
     """A topic of one partition, as a list; what a broker does with it, the Kafka tests see."""
 
-    def publish(self, key, value, headers):
-        self.add(key, value)
-
-    def add(self, key, value):
+    def publish(self, key, value, headers=None):
         encoded = None if key is None else key.encode()
         self.append(Record("shares", 0, len(self), -1, encoded, value, ()))
 
@@ -61,12 +45,14 @@ def names(found):
 
 
 def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, log):
+    # The same bytes twice are one share.
+    log.extend(list(log))
     found = read_shares(log, at_work.config, this)
     assert not found.skipped
     released = aggregate(at_work.config, this, found.shares).released
     expected = aggregate(at_work.config, this, list(shares.values())).released
     assert all(np.array_equal(released[name], expected[name]) for name in expected)
-    assert [record.key.decode() for record in log] == [key_of(s, this.digest) for s in shares]
+    assert [record.key.decode() for record in log[:3]] == [key_of(s, this.digest) for s in shares]
 
 
 def test_what_is_under_other_keys_is_skipped_and_counted(at_work, this, log):
@@ -82,27 +68,17 @@ def test_what_is_under_other_keys_is_skipped_and_counted(at_work, this, log):
         "",
         None,
     ):
-        log.add(key, value)
-    log.add(key_of("site1", "0" * 64), None)
-    log.add(None, None)
+        log.publish(key, value)
+    log.publish(key_of("site1", "0" * 64), None)
+    log.publish(None, None)
     found = read_shares(log, at_work.config, this)
     assert names(found) == ["site0", "site1", "site2"]
     assert found.skipped == {"site1": 2, OTHERS: 7}
 
 
-def test_the_same_bytes_twice_are_one_share_and_none_is_left_to_the_aggregator(at_work, this, log):
-    log.extend(list(log))
-    assert len(read_shares(log, at_work.config, this).shares) == 3
-    found = read_shares(log[:2], at_work.config, this)
-    with pytest.raises(InvalidSettingError, match="some are missing, got sites='site2' round=1"):
-        aggregate(at_work.config, this, found.shares)
-
-
 def other(at_work, share):
-    """Return another share of the same site and round, signed by it as a site that cheats would."""
-    made = replace(share, arrays={name: a + np.uint64(1) for name, a in share.arrays.items()})
-    keys = {k.public.name: k for k in at_work.keys}[share.site]
-    return replace(made, signature=keys.sign(made.content))
+    """Return another share of the same site and round, signed as a site that cheats would."""
+    return signed(at_work, share, arrays=moved(share, 1))
 
 
 NOT_SIGNED = "as its site has signed it, and this one is another, got site='site1'"
@@ -133,18 +109,18 @@ def test_a_wrong_share_is_refused_wherever_it_stands_until_it_is_withdrawn(
     right = log[1].value
     if first:
         log[1] = log[1]._replace(value=wrong)
-        log.add(key, right)
+        log.publish(key, right)
     else:
-        log.add(key, wrong)
+        log.publish(key, wrong)
     error = InvalidSettingError if change is other else ModelFileError
     with pytest.raises(error, match=message) as caught:
         read_shares(log, at_work.config, this)
     where = 3 if change is other or not first else 1
     assert f"partition=0 offset={where}" in str(caught.value)
     assert f"write a record without value under key={key!r}" in str(caught.value)
-    log.add(key, None)
+    log.publish(key, None)
     assert names(read_shares(log, at_work.config, this)) == ["site0", "site2"]
-    log.add(key, right)
+    log.publish(key, right)
     assert names(read_shares(log, at_work.config, this)) == ["site0", "site1", "site2"]
 
 
@@ -156,12 +132,12 @@ def test_a_damaged_share_is_refused_by_the_name_of_its_site(at_work, this, log, 
 
 
 def test_a_stranger_is_refused_by_name_before_a_look_at_the_value(at_work, this, log):
-    log.add(key_of("west", this.digest), b"no share")
+    log.publish(key_of("west", this.digest), b"no share")
     with pytest.raises(InvalidSettingError, match="in the federation config, got site='west'"):
         read_shares(log, at_work.config, this)
 
 
-def test_only_whole_shares_are_published(tmp_path, log, this):
+def test_only_whole_shares_are_published(tmp_path, log):
     (tmp_path / "damaged").write_bytes(log[0].value[:-1])
     topic = Log()
     with pytest.raises(ModelFileError, match="whole and unaltered"):

@@ -1,4 +1,4 @@
-"""The federation config: rules, digest, places of sites, and the noise that the promise needs."""
+"""The federation config: rules, digest, slots of sites, and how much noise hides from whom."""
 
 import json
 import math
@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKeys
+from streamlda.sites.scheme import NoisePlan
 from streamlda.text.vocabulary import Vocabulary
-from tests.sites.protocol import config_of, keys_of, settings_of, words_of
+from tests.sites.protocol import config_of, keys_of, losses_seen, settings_of, words_of
 
 KEYS = keys_of(8)
 LEARNED = Vocabulary.learn(["aa bb cc"] * 9, size=3)
@@ -73,12 +75,52 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
 
 @few
 @given(configs(), st.integers(1, 10**6))
-def test_places_are_allocated_whole_and_by_weight(config, slots):
+def test_slots_are_allocated_whole_and_by_weight(config, slots):
     dealt = config.allocation(slots)
     assert list(dealt) == list(config.names)
     assert sum(dealt.values()) == slots
     for member in config.members:
         assert abs(dealt[member.name] - member.weight * slots) <= 1 + 1e-6
+
+
+@st.composite
+def plans(draw):
+    """Any number of sites, of any weights, budgets, and colluders."""
+    n = draw(st.integers(2, 12))
+    stddevs = draw(st.lists(st.floats(1e-4, 50), min_size=n, max_size=n))
+    raw = draw(st.lists(st.floats(0.01, 1), min_size=n, max_size=n))
+    weights = tuple(w / math.fsum(raw) for w in raw)
+    return NoisePlan(weights, tuple(stddevs), draw(st.integers(0, n - 1)))
+
+
+@given(plans())
+def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
+    S = plan.n_sites
+    losses = np.array([plan.losses(c) for c in range(S)])
+    assert losses[: plan.colluders + 1].max() <= 1 + 1e-9
+    assert np.all(np.diff(losses, axis=0) > 0)
+    # The next one would break the promise of the site that needs most.
+    if plan.colluders < S - 1:
+        assert losses[plan.colluders + 1].max() > 1
+    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S * plan.local_fraction)
+
+
+@pytest.mark.parametrize("colluders", range(5))
+def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
+    plan = NoisePlan((0.05, 0.1, 0.2, 0.4, 0.25), (0.2, 0.2, 0.075, 0.025, 0.12), 1)
+    S = plan.n_sites
+    # A mask is a Gaussian zero-sum term of a variance beyond all else.
+    masks = 1e6 * plan.pooled**2 * (np.eye(S) - 1 / S)
+    found = losses_seen(plan, masks, colluders)
+    assert plan.losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
+
+
+def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
+    stddevs = (1 / 900, 9 / 100)
+    by_size, spared = NoisePlan((0.9, 0.1), stddevs), NoisePlan((0.99, 0.01), stddevs)
+    assert by_size.pooled == pytest.approx(0.9 / 100)
+    assert spared.aggregate == pytest.approx(0.99 / 900)
+    assert by_size.losses(0) == pytest.approx([1 / 9, 1])
 
 
 def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
@@ -128,15 +170,11 @@ def test_a_config_is_read_as_written(tmp_path):
         assert found.run_settings == config.run_settings
 
 
-def test_the_order_in_which_sites_are_named_does_not_matter():
+def test_whatever_is_changed_shows_in_the_digest_but_the_order_of_sites():
     weights = [0.2, 0.3, 0.5]
-    one = config_of(KEYS[:3], weights=weights)
-    other = config_of(KEYS[2::-1], weights=weights[::-1])
+    one, other = config_of(KEYS[:3], None, weights), config_of(KEYS[2::-1], None, weights[::-1])
     assert one.digest == other.digest
     assert one.names == ("site0", "site1", "site2")
-
-
-def test_whatever_is_changed_shows_in_the_digest():
     config = config_of(KEYS[:3])
     others = [
         replace(config, label="another"),
@@ -145,14 +183,29 @@ def test_whatever_is_changed_shows_in_the_digest():
         replace(config, settings=settings_of(epsilon=4.5)),
         config_of(KEYS[:3], weights=[0.3, 0.3, 0.4]),
         config_of(KEYS[1:4]),
-        replace(config, vocabulary=Vocabulary.given(f"v{i:03d}" for i in range(30))),
+        replace(config, vocabulary=words_of(30, "v")),
     ]
     assert len({made.digest for made in (config, *others)}) == 1 + len(others)
+
+
+def two(**changes):
+    return config_of(KEYS[:2], settings_of(**changes))
+
+
+def twins():
+    """Return two sites with one pair of keys."""
+    keys, other = SiteKeys.generate("site8"), SiteKeys.generate("site9")
+    other.public = replace(keys.public, name="site9")
+    return [keys, other]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda: NoisePlan((1.0, 0.0), (1, 1)), "of a weight between 0 and 1"),
+        (lambda: NoisePlan((0.5, 0.5), (1,)), "every site must have a standard deviation"),
+        (lambda: NoisePlan((0.5, 0.5), (1, math.nan)), "standard deviation > 0 and finite"),
+        (lambda: NoisePlan((0.5, 0.5), (1, 1)).losses(2), "colluders=2"),
         (lambda: config_of(KEYS[:2], weights=[0.5, 0.6]), "weights of all sites must sum to 1"),
         (lambda: config_of(KEYS[:1]), "at least two sites"),
         (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),
@@ -177,28 +230,14 @@ def test_bad_configs_are_refused(change, message):
         change()
 
 
-def two(**changes):
-    return config_of(KEYS[:2], settings_of(**changes))
-
-
-def twins():
-    """Return two sites with one pair of keys."""
-    keys = SiteKeys.generate("site8")
-    other = SiteKeys.generate("site9")
-    other.public = replace(keys.public, name="site9")
-    return [keys, other]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda values: values.pop("sites"),
         lambda values: values.update(format="other"),
-        lambda values: values["sites"][0].update(weight=0.9),
         lambda values: values["sites"][0].update(weight="much"),
         lambda values: values["vocabulary"]["words"].reverse(),
         lambda values: values["settings"].update(epsilon=-1),
-        lambda values: values.update(colluders=7),
     ],
 )
 def test_damaged_config_files_are_refused(tmp_path, damage):
@@ -207,7 +246,5 @@ def test_damaged_config_files_are_refused(tmp_path, damage):
     values = json.loads(path.read_text())
     damage(values)
     path.write_text(json.dumps(values))
-    with pytest.raises(
-        ModelFileError, match="a federation config must be whole and keep its rules"
-    ):
+    with pytest.raises(ModelFileError, match="a federation config must be whole and keep its"):
         FederationConfig.load(path)

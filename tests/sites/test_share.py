@@ -31,6 +31,7 @@ from tests.sites.protocol import (
     added,
     config_of,
     counts_of,
+    filled,
     keys_of,
     planted,
     settings_of,
@@ -40,14 +41,8 @@ from tests.sites.protocol import (
 
 @pytest.fixture
 def at_work(tmp_path):
-    keys = keys_of(3)
-    with Sites(config_of(keys, weights=[0.2, 0.3, 0.5]), keys, tmp_path) as sites:
+    with Sites.of(3, tmp_path, weights=[0.2, 0.3, 0.5]) as sites:
         yield sites
-
-
-@pytest.fixture
-def this(at_work):
-    return Round.first(at_work.config)
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def site(at_work):
 
 @pytest.fixture
 def documents(at_work):
-    return [at_work.documents["site0"]]
+    return filled(at_work.documents["site0"])
 
 
 def raw_sums(sites, name, this, batch):
@@ -68,32 +63,33 @@ def raw_sums(sites, name, this, batch):
 
 
 def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
-    keys = keys_of(3)
-    with Sites(config_of(keys), keys, tmp_path, SeededNoise(7)) as sites:
-        this = Round.first(sites.config)
+    with Sites.of(3, tmp_path, SeededNoise(7)) as sites:
+        this = sites.first
         _, stage = this.open(sites.config)
         raw = [raw_sums(sites, name, this, sites.documents[name]) for name in sites.sites]
         shares = sites.shares(this)
         again = SeededNoise(7)
         noise = [local_noise(stage.mechanism, again, 1 / 3) for _ in shares]
-        for name, counts in raw[0].items():
-            total = added(share.arrays[name] for share in shares)
-            assert np.array_equal(
-                total, sum(sums[name] + g[name] for sums, g in zip(raw, noise, strict=True))
-            )
-            # One process over all documents: other groups, so roundings of the grid.
-            engine, pooled = this.open(sites.config)
-            n = sites.config.allocation(stage.slots_left)
-            for site, batch in sites.documents.items():
-                engine.add(batch.rows(0, n[site]))
-            assert np.abs(pooled.state()[name] - sum(sums[name] for sums in raw)).max() <= 16
-            assert counts.dtype == np.int64
+        # One process over all documents: other groups, so roundings of the grid.
+        engine, pooled = this.open(sites.config)
+        slots = sites.config.allocation(stage.slots_left)
+        for name, batch in sites.documents.items():
+            engine.add(batch.rows(0, slots[name]))
+        for name in raw[0]:
+            total = sum(sums[name] for sums in raw)
+            noisy = total + sum(drawn[name] for drawn in noise)
+            assert np.array_equal(added(share.arrays[name] for share in shares), noisy)
+            assert np.abs(pooled.state()[name] - total).max() <= 16
 
 
-def moved(sites, this, one, other):
-    """Return how far apart the raw sums of site0 are, in weighted coordinates."""
-    a, b = (raw_sums(sites, "site0", this, DocumentBatch.from_matrix(x)) for x in (one, other))
-    mechanism = this.open(sites.config)[1].mechanism
+def distance(sites, change, row=7):
+    """Return how far a change of one document of site0 moves its sums, and the sensitivity."""
+    a, b = (counts_of(sites.documents["site0"]) for _ in range(2))
+    a[row], b[row] = change
+    a, b = (
+        raw_sums(sites, "site0", sites.first, DocumentBatch.from_matrix(rows)) for rows in (a, b)
+    )
+    mechanism = sites.first.open(sites.config)[1].mechanism
     square = 0.0
     for block in mechanism.blocks:
         apart = (b[block.name] - a[block.name]) * mechanism.steps[block.name]
@@ -103,52 +99,32 @@ def moved(sites, this, one, other):
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, relation):
-    keys = keys_of(2)
-    with Sites(config_of(keys, settings_of(neighboring_relation=relation)), keys, tmp_path) as s:
-        this = Round.first(s.config)
-        base = counts_of(s.documents["site0"])
-        base[7] = 0 if relation == "add-remove" else 9 * np.eye(D)[2]
-        largest = 0.0
-        for row in (9 * np.eye(D)[3], np.ones(D), counts_of(planted(1, seed=9))[0]):
-            other = base.copy()
-            other[7] = row
-            found, bound = moved(s, this, base, other)
-            largest = max(largest, found)
-            assert found <= bound
-        assert largest >= 0.99 * bound
-        # A document of one site that is added where no place is read moves nothing.
-        other = base.copy()
-        other[1500] = 9 * np.eye(D)[3]
-        assert moved(s, this, base, other)[0] == 0
+    before = 0 if relation == "add-remove" else 9 * np.eye(D)[2]
+    with Sites.of(2, tmp_path, neighboring_relation=relation) as sites:
+        rows = 9 * np.eye(D)[3], np.ones(D), counts_of(planted(1, seed=9))[0]
+        found, (bound, *_) = zip(*(distance(sites, (before, row)) for row in rows), strict=True)
+        assert 0.99 * bound <= max(found) <= bound
+        # A document where no slot is read moves nothing.
+        assert distance(sites, (before, rows[0]), row=1500)[0] == 0
 
 
 def test_a_forgotten_clip_moves_a_share_by_more_than_the_sensitivity(tmp_path, monkeypatch):
-    keys = keys_of(2)
-    bounds = ClipBounds(0.5, 0.4, 1.0, "fixed")
-    with Sites(config_of(keys, settings_of(clipping=bounds)), keys, tmp_path) as s:
-        this = Round.first(s.config)
-        base = counts_of(s.documents["site0"])
-        other = base.copy()
-        base[7], other[7] = 0, 9 * np.eye(D)[3]
-        found, bound = moved(s, this, base, other)
+    with Sites.of(2, tmp_path, clipping=ClipBounds(0.5, 0.4, 1.0, "fixed")) as sites:
+        change = 0, 9 * np.eye(D)[3]
+        found, bound = distance(sites, change)
         assert 0.97 * bound <= found <= bound
         monkeypatch.setattr(contributions, "clip_factors", lambda norms, b: np.ones(len(norms)))
-        found, bound = moved(s, this, base, other)
-        assert found > 2 * bound
+        assert distance(sites, change)[0] > 2 * bound
 
 
 def test_sums_do_not_depend_on_how_the_stream_is_cut(at_work, this):
     documents = at_work.documents["site1"]
-    whole = raw_sums(at_work, "site1", this, documents)
-    at_work.share("site1", this)
-    later = ShareAccumulator(this, at_work.config, "site1", 3, 200)
-    cut = ShareAccumulator(this, at_work.config, "site1", 3, 200)
-    later.add(documents)
+    whole, cut = (ShareAccumulator(this, at_work.config, "site1", 3, 200) for _ in range(2))
+    whole.add(documents)
     for start in range(0, 400, 7):
         cut.add(documents.rows(start, start + 7))
-    a, b = later.sums(), cut.sums()
+    a, b = whole.sums(), cut.sums()
     assert all(np.array_equal(a[name], b[name]) for name in a)
-    assert any(np.any(a[name] != whole[name]) for name in a)
 
 
 class Watching(SecureNoise):
@@ -163,15 +139,14 @@ class Watching(SecureNoise):
 
 
 def test_the_price_is_on_the_disk_before_noise_is_drawn(tmp_path):
-    keys, noise = keys_of(2), Watching()
+    noise = Watching()
     noise.path, noise.seen = tmp_path / "site0.ledger", []
-    with Sites(config_of(keys), keys, tmp_path, noise) as sites:
-        this = Round.first(sites.config)
-        sites.share("site0", this)
+    with Sites.of(2, tmp_path, noise) as sites:
+        sites.share("site0", sites.first)
         assert noise.seen == ["round 1.1 pairs"] * 4
         (shot,) = sites.sites["site0"].ledger.report()["snapshots"]
         assert shot["state"] == "committed"
-        assert shot["config_hash"] == this.digest
+        assert shot["config_hash"] == sites.first.digest
         assert shot["event"]["noise_multiplier"] == sites.config.noise_multiplier
         assert shot["documents"] == [["site0", 0, 264]]
 
@@ -179,9 +154,7 @@ def test_the_price_is_on_the_disk_before_noise_is_drawn(tmp_path):
 def test_a_share_is_made_once(at_work, this, site, documents):
     path = site.make_share(this, documents)
     before = path.read_bytes()
-    unread = iter(documents)
-    assert site.make_share(this, unread) == path
-    assert next(unread) is documents[0]
+    assert site.make_share(this, pytest.fail) == path
     assert path.read_bytes() == before
     assert spent(at_work) == {"site0": 1, "site1": 0, "site2": 0}
     with pytest.raises(LedgerError, match="one share of a round, and that of this round is there"):
@@ -194,10 +167,10 @@ def test_a_share_is_made_once(at_work, this, site, documents):
 def test_too_few_documents_are_refused_and_nothing_is_spent(at_work, this):
     site = at_work.sites["site1"]
     with pytest.raises(InsufficientDataError, match="got site='site1' slots=100 expected=158"):
-        site.make_share(this, [at_work.documents["site1"].rows(0, 100)])
+        site.make_share(this, filled(at_work.documents["site1"].rows(0, 100)))
     assert spent(at_work)["site1"] == 0
     assert not list(site.ledger.path.parent.glob("*.shares"))
-    assert site.make_share(this, [at_work.documents["site1"]]).exists()
+    assert site.make_share(this, filled(at_work.documents["site1"])).exists()
 
 
 def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, site, documents):
@@ -220,7 +193,7 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
 
 
 def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
-    keys, documents = keys_of(2), [planted(2000)]
+    keys, documents = keys_of(2), filled(planted(2000))
     config, answered = config_of(keys), AnsweredRounds(tmp_path / "key")
     this = Round.first(config)
     with ExitStack() as opened:
@@ -233,7 +206,7 @@ def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
         one, other = site_of("a"), site_of("b")
         # Both have begun: the second finds out when the first has drawn.
         late = other.begin(this)
-        late.add(documents[0])
+        documents(late)
         path = one.make_share(this, documents)
         assert one.make_share(this, documents) == path
         with pytest.raises(LedgerError, match="keys must mask one share of a round"):
@@ -249,12 +222,11 @@ def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
     assert answered.path.read_text("ascii").split() == [this.digest, this.again().digest]
 
 
-def test_a_record_that_a_crash_cut_off_is_gone_on_with(tmp_path):
+def test_a_record_that_a_crash_cut_off_is_continued(tmp_path):
     used = AnsweredRounds(tmp_path / "key")
     used.record("a" * 64)
     with used.path.open("ab") as file:
         file.write(b"b" * 20)
-    used.check("b" * 64)
     used.record("b" * 64)
     for digest in ("a" * 64, "b" * 64):
         with pytest.raises(LedgerError, match=f"digest='{digest[:16]}"):
@@ -271,13 +243,10 @@ class Broken(SecureNoise):
 
 
 def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, documents):
-    ledger = site.ledger
-    dying = Site(at_work.config, at_work.keys[0], ledger, "site0", Broken())
+    dying = Site(at_work.config, at_work.keys[0], site.ledger, "site0", Broken())
     with pytest.raises(KeyboardInterrupt):
         dying.make_share(this, documents)
-    ended = ledger.recover()
-    assert ended is not None
-    assert ended.outcome == "lost"
+    assert site.ledger.recover().outcome == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
     assert site.slots_wanted(this.again()) == (106, 212)
@@ -298,44 +267,37 @@ def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site,
         Site(costly, at_work.keys[0], site.ledger, "site0").begin(Round.first(costly))
 
 
-def test_the_keys_must_be_those_of_the_config(at_work, site):
-    ledger = site.ledger
-    with pytest.raises(InvalidSettingError, match="these are others, got site='site0'"):
-        Site(at_work.config, SiteKeys.generate("site0"), ledger, "site0")
-    with pytest.raises(InvalidSettingError, match="in the federation config, got site='west'"):
-        Site(at_work.config, SiteKeys.generate("west"), ledger, "site0")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("site0", "these are others, got site='site0'"),
+        ("west", "in the federation config, got site='west'"),
+    ],
+)
+def test_the_keys_must_be_those_of_the_config(at_work, site, name, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        Site(at_work.config, SiteKeys.generate(name), site.ledger, "site0")
 
 
-def test_share_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
-    share, path = at_work.share("site0", this), tmp_path / "share"
+def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
+    share, path = at_work.share("site0", this), tmp_path / "file"
     share.save(path)
     found = Share.load(path)
     assert (found.content, found.signature) == (share.content, share.signature)
+    with pytest.raises(ModelFileError, match="of the wanted kind"):
+        Round.load(path)
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(ModelFileError, match="whole and unaltered"):
         Share.load(path)
-
-
-@pytest.mark.parametrize(
-    "change", [{"site": "a/b"}, {"arrays": {"first": np.zeros(3)}}, {"signature": 7}]
-)
-def test_files_that_hold_no_share_are_refused(at_work, tmp_path, change):
-    share = replace(at_work.share("site0", Round.first(at_work.config)), **change)
-    share.save(tmp_path / "share")
-    with pytest.raises(ModelFileError, match="a share file must be whole"):
-        Share.load(tmp_path / "share")
-
-
-def test_round_files_are_read_as_written_and_damage_is_found(at_work, tmp_path):
-    this = at_work.answer(Round.first(at_work.config)).next_round
-    assert this is not None
-    this.save(tmp_path / "round")
-    assert Round.load(tmp_path / "round").digest == this.digest
-    replace(this, number=0).save(tmp_path / "round")
+    for change in ({"site": "a/b"}, {"arrays": {"first": np.zeros(3)}}, {"signature": 7}):
+        replace(share, **change).save(path)
+        with pytest.raises(ModelFileError, match="a share file must be whole"):
+            Share.load(path)
+    following = at_work.answer(this).next_round
+    following.save(path)
+    assert Round.load(path).digest == following.digest
+    replace(following, number=0).save(path)
     with pytest.raises(ModelFileError, match="a round file must be whole"):
-        Round.load(tmp_path / "round")
-    at_work.share("site0", this).save(tmp_path / "share")
-    with pytest.raises(ModelFileError, match="of the wanted kind"):
-        Round.load(tmp_path / "share")
+        Round.load(path)

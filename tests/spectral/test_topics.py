@@ -1,10 +1,11 @@
-"""From exact and sampled moments to topics."""
-
-from __future__ import annotations
+"""Projections, and from exact and sampled moments to topics."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
@@ -17,10 +18,16 @@ from streamlda.spectral.topics import (
     recover_topics,
     topics_along,
 )
-from streamlda.spectral.whitening import random_projection
+from streamlda.spectral.whitening import (
+    centred_pairs,
+    next_projection,
+    random_projection,
+    word_scale,
+)
+from tests import oracle
 
 
-def exact(mu: np.ndarray, alpha: np.ndarray, W: np.ndarray) -> RoundMoments:
+def exact(mu, alpha, W):
     """Return the moments of the model itself, through W, without sampling noise.
 
     By the definition of the Dirichlet moments, not by the formulas that are inverted.
@@ -50,55 +57,44 @@ def rng():
     return np.random.default_rng(3)
 
 
+def planted_moments(rng, alpha, extra=5):
+    """Return random topics over 40 words, and exact moments with that alpha."""
+    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
+    return mu, exact(mu, np.array(alpha), random_projection(40, len(alpha) + extra, seed=5))
+
+
 @pytest.mark.parametrize("alpha", [[1.0], [0.2, 0.3], [0.1, 0.5, 1.5], [0.05] * 6])
 @pytest.mark.parametrize("extra", [0, 7])
 def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
-    alpha = np.array(alpha)
-    mu = rng.dirichlet(np.full(40, 0.1), size=len(alpha))
-    seen = exact(mu, alpha, random_projection(40, len(alpha) + extra, seed=5))
-    found = recover_topics(seen, len(alpha), alpha.sum(), rng)
+    mu, seen = planted_moments(rng, alpha, extra)
+    found = recover_topics(seen, len(alpha), sum(alpha), rng)
     assert matched_l1_error(mu, found.normalized()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
     assert found.alpha_fit == pytest.approx(1.0)
     assert found.supported.all()
 
 
-@pytest.mark.parametrize("alpha_0", [0.05, 1.0, 20.0])
-def test_auto_alpha_0_solves_for_the_truth(rng, alpha_0):
-    alpha = alpha_0 * np.array([0.5, 0.3, 0.2])
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    found = recover_topics(exact(mu, alpha, random_projection(40, 8, seed=5)), 3, None, rng)
-    assert found.alpha_0 == pytest.approx(alpha_0, rel=0.02)
+@pytest.mark.parametrize(
+    ("alpha_0", "found"),
+    [(0.05, 0.05), (1.0, 1.0), (20.0, 20.0), (500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])],
+)
+def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
+    _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
+    assert recover_topics(seen, 3, None, rng).alpha_0 == pytest.approx(found, rel=0.02)
 
 
-def test_auto_alpha_0_outside_its_range_stops_at_the_nearer_end(rng):
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    for factor, end in ((500.0, ALPHA_0_RANGE[1]), (0.003, ALPHA_0_RANGE[0])):
-        alpha = factor * np.array([0.2, 0.3, 0.5])
-        found = recover_topics(exact(mu, alpha, random_projection(40, 6, seed=5)), 3, None, rng)
-        assert found.alpha_0 == end
-
-
-def test_auto_alpha_0_is_1_where_two_topics_cannot_tell_it(rng):
-    mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, np.array([2.0, 3.0]), random_projection(40, 6, seed=5))
+def test_wrong_alpha_0_shows_in_alpha_fit_but_not_of_two_topics_where_auto_is_1(rng):
+    _, seen = planted_moments(rng, [1.0, 1.0, 1.0])
+    assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
+    assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
+    _, seen = planted_moments(rng, [2.0, 3.0])
     for alpha_0 in (0.1, 1.0, 10.0):
         assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
     assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
 
 
-def test_wrong_alpha_0_shows_in_alpha_fit(rng):
-    alpha = np.array([1.0, 1.0, 1.0])
-    mu = rng.dirichlet(np.full(40, 0.1), size=3)
-    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
-    assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
-    assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
-
-
 def test_topics_beyond_the_rank_repeat_the_background(rng):
-    alpha = np.array([0.4, 0.6])
-    mu = rng.dirichlet(np.full(40, 0.1), size=2)
-    seen = exact(mu, alpha, random_projection(40, 8, seed=5))
+    mu, seen = planted_moments(rng, [0.4, 0.6], 6)
     found = recover_topics(seen, 4, 1.0, rng)
     assert matched_l1_error(mu, found.normalized()[:2]).mean < 1e-6
     np.testing.assert_allclose(found.normalized()[2:], np.tile(seen.first, (2, 1)))
@@ -119,7 +115,7 @@ def test_a_topic_without_direction_repeats_the_background_and_is_not_supported()
     np.testing.assert_array_equal(found.topics[1], first)
 
 
-def sampled(planted: PlantedLDA, n: int, W: np.ndarray) -> RoundMoments:
+def sampled(planted, n, W):
     moments = Moments(W)
     moments.add(planted.documents(n))
     return RoundMoments.of(moments)
@@ -158,28 +154,7 @@ def test_averaging_two_rounds_lowers_the_error():
     assert np.mean(averaged) < 0.85 * np.mean(single)
 
 
-def test_averaging_leaves_topics_without_a_match_alone(rng):
-    mu = np.eye(4)[:, [0, 1, 2, 3]]
-    main = _fixed(mu[:2])
-    other = _fixed(mu[[1, 3]])
-    both = average_rounds(main, other)
-    np.testing.assert_array_equal(both.topics, main.topics)
-
-
-def test_diagnostics_warn_in_words_and_are_plain():
-    mu = np.eye(3)
-    weak = _fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
-    found = diagnostics(weak)
-    text = " ".join(found["warnings"])
-    assert "0 of 3 topics apart" in text
-    assert "topics 1, 2" in text
-    assert found["eigenvalue_noise"] == [0.1, 9.0, None]
-    assert diagnostics(_fixed(mu))["warnings"] == []
-    ill = _fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
-    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]
-
-
-def _fixed(topics: np.ndarray, **changes) -> SpectralTopics:
+def fixed(topics, **changes):
     k = len(topics)
     values = {
         "topics": topics,
@@ -193,3 +168,100 @@ def _fixed(topics: np.ndarray, **changes) -> SpectralTopics:
         "documents": 100,
     }
     return SpectralTopics(**{**values, **changes})
+
+
+def test_averaging_leaves_topics_without_a_match_alone():
+    mu = np.eye(4)
+    main = fixed(mu[:2])
+    np.testing.assert_array_equal(average_rounds(main, fixed(mu[[1, 3]])).topics, main.topics)
+
+
+def test_diagnostics_warn_in_words_and_are_plain():
+    mu = np.eye(3)
+    weak = fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
+    found = diagnostics(weak)
+    text = " ".join(found["warnings"])
+    assert "0 of 3 topics apart" in text
+    assert "topics 1, 2" in text
+    assert found["eigenvalue_noise"] == [0.1, 9.0, None]
+    assert diagnostics(fixed(mu))["warnings"] == []
+    ill = fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
+    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]
+
+
+@pytest.mark.kernels
+def test_random_projection_has_unit_rows_and_the_scale_of_words_falls_with_frequency():
+    np.testing.assert_allclose(np.linalg.norm(random_projection(300, 20, 5), axis=1), 1, rtol=1e-14)
+    assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
+    scale = word_scale(np.array([0.0, 0.001, 0.1, 0.899]))
+    np.testing.assert_allclose(scale, [1, 1.004**-0.5, 1.4**-0.5, 4.596**-0.5], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "n_columns", "seed", "message"),
+    [
+        (0, 3, 1, "n_features=0"),
+        (3, 65536, 1, "n_columns=65536"),
+        (3, 3, -1, "seed=-1"),
+        (3, 3, 2**64, "seed=18446744073709551616"),
+    ],
+)
+def test_wrong_sizes_are_refused(n_features, n_columns, seed, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        random_projection(n_features, n_columns, seed)
+    with pytest.raises(InvalidSettingError, match=r"n_columns=6 sketch=\(10, 5\)"):
+        next_projection(np.ones((10, 5)), np.ones((10, 5)), np.ones(10), 6)
+
+
+@pytest.mark.parametrize("alpha_0", [0.01, 1.0, 100.0])
+def test_centred_pairs_are_the_second_moment_through_the_projection(alpha_0):
+    planted = PlantedLDA(3, 10, alpha_0=alpha_0, seed=0)
+    first, pairs, _ = oracle.expected_moments(planted.components, planted.alpha)
+    W = np.random.default_rng(0).standard_normal((10, 4))
+    mu = planted.components
+    weights = planted.alpha / (alpha_0 * (alpha_0 + 1))
+    expected = np.einsum("i,ia,ib->ab", weights, mu, mu) @ W
+    found = centred_pairs(first, pairs @ W, W, alpha_0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+def low_rank(d, k, seed):
+    """Return a second moment of rank k, its scale, and the eigenpairs in scaled word space."""
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(d, 0.3), size=k)
+    weights = rng.uniform(0.5, 1.5, k)
+    second = np.einsum("i,ia,ib->ab", weights / weights.sum(), topics, topics)
+    scale = word_scale(weights @ topics / weights.sum())
+    values, vectors = np.linalg.eigh(scale[:, None] * second * scale)
+    return second, scale, values[::-1], vectors[:, ::-1]
+
+
+def distance(one, other):
+    """Return the sine of the largest angle between two spaces given by orthonormal columns."""
+    return np.linalg.norm(one @ one.T - other @ other.T, 2)
+
+
+@pytest.mark.fuzz
+@given(
+    d=st.integers(12, 30), k=st.integers(1, 4), more=st.integers(0, 8), seed=st.integers(0, 2**32)
+)
+def test_next_projection_recovers_any_low_rank_moment(d, k, more, seed):
+    second, scale, values, vectors = low_rank(d, k, seed)
+    W = np.random.default_rng(seed + 1).standard_normal((d, k + more))
+    unscaled = next_projection(second @ W, W, scale, k) / scale[:, None]
+    np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(k), rtol=0, atol=1e-9)
+    # Rounding, times the condition of the moment and of the square sketch; and what the Gram
+    # matrix loses of orthonormality.
+    sketch = np.linalg.cond((vectors[:, :k] / scale[:, None]).T @ W)
+    rounding = 1e-14 * d * sketch * values[0] / values[k - 1]
+    assert distance(unscaled, vectors[:, :k]) < rounding + 1e-9
+
+
+def test_next_projection_takes_the_eigenvalue_of_largest_size_first():
+    vectors = np.linalg.qr(np.random.default_rng(3).standard_normal((15, 3)))[0]
+    second = vectors * [0.5, -2.0, 1.0] @ vectors.T
+    W = np.random.default_rng(4).standard_normal((15, 6))
+    found = next_projection(second @ W, W, np.ones(15), 5)
+    np.testing.assert_allclose(found.T @ found, np.eye(5), rtol=0, atol=1e-12)
+    cosines = np.abs(found[:, :3].T @ vectors)
+    np.testing.assert_allclose(cosines, np.eye(3)[[1, 2, 0]], rtol=0, atol=1e-8)

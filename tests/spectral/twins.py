@@ -35,26 +35,27 @@ def algorithm_1(tensor, k, L, R, seed):
     return np.array(values), np.array(vectors).T
 
 
-def algorithm_2(tensor, k, L, R, seed):
-    """Algorithm 2, every batch of documents replaced by its mean.
+def algorithm_2(tensors, k, L, R, seed, *, xi_of_next=False):
+    """Algorithm 2, of the mean tensor of each round of documents.
 
-    The eigenvalue is that of the iterate before the last, and xi = v_j'u_t.
+    Errata: the eigenvalue is that of the iterate before the last, line 6 adds x_l, and line 7 means
+    xi = v_j'u_t; with `xi_of_next` line 7 is as printed.
     """
-    d = len(tensor)
     values, vectors = [], []
     for i in range(k):
-        u = _start(seed, i, d, L)
+        u = None
         for _ in range(R):
-            lam = [0.0] * L
-            turned = [np.zeros(d)] * L
-            for tau in range(L):
-                turned[tau] = _image(tensor, u[tau])
-                lam[tau] = _cube(tensor, u[tau])
-                for j in range(i):
-                    xi = vectors[j] @ u[tau]
-                    turned[tau] = turned[tau] - values[j] * xi**2 * vectors[j]
-                    lam[tau] = lam[tau] - values[j] * xi**3
-            u = [vector / np.sqrt(vector @ vector) for vector in turned]
+            tensor = next(tensors)
+            u = u or _start(seed, i, len(tensor), L)
+            images = [_image(tensor, vector) for vector in u]
+            lam = [_cube(tensor, vector) for vector in u]
+            for tau, image in enumerate(images):
+                before = image.copy() if xi_of_next else u[tau]
+                for value, vector in zip(values, vectors, strict=True):
+                    xi = vector @ before
+                    image -= value * xi**2 * vector
+                    lam[tau] -= value * xi**3
+            u = [image / np.sqrt(image @ image) for image in images]
         best = int(np.argmax(lam))
         values.append(lam[best])
         vectors.append(u[best])

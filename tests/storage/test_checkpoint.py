@@ -12,6 +12,7 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
@@ -50,42 +51,28 @@ def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
     assert digest(again) == digest(engine)
 
 
-def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
-    work(tmp_path, documents, 3)
-    assert sorted(p.name for p in tmp_path.glob("state-*")) == ["state-000002", "state-000003"]
-    newest = tmp_path / "state-000003"
-    data = bytearray(newest.read_bytes())
-    data[-1] ^= 1
-    newest.write_bytes(data)
-    with Checkpoints.open(tmp_path) as store:
-        found = store.newest()
-        assert found.generation == 2
-        assert learned_at(found.position) == 2 * BATCH
-        assert found.restore().documents_seen == 2 * BATCH
-        assert "generation 3" in found.skipped[0]
-        (tmp_path / "state-000002").unlink()
-        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
-            store.newest()
-
-
-def test_a_state_of_another_generation_is_not_taken_for_this_one(tmp_path, documents):
-    work(tmp_path, documents, 2)
-    (tmp_path / "state-000002").write_bytes((tmp_path / "state-000001").read_bytes())
-    with Checkpoints.open(tmp_path) as store:
-        assert store.newest().generation == 1
-
-
 def edit(folder, statement):
     with sqlite3.connect(folder / "index") as database:
         database.execute(statement)
     database.close()
 
 
-def test_an_edited_row_is_skipped(tmp_path, documents):
-    work(tmp_path, documents, 2)
-    edit(tmp_path, "UPDATE generations SET body = replace(body, '100', '101')")
-    with Checkpoints.open(tmp_path) as store, pytest.raises(ModelFileError, match="row 1 of"):
-        store.newest()
+def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
+    work(tmp_path, documents, 3)
+    older, newest = tmp_path / "state-000002", tmp_path / "state-000003"
+    assert sorted(tmp_path.glob("state-*")) == [older, newest]
+    data = newest.read_bytes()
+    with Checkpoints.open(tmp_path) as store:
+        # Damaged, or whole but of another generation.
+        for content in (data[:-1] + bytes([data[-1] ^ 1]), older.read_bytes()):
+            newest.write_bytes(content)
+            found = store.newest()
+            assert (found.generation, learned_at(found.position)) == (2, 2 * BATCH)
+            assert found.restore().documents_seen == 2 * BATCH
+            assert "generation 3" in found.skipped[0]
+        older.unlink()
+        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
+            store.newest()
 
 
 def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documents):
@@ -95,20 +82,20 @@ def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documen
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(ModelFileError, match="words-"):
             store.newest()
-        engine = Engine(SETTINGS)
-        store.save(engine, position_of(0), WORDS)
+        store.save(Engine(SETTINGS), position_of(0), WORDS)
         assert store.newest().generation == 2
 
 
-def test_a_lost_index_is_not_a_new_beginning(tmp_path, documents):
-    work(tmp_path, documents, 1)
-    (tmp_path / "index").rename(tmp_path / "elsewhere")
+def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents):
+    work(tmp_path, documents, 2)
+    index = tmp_path / "index"
+    index.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelFileError, match="must have its index"):
         Checkpoints.open(tmp_path)
-
-
-def test_an_index_of_a_later_format_or_another_program_is_refused(tmp_path):
-    Checkpoints.open(tmp_path).close()
+    (tmp_path / "elsewhere").rename(index)
+    edit(tmp_path, "UPDATE generations SET body = replace(body, '100', '101')")
+    with Checkpoints.open(tmp_path) as store, pytest.raises(ModelFileError, match="row 1 of"):
+        store.newest()
     # In this order: of another program is what has another identity, of whatever version.
     for pragma, error in (
         ("user_version=2", NewerFormatError),
@@ -117,93 +104,76 @@ def test_an_index_of_a_later_format_or_another_program_is_refused(tmp_path):
         edit(tmp_path, f"PRAGMA {pragma}")
         with pytest.raises(error):
             Checkpoints.open(tmp_path)
-    (tmp_path / "index").write_bytes(b"no database" * 100)
+    index.write_bytes(b"no database" * 100)
     with pytest.raises(ModelFileError, match="index"):
         Checkpoints.open(tmp_path)
 
 
-def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path, documents):
+def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     folder = tmp_path / "checkpoints"
     with Checkpoints.open(folder) as store:
         with pytest.raises(InvalidSettingError, match="one daemon"):
             Checkpoints.open(folder)
+        with pytest.raises(InvalidSettingError, match="plain JSON"):
+            store.save(Engine(SETTINGS), {"news/0": object()}, WORDS)
+        assert store.newest() is None
+        assert list(folder.glob("state-*")) == [], "refused before anything is written"
         store.save(Engine(SETTINGS), {}, WORDS)
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert set(modes.values()) == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
         store.save(Engine(SETTINGS), {}, WORDS)
     Checkpoints.open(folder).close()
 
 
-def test_a_value_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
-    with Checkpoints.open(tmp_path) as store:
-        with pytest.raises(InvalidSettingError, match="plain JSON"):
-            store.save(Engine(SETTINGS), {"news/0": object()}, WORDS)
-        assert store.newest() is None
-        assert list(tmp_path.glob("state-*")) == []
+PRIVATE = PrivateSettings(
+    n_components=3, n_features=30, epsilon=10.0, delta=1e-4, documents_per_snapshot=1000
+)
 
 
-class Private:
-    """A private run with a ledger; `learner` is what a restarted process makes."""
-
-    settings = PrivateSettings(
-        n_components=3, n_features=30, epsilon=10.0, delta=1e-4, documents_per_snapshot=1000
-    )
-
-    def __init__(self, folder):
-        self.ledger = open_ledger(folder / "ledger", self.settings)
-
-    def learner(self):
-        releaser = ReleaseManager(SeededNoise(3), self.ledger)
-        return PrivateLearner(self.settings, releaser, vocabulary="public")
+def private(ledger):
+    """Return what a restarted process makes."""
+    return PrivateLearner(PRIVATE, ReleaseManager(SeededNoise(3), ledger), vocabulary="public")
 
 
 @pytest.fixture
-def private(tmp_path):
-    run = Private(tmp_path)
-    yield run
-    run.ledger.close()
+def ledger(tmp_path):
+    with open_ledger(tmp_path / "ledger", PRIVATE) as ledger:
+        yield ledger
 
 
-def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, private):
-    learner = private.learner()
+def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, ledger):
+    learner = private(ledger)
     with Checkpoints.open(tmp_path / "checkpoints") as store:
-        learner.add(documents.rows(0, 10))  # The first stage has 15 places.
+        learner.add(documents.rows(0, 10))  # The first stage has 15 slots.
         store.save(learner, position_of(10), WORDS)
-        found = store.newest(private.ledger)
-        assert (found.epoch, found.ledger_id) == (0, private.ledger.ledger_id)
-        again = found.restore(private.learner())
+        found = store.newest(ledger)
+        assert (found.epoch, found.ledger_id) == (0, ledger.ledger_id)
+        again = found.restore(private(ledger))
         assert again.engine.slots == 10
         assert digest(again.engine) == digest(learner.engine)
-        learner.add(documents.rows(10, 20))
-        assert private.ledger.generation == 1
+        feed(learner, documents.rows(10, 20))
+        assert ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
-            store.newest(private.ledger)
+            store.newest(ledger)
         store.save(learner, position_of(20), WORDS)
-        assert store.newest(private.ledger).restore(private.learner()).engine.slots == 20
+        assert store.newest(ledger).restore(private(ledger)).engine.slots == 20
         # The newest is lost: the one before is whole, but its documents were released.
         (tmp_path / "checkpoints" / "state-000002").unlink()
         with pytest.raises(LedgerError, match="before a release"):
-            store.newest(private.ledger)
+            store.newest(ledger)
 
 
-def test_a_private_checkpoint_needs_its_ledger(tmp_path, documents, private):
-    other = tmp_path / "other"
-    other.mkdir()
+def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
     with Checkpoints.open(tmp_path / "checkpoints") as store:
-        store.save(private.learner(), {}, WORDS)
+        store.save(private(ledger), {}, WORDS)
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest()
-        stranger = Private(other)
-        with pytest.raises(LedgerError, match="with its own ledger"):
-            store.newest(stranger.ledger)
-        stranger.ledger.close()
-        unpaid = PrivateLearner(
-            private.settings, ReleaseManager(SeededNoise(3)), vocabulary="public"
-        )
-        with pytest.raises(InvalidSettingError, match="ledger"):
-            store.save(unpaid, {}, WORDS)
+        with (
+            open_ledger(tmp_path / "other", PRIVATE) as other,
+            pytest.raises(LedgerError, match="with its own ledger"),
+        ):
+            store.newest(other)
         store.save(Engine(SETTINGS), {}, WORDS)
         with pytest.raises(InvalidSettingError, match="with its ledger"):
-            store.newest(private.ledger)
+            store.newest(ledger)

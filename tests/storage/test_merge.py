@@ -1,6 +1,7 @@
-"""Engines that share a projection: merged they equal one, and what positions name counts once."""
+"""Engines that share a projection, in a file or not: merged they equal one, and nothing twice."""
 
 import shutil
+import stat
 import threading
 from dataclasses import replace
 
@@ -9,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda.container import read_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
-    InsufficientDataError,
     InvalidSettingError,
     ModelFileError,
+    NewerFormatError,
     VocabularyError,
 )
 from streamlda.privacy.noise import SeededNoise
@@ -26,11 +28,12 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
+from streamlda.storage.projection import FORMAT, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
 from streamlda.text.vocabulary import Vocabulary
 
 ROWS, D = 3000, 30
-WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
+WORDS, OTHERS = (Vocabulary.given([f"{letter}{i}" for i in range(D)]) for letter in "wv")
 SETTINGS = EngineSettings(
     n_components=3, n_features=D, warmup_documents=250, oversampling=5, refine=False
 )
@@ -41,13 +44,9 @@ def documents():
     return PlantedLDA(3, D, seed=4, mean_length=20, topic_concentration=0.1).documents(ROWS)
 
 
-def make_projection():
-    beginning = Engine(SETTINGS)
-    beginning.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
-    return beginning.better_projection()
-
-
-SHARED = make_projection()
+BEGINNING = Engine(SETTINGS)
+BEGINNING.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
+SHARED = BEGINNING.better_projection()
 
 
 def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
@@ -59,19 +58,19 @@ def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
 def sums(engine):
     """Return the sums of an engine, halves joined, and those of cubes where they are kept."""
     arrays, _ = engine.state()
-    found = {name: arrays[f"current.{name}"] for name in ("word_totals", "pair_cross")}
-    found["triple_cross"] = arrays["current.triple_cross"]
+    names = ("word_totals", "pair_cross", "triple_cross")
+    found = {name: arrays[f"current.{name}"] for name in names}
     found["gram"] = arrays["current.gram"].sum(axis=0)
     i, j, k = np.indices(arrays["current.cube"].shape[1:])
     found["cube"] = arrays["current.cube"].sum(axis=0)[(i <= j) & (j <= k)]
     return found
 
 
-def assert_equal_sums(one, other, tolerance=1e-10):
+def assert_equal_sums(one, other):
     theirs = sums(other)
     for name, mine in sums(one).items():
         scale = np.abs(theirs[name]).max(initial=1e-300)
-        assert np.abs(mine - theirs[name]).max() <= tolerance * scale, name
+        assert np.abs(mine - theirs[name]).max() <= 1e-10 * scale, name
     names = ("documents_seen", "documents_skipped", "tokens_seen", "rounds_finished")
     assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
 
@@ -99,18 +98,14 @@ def test_two_halves_equal_one_engine_over_all(documents):
 
 def test_other_projections_would_not_give_the_moments_of_all(documents):
     """Why merge insists: the sums of two projections added up are far from those of either."""
-    other = Engine(SETTINGS)
-    other.add(documents.rows(0, 300))
-    parts = learned(documents, 0, 1500), learned(documents, 1500, shared=other.better_projection())
+    projection = learned(documents, 0, 300, None).better_projection()
+    parts = learned(documents, 0, 1500), learned(documents, 1500, shared=projection)
     added = sum(part.state()[0]["current.pair_cross"] for part in parts)
     wanted = learned(documents).state()[0]["current.pair_cross"]
     assert np.abs(added - wanted).max() > 0.01 * np.abs(wanted).max()
 
 
-@given(
-    split=st.lists(st.integers(0, 4), min_size=1, max_size=60),
-    seed=st.integers(0, 2**32 - 1),
-)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 2**32 - 1))
 def test_any_split_in_any_order_equals_one_engine(split, seed):
     rng = np.random.default_rng(seed)
     # Every seventh is too short to be learned from.
@@ -129,16 +124,14 @@ def test_any_split_in_any_order_equals_one_engine(split, seed):
 
 
 def test_merging_again_and_the_other_way_round_is_equal_bit_for_bit(documents):
-    def parts():
-        return learned(documents, 0, 1001), learned(documents, 1001)
-
-    (one, its_other), (again, again_other), (there, back) = parts(), parts(), parts()
-    one.merge(its_other)
-    again.merge(again_other)
-    back.merge(there)
-    assert_same_state(one, again)
-    assert_same_state(one, back)
-    assert_same_state(its_other, learned(documents, 1001))
+    begun = [learned(documents, 0, 1001) for _ in range(3)]
+    rest = [learned(documents, 1001) for _ in range(4)]
+    begun[0].merge(rest[0])
+    begun[1].merge(rest[1])
+    rest[2].merge(begun[2])
+    assert_same_state(begun[0], begun[1])
+    assert_same_state(begun[0], rest[2])
+    assert_same_state(rest[0], rest[3])
 
 
 def test_a_merged_engine_goes_on_and_is_saved_like_any_other(documents, tmp_path):
@@ -154,21 +147,13 @@ def test_a_merged_engine_goes_on_and_is_saved_like_any_other(documents, tmp_path
     again.merge(learned(documents, 0, 10))
 
 
-def accepted(variances, others):
-    """Whether two sets of variances agree, at a false-alarm rate below 1e-3 over all entries.
-
-    Each is estimated from 400 corpora: a log ratio has a deviation of about sqrt(4 / 400) = 0.1,
-    so 0.45 is passed with probability 7e-6, over 16 entries.
-    """
-    return bool(np.all(np.abs(np.log(variances / others)) < 0.45))
-
-
 @pytest.mark.statistical
 def test_halves_of_merged_sums_have_the_variance_of_the_sampling_error():
+    """Variances from 400 corpora: a log ratio deviates by about sqrt(4 / 400) = 0.1, so that 0.45
+    is passed with probability 7e-6; over 16 entries a false alarm is rarer than 1e-3."""
     corpora = PlantedLDA(3, 12, mean_length=60, seed=6)
     W = np.random.default_rng(6).uniform(-1, 1, (12, 3))
-    errors, halves, wrong = [], [], []
-    upper = np.triu_indices(3)
+    errors, halves, wrong, upper = [], [], [], np.triu_indices(3)
 
     def upper_of(pairs, triples):
         return np.concatenate([pairs[upper], *(triples[i][upper] for i in range(3))])
@@ -186,50 +171,38 @@ def test_halves_of_merged_sums_have_the_variance_of_the_sampling_error():
         halves.append(upper_of(*merged.half_differences()))
         merged.first_half = alone
         wrong.append(upper_of(*merged.half_differences()))
-    variances = np.var(errors, axis=0, ddof=1)
-    assert accepted(np.mean(np.square(halves), axis=0), variances)
+    ratios = [
+        np.mean(np.square(each), axis=0) / np.var(errors, axis=0, ddof=1)
+        for each in (halves, wrong)
+    ]
+    assert np.abs(np.log(ratios[0])).max() < 0.45
     # As it would be if the sums were added and the size of the half was not.
-    assert not accepted(np.mean(np.square(wrong), axis=0), variances)
+    assert np.abs(np.log(ratios[1])).max() > 0.45
 
 
 def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     engine = learned(documents, 0, 500)
     before = {name: array.copy() for name, array in engine.state()[0].items()}
-    own = Engine(SETTINGS)
-    own.add(documents.rows(500, 1000))
+    own = learned(documents, 500, 1000, None)
     other_projection = SHARED.copy()
     other_projection[0, 0] += 1e-12
-    other_seed = EngineSettings(n_components=3, n_features=D, oversampling=5, seed=7)
+    other_seed = replace(SETTINGS, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, r"shared_projection=True,False; make a map file \(streamlda map\)"),
-        (
-            learned(documents, 500, shared=other_projection),
-            r"share one projection.*projection=[0-9a-f]{16},[0-9a-f]{16};",
-        ),
-        (
-            learned(documents, 500, settings=other_seed),
-            "equal settings to be merged, got seed=0,7; run all",
-        ),
+        (own, "shared_projection=True,False; make a projection file"),
+        (learned(documents, 500, shared=other_projection), "share one projection.*projection="),
+        (learned(documents, 500, settings=other_seed), "equal settings to be merged, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
     with pytest.raises(InvalidSettingError, match="shared_projection=False,False"):
         own.merge(Engine(SETTINGS))
-    assert engine.documents_seen == 500
     for name, array in engine.state()[0].items():
         np.testing.assert_array_equal(array, before[name])
-
-
-@pytest.mark.parametrize("changes", [{"refine": False}, {"warmup_documents": 20_000}])
-def test_settings_without_effect_on_sums_may_differ(documents, changes):
-    one = learned(documents, 0, 500)
-    one.merge(learned(documents, 500, settings=replace(SETTINGS, **changes)))
-    assert one.documents_seen == len(documents)
-    assert one.settings == SETTINGS
-
-
-# Positions.
+    # Settings without effect on sums may differ.
+    settings = replace(SETTINGS, warmup_documents=20_000)
+    engine.merge(learned(documents, 500, settings=settings))
+    assert (engine.documents_seen, engine.settings) == (ROWS, SETTINGS)
 
 
 def kafka(offsets, **changes):
@@ -238,35 +211,29 @@ def kafka(offsets, **changes):
 
 
 FILES = {"file": 0, "name": "/a", "record": 3, "offset": 9, "files": 2, "list": "ab"}
+COPIED = "equal positions and sums"
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "wanted"),
+    ("one", "other", "wanted", "copied"),
     [
-        (kafka({"0": 5, "2": 1}), kafka({"1": 5}), None),
-        (kafka({"0": 5, "2": 1, "10": 3}), kafka({"10": 7, "2": 0}), "partitions=2,10"),
-        (kafka({"0": 5}), kafka({"0": 5}, topic_id="u"), None),
-        (kafka({"0": 5}), kafka({"0": 5}, cluster="d"), None),
-        (kafka({"0": 5}), kafka({"0": 5}, topic="old"), None),
-        (kafka({"0": 5}), FILES, None),
-        (FILES, {**FILES, "file": 1}, "files=2 list='ab'"),
-        (FILES, {**FILES, "list": "cd"}, None),
-        ({"record": 5}, {"record": 5}, None),
+        # Other partitions are other documents, though they may say the same.
+        (kafka({"0": 5, "2": 1}), kafka({"1": 5}), None, None),
+        (kafka({"0": 5, "10": 3}), kafka({"10": 7, "0": 0}), "partitions=0,10", "partitions=0,10"),
+        (kafka({"0": 5}), kafka({"0": 5}, topic_id="u"), None, None),
+        (kafka({"0": 5}), kafka({"0": 5}, cluster="d"), None, None),
+        (kafka({"0": 5}), kafka({"0": 5}, topic="old"), None, None),
+        (kafka({"0": 5}), FILES, None, None),
+        (FILES, {**FILES, "file": 1}, "files=2 list='ab'", "files=2 list='ab'"),
+        (FILES, {**FILES, "list": "cd"}, None, None),
+        ({"record": 5}, {"record": 5}, None, COPIED),
+        ({"record": 5}, {"record": 6}, None, None),
     ],
 )
-def test_positions_tell_what_both_have_read(one, other, wanted):
-    for found in (overlap(one, other), overlap(other, one)):
-        assert found is None if wanted is None else wanted in found
-
-
-def test_only_equal_positions_with_equal_sums_are_a_copy():
-    assert overlap({"record": 5}, {"record": 5}, copied=True) == "equal positions and sums"
-    assert overlap({"record": 5}, {"record": 6}, copied=True) is None
-    # Other partitions are other documents, though they may say the same.
-    assert overlap(kafka({"0": 5}), kafka({"1": 5}), copied=True) is None
-
-
-# Folders of checkpoints.
+def test_positions_say_what_both_have_read(one, other, wanted, copied):
+    for pair in ((one, other), (other, one)):
+        for found, expected in ((overlap(*pair), wanted), (overlap(*pair, copied=True), copied)):
+            assert found is None if expected is None else expected in found
 
 
 def save(folder, engine, position, words=WORDS, rows=None):
@@ -277,11 +244,13 @@ def save(folder, engine, position, words=WORDS, rows=None):
 
 @pytest.fixture
 def folders(tmp_path, documents):
-    """Three daemons with a third of the documents each."""
+    """Three daemons with a third of the documents each; of the last one some wait for a block."""
     made = []
     for n in range(3):
-        engine = learned(documents, 1000 * n, 1000 * n + 1000)
-        made.append(save(tmp_path / str(n), engine, kafka({str(n): 1000})))
+        start, stop = 1000 * n, 1000 * n + 1000
+        learned_to, rows = (stop - 42, documents.rows(stop - 42, stop)) if n == 2 else (stop, None)
+        engine = learned(documents, start, learned_to)
+        made.append(save(tmp_path / str(n), engine, kafka({str(n): 1000}), rows=rows))
     return made
 
 
@@ -290,32 +259,20 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
         merged = merge_checkpoints(folders)
     assert_equal_sums(merged.engine, learned(documents))
     assert merged.vocabulary == WORDS
-    assert [found.position["offsets"] for found in merged.checkpoints] == [
-        {str(n): 1000} for n in range(3)
-    ]
-    for folder in folders:
-        assert newest_of(folder).engine.documents_seen == 1000
-
-
-def test_documents_that_wait_for_their_block_are_in_it(tmp_path, documents):
-    rows = documents.rows(1000, 1042)
-    for n in range(2):
-        engine = learned(documents, 500 * n, 500 * n + 500)
-        save(tmp_path / str(n), engine, kafka({str(n): 500}), rows=rows if n else None)
-    merged = merge_checkpoints([tmp_path / "0", tmp_path / "1"]).engine
-    assert_equal_sums(merged, learned(documents, 0, 1042))
+    offsets = [found.position["offsets"] for found in merged.checkpoints]
+    assert offsets == [{str(n): 1000} for n in range(3)]
+    assert [newest_of(folder).engine.documents_seen for folder in folders] == [1000] * 3
 
 
 def test_one_folder_is_that_daemon_with_or_without_a_shared_projection(tmp_path, documents):
-    engine = Engine(SETTINGS)
-    engine.add(documents)
+    engine = learned(documents, shared=None)
     save(tmp_path / "a", engine, {})
     assert_same_state(merge_checkpoints([tmp_path / "a"]).engine, engine)
     with pytest.raises(InvalidSettingError, match="must be at least one"):
         merge_checkpoints([])
 
 
-def test_nothing_counts_twice_that_can_be_told(folders, tmp_path, documents):
+def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, documents):
     (tmp_path / "link").symlink_to(folders[0])
     with pytest.raises(InvalidSettingError, match=r"the same folder, got paths=.*/0', '.*/0'"):
         merge_checkpoints([folders[0], folders[1], tmp_path / "link"])
@@ -330,16 +287,10 @@ def test_nothing_counts_twice_that_can_be_told(folders, tmp_path, documents):
     assert merge_checkpoints([tmp_path / "pipe", other]).engine.documents_seen == 20
 
 
-def test_what_does_not_fit_is_refused_with_its_folders(folders, tmp_path, documents):
-    others = Vocabulary.given([f"v{i}" for i in range(D)])
-    words = save(tmp_path / "w", learned(documents, 0, 10), kafka({"7": 10}), others)
+def test_folders_with_other_words_are_refused(folders, tmp_path, documents):
+    words = save(tmp_path / "w", learned(documents, 0, 10), kafka({"7": 10}), OTHERS)
     with pytest.raises(VocabularyError, match=r"the same words, got fingerprints=.*path='.*/w'"):
         merge_checkpoints([*folders, words])
-    own = Engine(SETTINGS)
-    own.add(documents.rows(0, 300))
-    own = save(tmp_path / "own", own, kafka({"8": 300}))
-    with pytest.raises(InvalidSettingError, match=r"_projection=True,False.*path='.*/0','.*/own'"):
-        merge_checkpoints([*folders, own])
 
 
 def test_a_private_state_is_never_read(tmp_path, documents):
@@ -354,14 +305,6 @@ def test_a_private_state_is_never_read(tmp_path, documents):
     for read in (newest_of, lambda folder: merge_checkpoints([folder])):
         with pytest.raises(InvalidSettingError, match=r"not be private, got .*daemon publishes"):
             read(tmp_path / "a")
-
-
-def test_folders_without_a_checkpoint_are_told_apart(tmp_path):
-    with pytest.raises(ModelFileError, match="must have its index, got path"):
-        newest_of(tmp_path / "gone")
-    Checkpoints.open(tmp_path / "empty").close()
-    with pytest.raises(InsufficientDataError, match=r"generations=0 .*let the daemon save first"):
-        newest_of(tmp_path / "empty")
 
 
 def damage(path):
@@ -406,8 +349,8 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
 
 
 def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
-    engine, ended = Engine(SETTINGS, shared_projection=SHARED), threading.Event()
-    problems, turn, saves = [], threading.Condition(), [0]
+    engine, ended = learned(documents, 0, 0), threading.Event()
+    problems, turn, saves, seen = [], threading.Condition(), [0], []
 
     def run():
         try:
@@ -426,7 +369,6 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
     daemon = threading.Thread(target=run)
     save(tmp_path / "a", engine, {"record": 0})
     daemon.start()
-    seen = []
     while not ended.is_set():
         found = newest_of(tmp_path / "a")
         seen.append(found.engine.documents_seen)
@@ -439,3 +381,54 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
     assert problems == []
     assert seen == sorted(seen)
     assert len(set(seen)) > 5
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "projection"
+
+
+def test_a_projection_comes_back_with_its_words(path, documents):
+    own = learned(documents, 0, 1000, None)
+    saved = save_projection(path, own, WORDS)
+    np.testing.assert_array_equal(saved.whitening, own.better_projection())
+    found = load_projection(path, WORDS)
+    np.testing.assert_array_equal(found.whitening, saved.whitening)
+    assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
+    assert EngineSettings(**found.settings) == SETTINGS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    hashed = Vocabulary.hashed(5)
+    batch = PlantedLDA(2, 32, seed=1).documents(50)
+    settings = EngineSettings(n_components=2, n_features=32, oversampling=2)
+    save_projection(path, learned(batch, 0, 50, None, settings), hashed)
+    assert load_projection(path).vocabulary == hashed
+
+
+def test_a_projection_of_other_words_is_refused(path, documents):
+    engine = learned(documents, 0, 100)
+    save_projection(path, engine, WORDS)
+    with pytest.raises(VocabularyError, match=r"read by the same words, got fingerprints=.*path="):
+        load_projection(path, OTHERS)
+    with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
+        save_projection(path, engine, Vocabulary.hashed(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (lambda a, m: a.update(whitening=a["whitening"][1:]), "29 rows for 30 words"),
+        (lambda a, m: a["whitening"].fill(np.inf), "no finite projection"),
+        (lambda a, m: m.update(fingerprint="0" * 64), "fingerprint"),
+        (lambda a, m: a.pop("vocabulary"), "KeyError"),
+    ],
+)
+def test_a_made_up_projection_is_refused(path, documents, change, rule):
+    save_projection(path, learned(documents, 0, 10), WORDS)
+    file = read_arrays(path, FORMAT, 1)
+    change(file.arrays, file.metadata)
+    write_arrays(path, FORMAT, 1, file.arrays, file.metadata)
+    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
+        load_projection(path)
+    write_arrays(path, FORMAT, 2, file.arrays, file.metadata)
+    with pytest.raises(NewerFormatError, match="format_version=2"):
+        load_projection(path)

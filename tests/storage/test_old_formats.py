@@ -1,7 +1,7 @@
 """Files that version 0.1.0 wrote are read, and what they began goes on as it would have then.
 
 ``tests/data/formats-0.1.tar.gz`` was written by commit 5d939e5: states in every phase of an engine
-(stopped after so many of 3000 planted documents), models, checkpoints of daemons, private states
+(stopped after some of 3000 planted documents), models, checkpoints of daemons, private states
 with their ledgers, a projection and a round of two sites. ``expected.npz`` and ``expected.json``
 hold what that commit made of them.
 """
@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamlda.documents import DocumentBatch
-from streamlda.engine.settings import EngineSettings
+from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import SecureNoise
@@ -23,7 +22,8 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.service.work import PublicWork
+from streamlda.run.opening import open_pipeline
+from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig
@@ -42,6 +42,7 @@ STATES = [
     *("warmup", "sums", "refining-sums", "refining-annealing", "refining", "follows", "online"),
     *("simultaneous-forgets", "shared-map"),
 ]
+SIZES = {"n_components": 3, "epsilon": 4.0, "delta": 1e-5}
 PRIVATE = {
     "window": {},
     "users": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2},
@@ -51,26 +52,33 @@ PRIVATE = {
 }
 
 
+def copied(paths, folder):
+    for path in paths:
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, folder / path.name)
+
+
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old(tmp_path_factory):
     folder = tmp_path_factory.mktemp("formats")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 has no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return folder / "out"
 
 
 @pytest.fixture(scope="module")
-def expected(old: Path) -> dict[str, np.ndarray]:
-    return dict(np.load(old / "expected.npz"))
+def texts(old):
+    return [json.loads(line)["text"] for line in (old / "documents.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def facts(old: Path) -> dict:
-    return json.loads((old / "expected.json").read_text())
+def expected(old):
+    return json.loads((old / "expected.json").read_text()) | dict(np.load(old / "expected.npz"))
 
 
 @pytest.fixture(scope="module")
-def documents() -> DocumentBatch:
+def documents():
     return PlantedLDA(3, 40, seed=7, mean_length=20).documents(3000)
 
 
@@ -80,37 +88,33 @@ def check_topics(model, expected, name):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_engines_go_on(old, expected, facts, documents, name):
+def test_engines_go_on(old, expected, documents, name):
     engine = load_state(old / f"state-{name}")
     at = engine.documents_seen + engine.documents_skipped
     if name != "shared-map":
-        assert at == facts[f"state-{name}"]["at"]
+        assert at == expected[f"state-{name}"]["at"]
         check_topics(engine.snapshot(), expected, f"state-{name}.then")
     engine.add(documents.rows(at, 3000))
     check_topics(engine.snapshot(), expected, f"state-{name}.end")
 
 
 @pytest.mark.parametrize("name", ["refined", "spectral", "hashed", "online", "ngrams"])
-def test_models_are_read(old, expected, facts, name):
+def test_models_are_read(old, texts, expected, name):
     model = load(old / f"model-{name}")
     check_topics(model, expected, f"model-{name}")
-    lines = (old / "documents.jsonl").read_text().splitlines()[:3]
-    theta = model.transform([json.loads(line)["text"] for line in lines])
-    found = [json.loads(line)["topics"] for line in facts[f"infer-{name}"].splitlines()]
-    np.testing.assert_allclose(theta, found, atol=1e-5)
+    found = [json.loads(line)["topics"] for line in expected[f"infer-{name}"].splitlines()]
+    np.testing.assert_allclose(model.transform(texts[:3]), found, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(PRIVATE))
-def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, tmp_path):
-    for path in (old / "private").glob(f"{name}.*"):
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, tmp_path / path.name)
-    sizes = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 900, "oversampling": 4}
-    settings = PrivateSettings(n_components=3, n_features=40, **sizes, **PRIVATE[name])
+def test_private_learners_go_on_with_their_ledgers(old, expected, documents, name, tmp_path):
+    copied((old / "private").glob(f"{name}.*"), tmp_path)
+    sizes = {**SIZES, "n_features": 40, "documents_per_snapshot": 900, "oversampling": 4}
+    settings = PrivateSettings(**sizes, **PRIVATE[name])
     model = load(tmp_path / f"{name}.model")
     assert model.privacy["statement"] == "private"
     with Ledger.open(tmp_path / f"{name}.ledger", ledger_terms(settings)) as ledger:
-        assert ledger.epsilon_spent == pytest.approx(facts[f"private-{name}"]["epsilon_spent"])
+        assert ledger.epsilon_spent == pytest.approx(expected[f"private-{name}"]["epsilon_spent"])
         manager = ReleaseManager(SecureNoise(), ledger, name)
         learner = PrivateLearner(settings, manager, vocabulary="public")
         learner = load_state(tmp_path / f"{name}.state", learner)
@@ -119,7 +123,7 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
         users = [f"u{i}" for i in range(3000)]
         for at in range(1250, 2800, 50):
             own = users[at : at + 50] if name == "users" else None
-            learner.add(documents.rows(at, at + 50), own)
+            feed(learner, documents.rows(at, at + 50), own)
         newest = learner.snapshot()
     if learner.missed:
         assert name == "users"  # Half the budget a snapshot: topics may not stand above the noise.
@@ -128,22 +132,19 @@ def test_private_learners_go_on_with_their_ledgers(old, facts, documents, name, 
         assert newest.privacy["statement"] == "private"
 
 
-@pytest.mark.parametrize(("name", "words"), [("learned", "learned"), ("hashed", "hashed")])
-def test_checkpoints_of_a_daemon_go_on(old, name, words):
-    with Checkpoints.open(old / f"checkpoints-{name}") as store:
+@pytest.mark.parametrize("words", ["learned", "hashed"])
+def test_checkpoints_of_a_daemon_go_on(old, texts, words):
+    flags = {"source.files": "documents.jsonl", "snapshots.every": 500, "topics.count": 3}
+    flags |= {"topics.oversampling": 4, "topics.warmup_documents": 300, "vocabulary.kind": words}
+    with Checkpoints.open(old / f"checkpoints-{words}") as store:
         saved = store.newest()
+        if words == "hashed":
+            flags["vocabulary.hash_bits"] = saved.vocabulary.n_features.bit_length() - 1
+        pipeline = open_pipeline(load_settings(environment={}, flags=flags), store).pipeline
     assert saved.vocabulary.kind == words
-    d = saved.vocabulary.n_features
-    settings = EngineSettings(
-        n_components=3, n_features=d, oversampling=4, warmup_documents=300, alpha_0=1.0
-    )
-    work = PublicWork(settings, saved.vocabulary, every=500, most=None, about={})
-    work.restore(saved)
-    assert work.slots == 1200
-    lines = (old / "documents.jsonl").read_text().splitlines()[:100]
-    rows = [json.loads(line)["text"] for line in lines]
-    work.learn(RecordBatch(rows))
-    model = work.release().model
+    assert pipeline.records == 1200
+    pipeline.add(RecordBatch(texts[:100]))
+    model = pipeline.release().model
     assert model.documents_seen + model.diagnostics["documents_skipped"] == 1300
 
 
@@ -157,16 +158,11 @@ def test_a_projection_and_the_daemons_that_share_it(old, expected):
 
 
 def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
-    for path in old.glob("daemon.ledger*"):
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, tmp_path / path.name)
-    shutil.copytree(old / "checkpoints-private", tmp_path / "checkpoints")
-    settings = PrivateSettings(
-        n_components=3, n_features=32, epsilon=4.0, delta=1e-5, documents_per_snapshot=500
-    )
+    copied([*old.glob("daemon.ledger*"), old / "checkpoints-private"], tmp_path)
+    settings = PrivateSettings(**SIZES, n_features=32, documents_per_snapshot=500)
     with (
         Ledger.open(tmp_path / "daemon.ledger", ledger_terms(settings)) as ledger,
-        Checkpoints.open(tmp_path / "checkpoints") as store,
+        Checkpoints.open(tmp_path / "checkpoints-private") as store,
     ):
         saved = store.newest(ledger, catch_up=True)
         assert saved.releases_behind == 0

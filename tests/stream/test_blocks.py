@@ -11,25 +11,25 @@ from streamlda.stream.blocks import Blocks
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 7)
     monkeypatch.setattr(blocks, "BLOCK_COUNTS", 20)
 
 
-def corpus(sizes: list[int]) -> DocumentBatch:
-    """Return documents of so many distinct words each."""
+def corpus(sizes):
+    """Return documents of these numbers of distinct words."""
     pointers = np.cumsum([0, *sizes])
     word_ids = np.concatenate([np.empty(0, np.int32), *(np.arange(n) for n in sizes)])
     counts = np.asarray(1 + np.arange(len(word_ids)) % 5, dtype=np.float64)
     return DocumentBatch(counts, word_ids.astype(np.int32), pointers.astype(np.int64), 40)
 
 
-def content(batch: DocumentBatch) -> tuple[bytes, ...]:
+def content(batch):
     arrays = (batch.counts, batch.word_ids, batch.row_pointers)
     return tuple(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
-def fed(batch: DocumentBatch, cuts: list[int], restarts: set[int]) -> list[tuple[bytes, ...]]:
+def fed(batch, cuts, restarts):
     """Return the blocks, and what waits behind them, of rows that come in parts."""
     taken, found = Blocks(), []
     ends = [*sorted(cut % (batch.n_documents + 1) for cut in cuts), batch.n_documents]
@@ -50,15 +50,13 @@ def fed(batch: DocumentBatch, cuts: list[int], restarts: set[int]) -> list[tuple
     restarts=st.sets(st.integers(0, 12)),
 )
 @settings(max_examples=300)
-def test_any_split_of_the_rows_gives_the_same_blocks(
-    sizes: list[int], cuts: list[int], restarts: set[int]
-) -> None:
+def test_any_split_of_the_rows_gives_the_same_blocks(sizes, cuts, restarts):
     batch = corpus(sizes)
     assert fed(batch, cuts, restarts) == fed(batch, [], set())
 
 
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=60))
-def test_a_block_ends_with_the_row_that_fills_it(sizes: list[int]) -> None:
+def test_a_block_ends_with_the_row_that_fills_it(sizes):
     batch, taken = corpus(sizes), Blocks()
     found = list(taken.add(batch))
     for block in found:
@@ -72,19 +70,12 @@ def test_a_block_ends_with_the_row_that_fills_it(sizes: list[int]) -> None:
     assert rest is None or (rest.n_documents < 7 and len(rest.counts) < 20)
 
 
-def test_nothing_waits_at_first_and_after_a_flush() -> None:
-    taken = Blocks()
-    assert taken.waiting is None
-    assert list(taken.add(corpus([1, 2]))) == []
-    assert content(taken.flush()) == content(corpus([1, 2]))
-    assert taken.waiting is None
-
-
-def test_what_waits_is_a_copy() -> None:
+def test_what_waits_is_a_copy_until_it_is_flushed():
     batch, taken = corpus([3, 3]), Blocks()
     wanted = content(batch)
+    assert taken.waiting is None
     assert list(taken.add(batch)) == []
     batch.counts.setflags(write=True)
     batch.counts[:] = 99
-    assert taken.waiting is not None
-    assert content(taken.waiting) == wanted
+    assert content(taken.waiting) == content(taken.flush()) == wanted
+    assert taken.waiting is None

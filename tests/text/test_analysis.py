@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.text import analysis
-from streamlda.text.analysis import LETTERS, FrequencyLimits, TextAnalyzer, WordFrequencies
+from streamlda.text.analysis import LETTERS, TextAnalyzer, WordFrequencies
 from tests.texts import SKLEARN_PATTERN, any_text, endless, reference, small_text
 
 
@@ -40,24 +40,16 @@ def test_analyzer_equals_sklearn_with_stop_words_and_ngrams(text, stop_words, sh
     assert analyzer.build_analyzer()(text) == reference(analyzer).build_analyzer()(text)
 
 
-def test_default_pattern_keeps_runs_of_letters_only():
-    words = TextAnalyzer().build_analyzer()("CO2 in 2019: naïve U.S. x86_64 co-author's Über")
-    assert words == ["in", "naïve", "co", "author", "über"]
-
-
-def test_analyzer_is_equal_and_hashed_by_content():
+def test_analyzer_is_equal_hashed_and_stored_by_content():
     one = TextAnalyzer(stop_words=["of", "the", "of"], ngram_range=[1, 2])
     two = TextAnalyzer(stop_words=("the", "of"), ngram_range=(1, 2))
     assert one == two
     assert hash(one) == hash(two)
     assert one != TextAnalyzer(stop_words=("the",), ngram_range=(1, 2))
     assert pickle.loads(pickle.dumps(one)) == one
-
-
-@pytest.mark.parametrize("stop_words", [None, "english", ["the", "of"], []])
-def test_analyzer_metadata_round_trip_through_json(stop_words):
-    analyzer = TextAnalyzer(False, SKLEARN_PATTERN, stop_words, (1, 3))
-    assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
+    for stop_words in (None, "english", ["the", "of"], []):
+        analyzer = TextAnalyzer(False, SKLEARN_PATTERN, stop_words, (1, 3))
+        assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
 
 
 @pytest.mark.parametrize(
@@ -65,14 +57,11 @@ def test_analyzer_metadata_round_trip_through_json(stop_words):
     [
         ({"lowercase": 1}, "lowercase=1"),
         ({"token_pattern": "("}, "token_pattern="),
-        ({"token_pattern": None}, "token_pattern=None"),
         ({"token_pattern": b"a"}, "token_pattern=b'a'"),
         ({"token_pattern": "(a)(b)"}, "token_pattern="),
         ({"stop_words": "french"}, "stop_words='french'"),
         ({"stop_words": [1]}, "stop_words"),
-        ({"ngram_range": (0, 1)}, "ngram_range=(0, 1)"),
         ({"ngram_range": (2, 1)}, "ngram_range=(2, 1)"),
-        ({"ngram_range": (1.0, 1)}, "ngram_range=(1.0, 1)"),
         ({"ngram_range": 2}, "ngram_range=2"),
         ({"colour": 2}, "colour"),
     ],
@@ -109,12 +98,6 @@ def test_memory_bounded_when_words_are_endless(monkeypatch):
         found.update(["".join(rng.choice(letters, 300)) + " often"])
         assert sum(map(len, found.words)) <= 4000
     assert found.words["often"] == 100
-
-
-def test_frequency_limits_break_ties_alphabetically():
-    found = WordFrequencies(TextAnalyzer().build_analyzer())
-    found.update(["dd cc bb aa", "bb"])
-    assert FrequencyLimits(size=2).choose(found) == ["aa", "bb"]
 
 
 def test_english_stop_words_are_scikit_learns_without_importing_it():

@@ -42,7 +42,7 @@ class FollowSource:
     paths : str, path or iterable of them
         Local files, directories (all files below) or patterns. They may appear later. Hidden and
         compressed files are left out, and so are links to directories.
-    format : {"json", "text"}, default "json"
+    format : {"jsonl", "text"}, default "jsonl"
         JSON Lines, or one document a line.
     text_field, user_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`.
@@ -93,7 +93,7 @@ class FollowSource:
         self,
         paths: Paths,
         *,
-        format: str = "json",
+        format: str = "jsonl",
         text_field: str = "text",
         user_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
@@ -103,7 +103,7 @@ class FollowSource:
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
-        self._parse = line_parser(("json", "text"), format, text_field, encoding, user_field)
+        self._parse = line_parser(("jsonl", "text"), format, text_field, encoding, user_field)
         self._has_users = user_field is not None
         self._max_bytes = max_document_bytes
         self._paths = check_paths(paths)
@@ -233,8 +233,7 @@ class FollowSource:
 
     def _leave(self) -> None:
         self._file = self._stream = None
-        self._read_to = 0
-        self._finished = False
+        self._read_to, self._finished = 0, False
 
     def pause(self) -> None:
         """Take no lines until `resume`. Polls go on, bring nothing, and keep track of the files."""

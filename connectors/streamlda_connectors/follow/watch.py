@@ -11,13 +11,14 @@ from time import monotonic
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position
-from streamlda_connectors.checks import other_list
-from streamlda_connectors.follow.copies import by_age, find_copy, is_copy
 from streamlda_connectors.follow.descriptors import Descriptors
 from streamlda_connectors.follow.scan import DirectoryScan, Identity, StreamFile
 from streamlda_connectors.follow.tracked_file import (
     State,
     TrackedFile,
+    by_age,
+    find_copy,
+    is_copy,
     read_position,
     write_position,
 )
@@ -51,13 +52,14 @@ class Watch:
         self._scanned: set[str] = set()
         if position is not None:
             self._scanned, self.files, self.gaps, self.lost_bytes = read_position(position)
-            if not self._scanned <= set(paths):
-                raise other_list(
-                    "paths",
-                    "name the same paths, and perhaps more",
-                    paths=list(paths),
-                    paths_of_position=sorted(self._scanned),
-                )
+            require(
+                self._scanned <= set(paths),
+                "a position holds only for the paths it was made with",
+                paths=list(paths),
+                paths_of_position=sorted(self._scanned),
+                remedy="name the same paths, and perhaps more, or start from the beginning",
+                error=SourceError,
+            )
         self._families: dict[str, list[TrackedFile]] = {}
         self._undecided: set[Identity] = set()
         self.descriptors = Descriptors()

@@ -1,4 +1,4 @@
-"""What the connector needs of a Kafka client, so that another library could take its place."""
+"""What is needed of a Kafka library to read and to write, so that another could take its place."""
 
 from __future__ import annotations
 
@@ -13,18 +13,8 @@ from streamlda_connectors.kafka.security import Security
 class Record(NamedTuple):
     """One record as the broker keeps it: bytes, never decoded by the client.
 
-    Attributes
-    ----------
-    topic : str
-        The topic.
-    partition, offset : int
-        Where in it the record stands.
-    timestamp_ms : int
-        Milliseconds since the epoch, set by the producer or the broker; -1 if unknown.
-    key, value : bytes or None
-        As produced. A record without a value is a tombstone.
-    headers : tuple of (str, bytes or None)
-        In the order they were produced; a name may come more than once.
+    `timestamp_ms` counts from the epoch, set by the producer or the broker; -1 if unknown. A record
+    without a value is a tombstone. `headers` are as produced; a name may come more than once.
     """
 
     topic: str
@@ -82,42 +72,28 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How to reach the brokers, and how much to take from them at once.
+    """How to reach the brokers, and how much to take from them at once."""
 
-    Attributes
-    ----------
-    bootstrap_servers : str
-        ``host:port``, several with commas.
-    topic : str
-        The one topic to read.
-    group : str or None
-        Consumer group under which offsets are shown; nothing is ever read from it.
-    client_id : str
-        Name in the brokers' logs and quotas.
-    read_committed : bool
-        Leave out records of aborted or open transactions.
-    fetch_max_bytes : int
-        Most that one broker sends at once. Memory is about the number of brokers times this,
-        and one batch decompressed; a single larger record is still read.
-    max_partition_fetch_bytes : int
-        Most of one partition in it.
-    refresh_seconds : float
-        How often to look for new partitions.
-    request_timeout_seconds : float
-        How long to wait for an answer when connecting and when asking for offsets.
-    security : Security
-        TLS and SASL.
-    """
-
+    #: ``host:port``, several with commas.
     bootstrap_servers: str
+    #: The one topic to read.
     topic: str
+    #: Consumer group under which offsets are shown; nothing is ever read from it.
     group: str | None = None
+    #: Name in the brokers' logs and quotas.
     client_id: str = "streamlda"
+    #: Leave out records of aborted or open transactions.
     read_committed: bool = True
+    #: Most that one broker sends at once. Memory is about the number of brokers times this, and one
+    #: batch decompressed; a single larger record is still read.
     fetch_max_bytes: int = 8 * 2**20
+    #: Most of one partition in it.
     max_partition_fetch_bytes: int = 2**20
+    #: How often to look for new partitions.
     refresh_seconds: float = 60.0
+    #: How long to wait for an answer when connecting and when asking for offsets.
     request_timeout_seconds: float = 10.0
+    #: TLS and SASL.
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
@@ -175,3 +151,66 @@ class Client(Protocol):
 
 #: Makes a client that is connected and has nothing assigned.
 Connect = Callable[[ClientSettings], Client]
+
+
+class Message(NamedTuple):
+    """What is written as one record; messages of one key go to one partition."""
+
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Size without what the log adds."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.key) + len(self.value) + headers
+
+
+class TooLarge(Exception):
+    """A message larger than the brokers take: `limit` bytes, if that is known."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__(f"limit={limit}")
+        self.limit = limit
+
+
+class NotWritten(Exception):
+    """The brokers refused."""
+
+
+class Delivery(Protocol):
+    """What becomes of one message."""
+
+    def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
+        """Return whether all in-sync replicas have the message, waiting for it that long.
+
+        Raises `TooLarge` or `NotWritten` if they refused this message or one that was sent with it.
+        The producer is of no use then, and what waits has to be sent again by another one.
+        """
+
+
+class Producer(Protocol):
+    """A connection that writes to one topic; used from one thread.
+
+    It tries again by itself, without limit, while the brokers are away: a message is then written
+    once and in order. It does not limit what waits.
+    """
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what the brokers said of the topic when connecting; empty if they would not."""
+
+    def send(self, message: Message) -> Delivery:
+        """Write a message, without waiting.
+
+        Raises `TooLarge` if it is plain at once, and the producer goes on; `NotWritten` if the
+        producer is of no use any more.
+        """
+
+    def close(self) -> None:
+        """Close all connections and drop what is not acknowledged. Closing twice is allowed."""
+
+
+#: Makes a connected producer for the topic of the settings. A topic that is missing is made with
+#: one partition and the given settings. Raises `SourceError` if that fails.
+ConnectProducer = Callable[[ClientSettings, Mapping[str, str]], Producer]

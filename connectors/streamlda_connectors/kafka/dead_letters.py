@@ -12,8 +12,14 @@ import orjson
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError, StreamLDAError
-from streamlda_connectors.kafka.client import Record
-from streamlda_connectors.kafka.producer import Delivery, Message, NotWritten, Producer, TooLarge
+from streamlda_connectors.kafka.client import (
+    Delivery,
+    Message,
+    NotWritten,
+    Producer,
+    Record,
+    TooLarge,
+)
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
@@ -34,23 +40,13 @@ class DeadLetters(TopicWriter):
     to be replaced or the process ends before `flush`: then it may be there twice, with the same
     key. Time O(bytes) a letter, about 50 us; memory at most about twice `max_pending_bytes`.
 
-    Parameters
-    ----------
-    topic : str
-        Where to write. Made with one partition and the brokers' settings if it is missing.
-    with_text : bool, default False
-        Make the value of the record the value of the letter. A value that the brokers would not
-        take, or longer than `max_pending_bytes`, is left out; the letter then is as without this,
-        with a header ``streamlda.text`` that says ``left-out``.
-    request_timeout_seconds : float, default 10
-        Longest time to wait for the brokers when connecting, and when too much is pending.
-    max_pending_bytes : int, default 8 MiB
-        What may wait for the brokers.
-    **options
-        See `streamlda_connectors.kafka.values.TopicWriter`.
+    The topic is made with one partition and the brokers' settings if it is missing. `with_text`
+    makes the value of the record the value of the letter; one that the brokers would not take, or
+    longer than `max_pending_bytes`, is left out: the letter then is as without this, with a header
+    ``streamlda.text`` that says ``left-out``. `request_timeout_seconds` is the longest wait for the
+    brokers when connecting, and when too much is pending; the other options are those of
+    `streamlda_connectors.kafka.values.TopicWriter`.
 
-    Notes
-    -----
     After an error nothing that was put is lost: the next call tries again. Not safe for several
     threads.
     """

@@ -135,6 +135,6 @@ def _decoder(
     """Return what reads a value, or, if `format` is a function, a `Record`."""
     if callable(format):
         return format
-    one_of(("json", "text"), format=format, remedy="or pass a function of a record")
+    one_of(("jsonl", "text"), format=format, remedy="or pass a function of a record")
     check_has_fields(format, user_field)
     return value_parser() if format == "text" else json_parser(text_field, "utf-8", user_field)

@@ -1,38 +1,55 @@
-"""The client on top of the package kafka-python; its types stay in this module.
+"""Reading and writing by the package kafka-python; its types stay in this module.
 
-Two faults of the package shape it. After an error in ``poll`` the next call can spin endlessly, so
-the client is then given up (`Broken`). A deserializer that raises leads there, so none is set.
+Two faults of the package shape the client. After an error in ``poll`` the next call can spin
+endlessly, so the client is then given up (`Broken`). A deserializer that raises leads there, so
+none is set.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
-from streamlda.checks import require
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.checks import failure, require
+from streamlda.errors import MissingExtraError, SourceError, StreamLDAError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
     ClientSettings,
     Identity,
+    Message,
+    NotWritten,
     OutOfRange,
     Record,
     Run,
+    TooLarge,
     Truncated,
-)
-from streamlda_connectors.kafka.package import (
-    CLOSE_SECONDS,
-    connecting,
-    load,
-    milliseconds,
-    refused,
 )
 
 logger = logging.getLogger(__name__)
+
+#: Longest time to close a connection, in seconds.
+CLOSE_SECONDS = 2.0
+
+#: Longest time to wait for more messages to send together, in seconds.
+LINGER_SECONDS = 0.02
+
+#: Messages are sent together up to this size.
+BATCH_BYTES = 2**16
+
+#: Largest request: below the socket.request.max.bytes that brokers have by default.
+MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
+
+#: Largest message where the brokers do not tell theirs: what they take by default.
+USUAL_BYTES = 1_048_588
+
+#: Without end, as far as the package can count: 24 days of milliseconds.
+ENDLESS_MS = 2**31 - 1
 
 
 class KafkaPythonClient:
@@ -185,3 +202,202 @@ def _log_commit(offsets: object, response: object) -> None:
             "offsets could not be shown to the group (%s); nothing is lost by it",
             type(response).__name__,
         )
+
+
+class KafkaPythonProducer:
+    """A `Producer` made of one idempotent ``KafkaProducer`` with ``acks=all``.
+
+    A delivery never times out, so a broker that comes back gets each message once: what was sent
+    again after a time-out of ours could be there twice. A missing topic is made with one partition
+    and `topic_settings`.
+    """
+
+    def __init__(self, settings: ClientSettings, topic_settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._kafka = kafka = load("writing to Kafka")
+        self._closed = False
+        with connecting(kafka, settings) as shared:
+            self._topic = self._describe(shared, dict(topic_settings))
+            limit = int(self._topic.get("max.message.bytes", USUAL_BYTES))
+            self._limit = min(limit, MAX_REQUEST_BYTES)
+            self._producer = kafka.KafkaProducer(
+                **shared,
+                acks="all",
+                enable_idempotence=True,
+                delivery_timeout_ms=ENDLESS_MS,
+                linger_ms=milliseconds(LINGER_SECONDS),
+                batch_size=min(BATCH_BYTES, self._limit),
+                max_request_size=self._limit,
+                max_block_ms=milliseconds(settings.request_timeout_seconds),
+                allow_auto_create_topics=False,
+                metrics_enabled=False,
+            )
+        try:
+            # Else the first message would wait for this.
+            self._producer.partitions_for(settings.topic)
+        except kafka.errors.KafkaError as error:
+            self.close()
+            raise refused(settings, "name the partitions of the topic", error) from error
+
+    def _describe(self, shared: dict[str, Any], topic_settings: dict[str, str]) -> dict[str, str]:
+        """Make the topic if it is missing, and return those of its settings that matter here."""
+        from kafka.admin import ConfigResource, ConfigResourceType
+
+        errors, name = self._kafka.errors, self._settings.topic
+        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
+            (topic,) = admin.describe_topics([name])
+            if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+                made = {name: {"num_partitions": 1, "configs": topic_settings}}
+                try:
+                    admin.create_topics(made, wait_for_metadata=True)
+                except errors.TopicAlreadyExistsError:
+                    # Another process made it since; what it is like is read below.
+                    admin.wait_for_topics([name])
+            elif topic["error_code"]:
+                raise errors.for_code(topic["error_code"])
+            wanted = ConfigResource(
+                ConfigResourceType.TOPIC, name, ["cleanup.policy", "max.message.bytes"]
+            )
+            found = admin.describe_configs([wanted], config_filter="all")
+        values = found.get("topic", {}).get(name, {})
+        return {key: entry["value"] for key, entry in values.items()}
+
+    def settings(self) -> Mapping[str, str]:
+        """See `Producer`."""
+        return self._topic
+
+    def send(self, message: Message) -> KafkaPythonDelivery:
+        """See `Producer`."""
+        errors = self._kafka.errors
+        try:
+            future = self._producer.send(
+                self._settings.topic, message.value, key=message.key, headers=list(message.headers)
+            )
+        except errors.MessageSizeTooLargeError as error:
+            raise TooLarge(self._limit) from error
+        except errors.KafkaError as error:
+            raise NotWritten(type(error).__name__) from error
+        return KafkaPythonDelivery(future, errors)
+
+    def close(self) -> None:
+        """See `Producer`."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._producer.close(timeout=CLOSE_SECONDS)
+        except self._kafka.errors.KafkaTimeoutError:
+            # The package stops there if messages wait, and leaves its thread behind. What waits
+            # is given up, and it closes.
+            self._producer._sender.force_close()
+            self._producer.close(timeout=CLOSE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPythonDelivery:
+    """A `Delivery`: a future of the package, and the package's errors."""
+
+    _future: Any
+    _errors: Any
+
+    def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
+        """See `Delivery`."""
+        if not self._future.is_done and timeout_seconds > 0:
+            # The future shows a time-out too.
+            with suppress(self._errors.KafkaError):
+                self._future.get(timeout_seconds)
+        if not self._future.failed():
+            return bool(self._future.succeeded())
+        # After one refusal the package fails all that waits, and all that is sent later, with the
+        # same error: the message itself may be innocent.
+        error = self._future.exception
+        too_large = (self._errors.MessageSizeTooLargeError, self._errors.RecordListTooLargeError)
+        if isinstance(error, too_large):
+            raise TooLarge from error
+        raise NotWritten(type(error).__name__) from error
+
+
+def load(purpose: str) -> Any:
+    """Return the package, or raise `MissingExtraError`.
+
+    Without crc32c the package checks sums in Python, at a tenth of the speed.
+    """
+    for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
+        if find_spec(package) is None:
+            raise MissingExtraError(distribution, "kafka", purpose)
+    import kafka
+
+    # At DEBUG it logs whole records, which no level of the whole program may bring about.
+    logger = logging.getLogger(kafka.__name__)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
+    return kafka
+
+
+def milliseconds(seconds: float) -> int:
+    """Return the unit of the package."""
+    return int(seconds * 1000)
+
+
+def connection(settings: ClientSettings) -> dict[str, Any]:
+    """Return the options that all classes of the package take; secrets are read now."""
+    security = settings.security
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers.split(","),
+        "bootstrap_timeout_ms": milliseconds(settings.request_timeout_seconds),
+        "client_id": settings.client_id,
+        "request_timeout_ms": max(2, milliseconds(settings.request_timeout_seconds)),
+        "metadata_max_age_ms": max(1, milliseconds(settings.refresh_seconds)),
+        "reconnect_backoff_max_ms": 1000,
+        "security_protocol": security.protocol,
+    }
+    if security.tls:
+        options |= {
+            "ssl_cafile": security.ca_file,
+            "ssl_certfile": security.certificate_file,
+            "ssl_keyfile": security.key_file,
+            "ssl_password": security.key_password(),
+        }
+    if security.sasl:
+        options |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": security.password(),
+        }
+    return options
+
+
+@contextmanager
+def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]:
+    """Give the options to connect with; on an error, close what was opened and name the brokers.
+
+    A consumer or producer that cannot be made leaves its thread and sockets behind.
+    """
+    made: list[Any] = []
+
+    def keep(**options: Any) -> Any:
+        made.append(kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**options))
+        return made[-1]
+
+    options = {**connection(settings), "kafka_client": keep}
+    try:
+        yield options
+    except (kafka.errors.KafkaError, OSError, ValueError, AssertionError) as error:
+        for client in made:
+            client.close()
+        if isinstance(error, SourceError):
+            raise
+        raise refused(settings, "be reachable", error) from error
+
+
+def refused(settings: ClientSettings, rule: str, error: BaseException) -> StreamLDAError:
+    """Return the error for brokers that do not do what they must."""
+    # The text of the package's errors may quote settings; its class says enough.
+    return failure(
+        f"the brokers must {rule}",
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.topic,
+        error_type=type(error).__name__,
+        remedy="check that they run, the address, and the security settings",
+        error=SourceError,
+    )

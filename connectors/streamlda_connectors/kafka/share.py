@@ -9,7 +9,7 @@ from typing import Any
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError
 from streamlda.stream.source import Position
-from streamlda_connectors.checks import not_a_position, other_list
+from streamlda_connectors.checks import check_same, not_a_position
 from streamlda_connectors.kafka.client import Bounds, Identity
 
 
@@ -74,13 +74,9 @@ def read_position(
     """
     if set(position) != {*identity._fields, "partitions", "offsets", "lost"}:
         raise not_a_position("keys")
-    for key, here in [*identity._asdict().items(), ("partitions", share.name)]:
-        if position[key] != here:
-            raise other_list(
-                "topic and the partitions",
-                "connect to the same topic with the same partitions",
-                **{key: here, f"{key}_of_position": position[key]},
-            )
+    same = {**identity._asdict(), "partitions": share.name}
+    remedy = "connect to the same topic with the same partitions"
+    check_same("topic and the partitions", remedy, position, **same)
     offsets = _numbers(position, "offsets")
     lost = _numbers(position, "lost")
     if not set(offsets) <= ours or not set(lost) <= ours:

@@ -43,8 +43,8 @@ class KafkaSource:
         picked up, from their first record, up to `refresh_seconds` after they are made.
     start : {"earliest", "latest"}, default "earliest"
         Where to begin without a position.
-    format : {"json", "text"} or callable, default "json"
-        ``"json"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
+    format : {"jsonl", "text"} or callable, default "jsonl"
+        ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
         callable gets each `Record` (key, headers and time among it) and returns the text and
         its user or None, or None for no document, or raises
         ``streamlda_connectors.records.Rejected``.
@@ -93,7 +93,7 @@ request_timeout_seconds
         bootstrap_servers: str,
         partitions: str | Sequence[int] = "all",
         start: str = "earliest",
-        format: str | Decoder = "json",
+        format: str | Decoder = "jsonl",
         text_field: str = "text",
         user_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,

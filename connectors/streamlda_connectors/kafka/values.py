@@ -1,42 +1,46 @@
-"""Whole values under keys, written one by one: what topics of snapshots and of shares share."""
+"""Whole values under keys, durable one by one: snapshots, which are compacted, and shares."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from time import monotonic
 from typing import Any, ClassVar
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.kafka_python_producer import KafkaPythonProducer
-from streamlda_connectors.kafka.producer import (
+from streamlda_connectors.kafka.client import (
+    Bounds,
+    Broken,
+    Client,
+    ClientSettings,
+    Connect,
     ConnectProducer,
     Message,
     NotWritten,
+    OutOfRange,
     Producer,
+    Record,
     TooLarge,
 )
+from streamlda_connectors.kafka.kafka_python import (
+    MAX_REQUEST_BYTES,
+    KafkaPythonClient,
+    KafkaPythonProducer,
+)
 from streamlda_connectors.kafka.security import Security
+
+#: Longest that one poll of shares waits, and the most records it brings.
+POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 
 class TopicWriter:
     """Writes to one topic by a producer that can be given up and made again.
 
-    Parameters
-    ----------
-    topic : str
-        Where to write.
-    bootstrap_servers : str
-        ``host:port``, several with commas.
-    security : Security or mapping of its attributes, optional
-        TLS and SASL.
-    client_id : str, default "streamlda"
-        Name in the brokers' logs and quotas.
-    request_timeout_seconds : float, default 30
-        Longest time to wait for the brokers: when connecting, and for each value.
-    connect : callable, optional
-        Makes a producer; another library than kafka-python.
+    `request_timeout_seconds` is the longest time to wait for the brokers: when connecting, and for
+    each value. `security`: `Security`, or a mapping of its attributes. `client_id`: name in the
+    brokers' logs and quotas. `connect` makes a producer; another library than kafka-python.
     """
 
     #: What is written, as messages name it.
@@ -156,3 +160,125 @@ class ValueTopic(TopicWriter, ABC):
     @abstractmethod
     def _check_policy(self, policy: str) -> None:
         """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
+
+
+class SnapshotTopic(ValueTopic):
+    """Publish values under keys, durable one by one; connected from the beginning.
+
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
+    options are those of `streamlda_connectors.kafka.values.TopicWriter`. Compaction runs behind, at
+    the brokers' leisure: a reader takes the last value of a key. Not safe for several threads.
+    """
+
+    what = "snapshot"
+    if_too_large = "or choose fewer topics or words"
+    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
+
+    def __init__(self, topic: str, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self.connect()
+
+    def _check_policy(self, policy: str) -> None:
+        require(
+            "compact" in policy.split(","),
+            "the topic of snapshots must be compacted",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
+            "(to see the policy, the access right DescribeConfigs is needed)",
+            error=SourceError,
+        )
+
+
+class ShareTopic(ValueTopic):
+    """Publish values under keys, and read all that a topic has; connected when it is used.
+
+    If the topic is missing, `publish` makes it with one partition, ``retention.ms=-1`` (nothing is
+    removed by age) and ``max.message.bytes`` of 100 MiB. `request_timeout_seconds` is the longest
+    wait for the brokers: when connecting, for each value that is written, and for the next one that
+    is read. `connect_client` makes a client to read with; the other options are those of
+    `streamlda_connectors.kafka.values.TopicWriter`.
+
+    A compacted topic is refused: of two values under one key it would hide the older one, and a
+    reader could not tell that there were two. Not safe for several threads.
+    """
+
+    what = "share"
+    if_too_large = "or hand the share over as a file"
+    made_with = {  # noqa: RUF012 - the base says ClassVar
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "max.message.bytes": str(MAX_REQUEST_BYTES),
+    }
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        request_timeout_seconds: float = 60.0,
+        connect_client: Connect = KafkaPythonClient,
+        **options: Any,
+    ) -> None:
+        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
+        self._connect_client = connect_client
+
+    def _check_policy(self, policy: str) -> None:
+        # Without the right to see the policy, the topic is taken as it is: nothing is lost by it.
+        require(
+            "compact" not in policy.split(","),
+            "a topic of shares must keep all of them",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to delete with kafka-configs, or name a topic that is not there yet",
+            error=SourceError,
+        )
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records of all partitions, from the beginning to what is their end now.
+
+        In the order of the log within a partition; those of one key are in one partition. Time
+        O(bytes); memory that of the largest record, or of 8 MiB of smaller ones.
+
+        Raises `SourceError` if the topic is missing, the brokers cannot be reached, refuse or fall
+        silent, or a record is damaged or was removed meanwhile.
+        """
+        try:
+            with closing(self._connect_client(self._settings)) as client:
+                bounds = client.bounds(client.partitions())
+                yield from self._until(client, {n: b for n, b in bounds.items() if b.first < b.end})
+        except (Broken, OutOfRange) as error:
+            raise failure(
+                "a topic of shares must be readable to its end",
+                topic=self._settings.topic,
+                error_type=type(error).__name__,
+                remedy="check the disks of the brokers and the retention of the topic, then read "
+                "again",
+                error=SourceError,
+            ) from error
+
+    def _until(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
+        if not bounds:
+            return
+        client.assign({number: bound.first for number, bound in bounds.items()})
+        timeout = self._settings.request_timeout_seconds
+        ends = {number: bound.end for number, bound in bounds.items()}
+        at, deadline = client.positions(), monotonic() + timeout
+        while any(at[number] < end for number, end in ends.items()):
+            runs = client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS)
+            for run in runs:
+                end = ends[run.partition]
+                yield from (run.record(i) for i, offset in enumerate(run.offsets) if offset < end)
+            # A log may end with marks of transactions, which are no records: offsets tell the end.
+            before, at = at, client.positions()
+            if runs or at != before:
+                deadline = monotonic() + timeout
+            elif monotonic() > deadline:
+                raise failure(
+                    "the brokers must send what they have in time",
+                    timeout_seconds=timeout,
+                    topic=self._settings.topic,
+                    offsets=at,
+                    ends=ends,
+                    remedy="check that they run, then read again",
+                    error=SourceError,
+                )

@@ -3,7 +3,7 @@
 **Configuration 1** (e2, e3, e5) is proven private: M2, M3 and M2 once more are released with
 Gaussian or Laplace noise, and the rest is post-processing.
 
-- Unit document, relation replace-one over N places; N, d, k, alpha_0 and all settings are public.
+- Unit document, relation replace-one over N slots; N, d, k, alpha_0 and all settings are public.
 - Sensitivities, with their derivation: `streamlda.papers.dplda.sensitivity`. A symmetric array
   is released as its entries i <= j (<= k), each times the square root of how often it occurs
   (Laplace: times how often), so that norms of what is released are those of the whole array.

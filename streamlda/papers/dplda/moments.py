@@ -60,7 +60,7 @@ class LDAMoments:
     """Unbiased M1, M2 and M3 of a batch, dense or seen through a projection.
 
     A document with fewer than three tokens counts as a blank: its p1, P2, P3 are 0, and N counts it
-    all the same, so that N is the public number of places.
+    all the same, so that N is the public number of slots.
 
     Holds the documents, whose counts must be whole: memory O(nnz). Privacy: everything here is raw.
     """

@@ -1,6 +1,6 @@
 """How far one document moves the nodes of the flow graph: proven for moments, claimed for the rest.
 
-**Unit** document, **relation** replace-one: one of N places holds another document, or a blank (a
+**Unit** document, **relation** replace-one: one of N slots holds another document, or a blank (a
 document of fewer than three tokens). N, d, k and alpha_0 are public. With the weights
 s = a/(a+1), b = -a/(a+2) and c = 2a^2/((a+1)(a+2)) of `moments.Coefficients`:
 

@@ -118,6 +118,6 @@ class DPLDATopics:
         delta = self.sampler_delta if settings.mechanism == "laplace" else settings.delta
         return (
             f"private: epsilon {settings.epsilon:g}, delta {delta:.3g}; document, replace-one "
-            f"among {self.n_documents:,} places, their number public; {settings.mechanism} noise. "
+            f"among {self.n_documents:,} slots, their number public; {settings.mechanism} noise. "
             f"{who}."
         )

@@ -137,7 +137,7 @@ class CapePlan(NoisePlan):
         """Return what `losses` does, where e_s are the Gaussian terms in place of masks."""
         check_colluders(colluders, self.n_sites)
         honest = self.n_sites - colluders
-        return self._losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))
+        return self.losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))
 
     def share_losses(self, *, knows_zero_sum: bool) -> Array:
         """Return the same for who sees one share alone and knows e_s, or f_s, but not both.

@@ -83,7 +83,7 @@ class Neighbours:
         entries, for an array, so that its Frobenius norm will do; for sum_i l_i v_i^(x3), sum |l_i|
         will. It bounds rounding errors only. Required for ``"entry"``; documents have one without.
     n_documents : int, default 1
-        n: places of the documents, blank ones included, not how many were usable.
+        n: slots of the documents, blank ones included, not how many were usable.
     whitening : ndarray of shape (n_features, d), optional
         W, if the tensor is that of documents through a map.
     roundings : int, optional
@@ -188,10 +188,10 @@ class DocumentTensor:
         held = len(batch.row_pointers) - 1
         require(
             n_documents >= held,
-            "a batch must have no more documents than places",
+            "a batch must have no more documents than slots",
             n_documents=n_documents,
             held=held,
-            remedy="count every place",
+            remedy="count every slot",
         )
         require(
             whitening is None or (whitening.ndim == 2 and len(whitening) == batch.n_features),

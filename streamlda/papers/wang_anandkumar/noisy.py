@@ -106,7 +106,7 @@ class NoisyPower:
     **Replay**: one `tensor` answers all rounds, whose costs add up: `event`. **Live**: without
     `tensor`, every round brings its own to `step`, made of documents in no other round; each of
     them costs `round_event`, in parallel, and the method may refine without end. The caller
-    guarantees that a document's round follows from its place alone.
+    guarantees that a document's round follows from its slot alone.
 
     Time and memory of the noise O(d L) a round: about 0.15 us and 40 bytes a value.
 

@@ -57,7 +57,7 @@ def perturb_tensor(
     Parameters
     ----------
     tensor : ndarray of shape (d, d, d)
-        Symmetric; for documents the mean over `n_documents` places.
+        Symmetric; for documents the mean over `n_documents` slots.
     epsilon, delta : float
         epsilon in nats.
     neighbours : Neighbours

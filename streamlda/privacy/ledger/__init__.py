@@ -2,7 +2,7 @@
 
 from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.budget_table import budget_table, figure, plain
-from streamlda.privacy.ledger.file import OnStep, sync_folder
+from streamlda.privacy.ledger.file import OnStep
 from streamlda.privacy.ledger.ledger import Ledger, Recovery
 from streamlda.privacy.ledger.reader import LedgerReader, read_report
 from streamlda.privacy.ledger.state import Intent
@@ -22,5 +22,4 @@ __all__ = [
     "figure",
     "plain",
     "read_report",
-    "sync_folder",
 ]

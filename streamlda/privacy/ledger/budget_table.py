@@ -19,7 +19,7 @@ _NARROWEST = 12
 #: Decimal digits that are shown.
 _DIGITS = 4
 
-_HEADINGS = ("no", "time (UTC)", "cohort", "places", "epsilon", "spent", "state", "artefact")
+_HEADINGS = ("no", "time (UTC)", "cohort", "slots", "epsilon", "spent", "state", "artefact")
 _TO_THE_RIGHT = {0, 4, 5}
 _PLACES = 3
 _NAMES = (2, _PLACES, 7)
@@ -126,7 +126,7 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
         jump = next(i for i, shot in enumerate(shots, 1) if shot["intent"] != i)
         lines.insert(jump, f"... {hidden:,} releases in between are not shown")
     if len(streams) == 1 and streams != {""}:
-        lines.insert(0, f"places of the stream {printable(streams.pop())}")
+        lines.insert(0, f"record slots of the stream {printable(streams.pop())}")
     return lines
 
 
@@ -134,10 +134,10 @@ def _cells(shot: Mapping[str, Any], *, name_stream: bool) -> tuple[str, ...]:
     parts = shot["documents"]
     if len(parts) == 1:
         stream, start, stop = parts[0]
-        places = f"{stream} {start}..{stop - 1}" if name_stream else f"{start}..{stop - 1}"
+        slots = f"{stream} {start}..{stop - 1}" if name_stream else f"{start}..{stop - 1}"
     else:
-        places = f"{sum(stop - start for _, start, stop in parts):,} in {len(parts):,} ranges"
-    texts = (shot["at"][:16].replace("T", " "), shot["cohort_id"], places)
+        slots = f"{sum(stop - start for _, start, stop in parts):,} in {len(parts):,} ranges"
+    texts = (shot["at"][:16].replace("T", " "), shot["cohort_id"], slots)
     return (
         str(shot["intent"]),
         *map(printable, texts),

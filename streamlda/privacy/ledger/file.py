@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from streamlda.checks import failure, require
+from streamlda.container import sync_folder
 from streamlda.errors import LedgerError, StreamLDAError
 
 #: Marks the database as one of ours ("sLDG"), and counts the formats.
@@ -177,7 +178,7 @@ class LedgerFile:
             for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
                 leftover.unlink(missing_ok=True)
             self.step("create:begin")
-            # The document places in it may be private: only the owner reads it.
+            # The record slots in it may be private: only the owner reads it.
             os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(_connect(fresh)) as database:
                 database.execute("BEGIN IMMEDIATE")
@@ -438,12 +439,3 @@ def _encode(subject: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("ascii"), digest_size=32).hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

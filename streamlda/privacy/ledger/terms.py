@@ -24,7 +24,7 @@ from typing import Any
 
 from streamlda.checks import above, at_least, between, failure, one_of, require
 from streamlda.privacy.accounting import mu_of
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
+from streamlda.privacy.events import check_relation
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
@@ -59,7 +59,7 @@ class LedgerTerms:
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, float(getattr(self, name)))
         one_of(UNITS, privacy_unit=self.privacy_unit)
-        one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
+        check_relation(self.neighboring_relation)
         one_of(MODES, mode=self.mode)
         if self.mode == "prefix":
             require(type(self.horizon) is int, "horizon must be an int", horizon=self.horizon)

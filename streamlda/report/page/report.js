@@ -40,10 +40,10 @@ function tell(link) {
   const card = document.querySelector(link.getAttribute("href"));
   const list = card.querySelector(cards.dataset.kind === "distinctive" ? ".distinctive" : ".probable");
   const words = [...list.querySelectorAll(".word")].map((word) => word.textContent);
-  at("told-title").textContent =
+  at("detail-title").textContent =
     `${card.querySelector("h3").textContent}, ${card.querySelector(".share").textContent}`;
-  at("told-words").textContent = words.join(" ");
-  at("told-near").textContent = card.querySelector(".near")?.textContent ?? "";
+  at("detail-words").textContent = words.join(" ");
+  at("detail-near").textContent = card.querySelector(".near")?.textContent ?? "";
   for (const other of document.querySelectorAll(".map a")) {
     other.classList.toggle("chosen", other === link);
   }
@@ -86,7 +86,7 @@ at("order").addEventListener("change", order);
 at("kind").addEventListener("change", kind);
 at("find").addEventListener("input", find);
 at("controls").hidden = false;
-at("told").hidden = false;
+at("detail").hidden = false;
 // A browser may keep what was chosen when the page is loaded again.
 order();
 kind();

@@ -18,11 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
+from streamlda.checks import require
+from streamlda.errors import ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, json_response
 from streamlda.service.http.openapi import description
-from streamlda.service.snapshots import Snapshots, Summary
 from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
 
 #: Words of a topic that may be asked for.
@@ -56,31 +57,17 @@ def make_app(
     Snapshots and inference run in one thread of their own, kept in ``app.state.pool``, so that
     the daemon has no more of its time taken, and no more threads, however many ask.
 
-    Parameters
-    ----------
-    status : Status
-        What ``/status``, ``/metrics`` and the probes show.
-    snapshots : Snapshots
-        What is served.
-    private : bool
-        Serve only snapshots that are private; and without a token, serve what is not private
-        (``/status`` and ``/metrics``) to this machine only.
-    token : str or None
-        What clients must know, sent as ``Authorization: Bearer TOKEN``.
-    host : str, default "127.0.0.1"
-        The address that the server is bound to; other names are refused where it is known.
-    limits : Limits, optional
-        How much is taken from clients.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the token is empty, which everybody would know.
+    With `private`, only snapshots that are private are served; and without a `token`, what is not
+    private (``/status``, ``/metrics``) goes to this machine only. Clients send the token as
+    ``Authorization: Bearer TOKEN``. `host` is the address that the server is bound to: other names
+    are refused where it is known.
     """
-    if token == "":
-        raise InvalidSettingError(
-            "a token must have at least one character, got token=''; set one, or None for none"
-        )
+    require(
+        token != "",
+        "a token must have a character",
+        token=token,
+        remedy="set one, or None for none",
+    )
     limits = limits or Limits()
     api = _Api(status, snapshots, private=private, open_to_all=token is not None, limits=limits)
     app = Starlette(

@@ -48,40 +48,20 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is taken from clients.
-
-    Parameters
-    ----------
-    body_bytes : int, default 1 MiB
-        Largest body of a request.
-    body_seconds : float, default 10
-        Time in which it must have come.
-    texts : int, default 100
-        Most texts to infer at once.
-    per_second, burst : float, default 30 and 120
-        Requests of all clients together, but the probes: the long-term rate, and how many may
-        come at once after a pause.
-    """
+    """How much is taken from clients."""
 
     body_bytes: int = 2**20
+    #: Time in which a body must have come.
     body_seconds: float = 10.0
+    #: Most texts to infer at once.
     texts: int = 100
+    #: Requests of all clients together, but the probes: in the long run, and at once after a pause.
     per_second: float = 30.0
     burst: float = 120.0
 
 
 class Refused(Exception):
-    """An answer other than what was asked for.
-
-    Parameters
-    ----------
-    code : int
-        HTTP status.
-    rule, found, remedy : str
-        What must hold, ``name=value``, and what to do.
-    headers : mapping, optional
-        To send besides.
-    """
+    """An answer other than what was asked for."""
 
     def __init__(
         self,
@@ -93,11 +73,11 @@ class Refused(Exception):
     ) -> None:
         super().__init__(f"{rule}, got {found}; {remedy}")
         self.code, self.headers = code, headers
-        self.told = {"rule": rule, "found": found, "remedy": remedy}
+        self.problem = {"rule": rule, "found": found, "remedy": remedy}
 
     def response(self) -> Response:
         """Return the answer."""
-        return json_response({"error": self.told}, self.code, self.headers)
+        return json_response({"error": self.problem}, self.code, self.headers)
 
 
 class TokenBucket:
@@ -123,19 +103,7 @@ class TokenBucket:
 
 
 class Guard:
-    """The middleware; see the module.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What is guarded.
-    host : str
-        The address that the server is bound to.
-    token : str or None
-        What a client must know, if anything.
-    limits : Limits
-        Only the rate is held here.
-    """
+    """The middleware; see the module."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str | None, limits: Limits) -> None:
         self._app = app

@@ -61,13 +61,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def description(limits: Limits) -> dict[str, Any]:
-    """Return the whole description, as plain JSON values.
-
-    Parameters
-    ----------
-    limits : Limits
-        Those that it states.
-    """
+    """Return the whole description, as plain JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -208,7 +202,10 @@ def _schemas() -> dict[str, Schema]:
     head = {
         "number": {"type": "integer", "minimum": 1},
         "created": _TIME,
-        "documents": {**_WHOLE, "description": "Of a private snapshot: places, fixed before."},
+        "documents": {
+            **_WHOLE,
+            "description": "Of a private snapshot: record slots.",
+        },
         "private": _YES_NO,
     }
     return {

@@ -16,7 +16,7 @@ from streamlda.errors import StreamLDAError
 #: Longest that starting, and then stopping, may take, in seconds.
 START_SECONDS, STOP_SECONDS = 10.0, 3.0
 
-#: Most connections that are answered at a time; further ones are told 503.
+#: Most connections that are answered at a time; further ones get a 503.
 MOST_CONNECTIONS = 128
 
 
@@ -25,24 +25,7 @@ class Server:
 
     It takes no signals and writes no access log. Threads: one, and the one of ``make_app``.
 
-    Parameters
-    ----------
-    app : Starlette
-        Of `make_app`.
-    host : str, default "127.0.0.1"
-        Address or name to listen on.
-    port : int, default 0
-        Port; 0 takes a free one.
-
-    Attributes
-    ----------
-    port : int
-        The port that is listened on.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be listened on.
+    Port 0 takes a free one, which `port` then says.
     """
 
     def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:

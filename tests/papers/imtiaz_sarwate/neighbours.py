@@ -1,51 +1,60 @@
 """What neighbouring datasets of sites differ by, against the noise that hides it."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
-from streamlda.privacy.mechanism import Block
+from streamlda.papers.imtiaz_sarwate.promise import Promise
+from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.privacy.noise import SeededNoise
 
-Sums = Mapping[str, Any]
+
+def network_of(sizes, scheme, epsilon, delta=1e-3, *, route="", seed=0, kind=SimulatedSites):
+    """Return sites with the paper's calibration on its own route."""
+    promise = Promise(epsilon, delta, "paper" if route == "paper" else "exact")
+    return kind(sizes, promise, scheme, site=1, noise=SeededNoise(seed))
 
 
-def shift(a: Sums, b: Sums, blocks: Sequence[Block]) -> float:
+def changed(parts, sample):
+    """Return a dataset in which the first sample of the second site is another."""
+    copies = [part.copy() for part in parts]
+    copies[1][0] = sample
+    return copies
+
+
+def shift(a, b, blocks):
     """Return the norm of a difference of sums in weighted coordinates, contributions at most 1."""
     total = sum(block.weight for block in blocks)
-    return math.sqrt(
-        sum(
-            block.weight
-            / total
-            * float(np.sum((a[block.name] - b[block.name]) ** 2))
-            / block.l2_clip_norm**2
-            for block in blocks
-        )
+    squares = (
+        block.weight * float(np.sum((a[block.name] - b[block.name]) ** 2)) / block.l2_clip_norm**2
+        for block in blocks
     )
-
-
-def distinguishability(a: Sums, b: Sums, released: Aggregate) -> float:
-    """Return mu: how many standard deviations apart the sums of two neighbours are."""
-    return math.sqrt(
-        sum(
-            float(np.sum((a[name] - b[name]) ** 2)) / stddev**2
-            for name, stddev in released.stddevs.items()
-        )
-    )
+    return math.sqrt(sum(squares) / total)
 
 
 class Recorder(SimulatedSites):
-    """Keeps what went into every stage, and what came out."""
+    """Asks the neighbours' sites as well, and keeps the mu of every stage.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    That is how many standard deviations apart the sums of the second site are; given the releases
+    before, a neighbour answers the same question.
+    """
+
+    neighbours = ()
+
+    def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.stages: list[tuple[list[Sums], list[Block], Aggregate]] = []
+        self.mu = []
 
-    def release(
-        self, site_sums: Sequence[Sums], blocks: Sequence[Block], **options: Any
-    ) -> Aggregate:
+    def sums_of(self, sites, sums):
+        self.theirs = super().sums_of(self.neighbours, sums)
+        return super().sums_of(sites, sums)
+
+    def release(self, site_sums, blocks, **options):
         released = super().release(site_sums, blocks, **options)
-        self.stages.append((list(site_sums), list(blocks), released))
+        mine, theirs = site_sums[1], self.theirs[1]
+        squares = (
+            float(np.sum((mine[name] - theirs[name]) ** 2)) / stddev**2
+            for name, stddev in released.stddevs.items()
+        )
+        self.mu.append(math.sqrt(sum(squares)))
         return released

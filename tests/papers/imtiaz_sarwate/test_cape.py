@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.linalg import inv, pinv
 
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
+from tests.sites.protocol import losses_seen
 
 PARTS = st.lists(st.integers(1, 10_000), min_size=2, max_size=12)
 
@@ -47,19 +47,10 @@ def test_zero_sum_terms_cancel_and_every_share_keeps_its_promise(plan):
 
 @pytest.mark.parametrize("colluders", range(5))
 def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
-    """Derive them again: the best test of a shift in one share, given all that is known."""
     plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
-    mu, S = np.array(plan.weights), plan.n_sites
-    mixing = plan.zero_sum_mixing()
-    e = mu[:, None] * mixing @ mixing.T * mu
-    g = np.diag(np.square(mu * plan.local))
-    honest, known = np.arange(colluders, S), np.arange(colluders)
-    # What is left of the honest zero-sum terms when those of the colluders are known.
-    across = e[np.ix_(honest, known)] @ pinv(e[np.ix_(known, known)])
-    left = e[np.ix_(honest, honest)] - across @ e[np.ix_(known, honest)]
-    seen = inv(left + g[np.ix_(honest, honest)])
-    found = np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
-    assert plan.gaussian_losses(colluders)[honest] == pytest.approx(found, rel=1e-4)
+    mixing = np.array(plan.weights)[:, None] * plan.zero_sum_mixing()
+    found = losses_seen(plan, mixing @ mixing.T, colluders)
+    assert plan.gaussian_losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
 
 
 @pytest.mark.parametrize("S", [2, 3, 20])

@@ -14,19 +14,19 @@ from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     skew_norms,
 )
 from streamlda.papers.imtiaz_sarwate.metrics import matched_component_error
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
-from streamlda.privacy.noise import SeededNoise
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.private.packing import pack_triples, unpack_triples
-from tests.papers.imtiaz_sarwate.neighbours import Recorder, distinguishability, shift
+from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
 
 D, K, VARIANCE, RADIUS = 8, 3, 0.05, 1.4
 SIZES = (2000, 3000, 4000)
 WEIGHTS = np.array([0.5, 0.3, 0.2])
+VECTORS = st.lists(st.floats(-3, 3), min_size=D, max_size=D)
+PROJECTION = np.eye(D)[:, :3]
 
 
-def planted(sizes=SIZES, seed=0):
-    rng = np.random.default_rng(seed)
+def planted(sizes):
+    rng = np.random.default_rng(0)
     means = np.linalg.qr(rng.standard_normal((D, D)))[0][:K]
     n = sum(sizes)
     x = means[rng.choice(K, size=n, p=WEIGHTS)]
@@ -34,35 +34,40 @@ def planted(sizes=SIZES, seed=0):
     return means, np.split(x, np.cumsum(sizes)[:-1])
 
 
+MEANS, SAMPLES = planted(SIZES)
+
+
 def skew(y, variance):
     """H of one sample, from its definition."""
-    d = len(y)
     total = np.einsum("a,b,c->abc", y, y, y)
-    for e in np.eye(d):
+    for e in np.eye(len(y)):
         for vectors in ((y, e, e), (e, y, e), (e, e, y)):
             total -= variance * np.einsum("a,b,c->abc", *vectors)
     return total
 
 
+def projected(sample, variance, bound):
+    site = MixtureSite(np.array([sample]), RADIUS)
+    return {"third": site.projected(PROJECTION, variance, bound)}
+
+
 def learned(scheme, epsilon=50.0, route="projected", seed=0, **options):
-    means, parts = planted()
-    calibration = "paper" if route == "paper" else "exact"
-    network = SimulatedSites(
-        SIZES, Promise(epsilon, 1e-3, calibration), scheme, noise=SeededNoise(seed)
-    )
-    sites = [MixtureSite(part, RADIUS) for part in parts]
+    network = network_of(SIZES, scheme, epsilon, route=route, seed=seed)
+    sites = [MixtureSite(part, RADIUS) for part in SAMPLES]
     rng = np.random.default_rng(seed)
-    found = learn_mixture(sites, K, network, route=route, rng=rng, **options)
-    return means, found
+    return learn_mixture(sites, K, network, route=route, rng=rng, **options)
 
 
-def error(scheme, *args, **options):
-    means, found = learned(scheme, *args, **options)
-    lengths = np.maximum(np.linalg.norm(found.components, axis=1, keepdims=True), 1e-12)
-    return matched_component_error(means, found.components / lengths)
+def mean_error(scheme, route="projected"):
+    errors = []
+    for seed in range(8):
+        found = learned(scheme, 0.5, route, seed).components
+        lengths = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        errors.append(matched_component_error(MEANS, found / lengths))
+    return np.mean(errors)
 
 
-def test_the_skew_statistic_equals_its_definition() -> None:
+def test_the_skew_statistic_equals_its_definition():
     rng = np.random.default_rng(0)
     x, U = rng.standard_normal((6, D)) * 0.3, np.linalg.qr(rng.standard_normal((D, 4)))[0]
     site = MixtureSite(x, 10.0)
@@ -73,7 +78,7 @@ def test_the_skew_statistic_equals_its_definition() -> None:
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=4), st.floats(0, 2))
-def test_norms_are_not_too_small(y: list[float], variance: float) -> None:
+def test_norms_are_not_too_small(y, variance):
     exact = float(np.linalg.norm(skew(np.array(y), variance)))
     found = float(skew_norms(np.array([y]), variance)[0])
     assert found >= exact * (1 - 1e-6)
@@ -82,37 +87,24 @@ def test_norms_are_not_too_small(y: list[float], variance: float) -> None:
     assert found <= max(exact * (1 + 1e-6), most / 4 * (1 + 1e-6)) + 1e-9
 
 
-@given(
-    st.lists(st.floats(-3, 3), min_size=D, max_size=D),
-    st.lists(st.floats(-3, 3), min_size=D, max_size=D),
-    st.floats(0, 0.3),
-    st.floats(0.1, 5),
-)
-def test_two_samples_differ_by_twice_the_bound_at_most(
-    a: list[float], b: list[float], variance: float, bound: float
-) -> None:
-    U = np.eye(D)[:, :3]
-    one, other = (
-        {"third": MixtureSite(np.array([v]), RADIUS).projected(U, variance, bound)} for v in (a, b)
-    )
+@given(VECTORS, VECTORS, st.floats(0, 0.3), st.floats(0.1, 5))
+def test_two_samples_differ_by_twice_the_bound_at_most(a, b, variance, bound):
+    one, other = (projected(v, variance, bound) for v in (a, b))
     block = skew_block(3, bound, variance, RADIUS)
     assert shift(one, other, [block]) <= 2
     assert shift(one, {"third": np.zeros(block.shape)}, [block]) <= 1
 
 
-def test_opposite_samples_attain_the_bound() -> None:
-    U, bound = np.eye(D)[:, :3], 0.5
-    x = np.full((1, D), 5.0)
-    one, other = (
-        {"third": MixtureSite(sign * x, RADIUS).projected(U, 0.0, bound)} for sign in (1, -1)
-    )
-    assert shift(one, other, [skew_block(3, bound, 0.0, RADIUS)]) == pytest.approx(2, rel=1e-5)
+def test_opposite_samples_attain_the_bound():
+    x, block = np.full(D, 5.0), skew_block(3, 0.5, 0.0, RADIUS)
+    one, other = (projected(sign * x, 0.0, 0.5) for sign in (1, -1))
+    assert shift(one, other, [block]) == pytest.approx(2, rel=1e-5)
     # A planted bug, the statistic without its clip factor, goes far beyond it.
-    raw = {"third": pack_triples(skew((x[0] * RADIUS / np.linalg.norm(x)) @ U, 0.0))}
-    assert shift(raw, other, [skew_block(3, bound, 0.0, RADIUS)]) > 2.2
+    raw = {"third": pack_triples(skew((x * RADIUS / np.linalg.norm(x)) @ PROJECTION, 0.0))}
+    assert shift(raw, other, [block]) > 2.2
 
 
-def test_the_papers_bound_holds_in_all_dimensions() -> None:
+def test_the_papers_bound_holds_in_all_dimensions():
     rng = np.random.default_rng(3)
     for variance in (0.0, 0.01, 0.1):
         for _ in range(20):
@@ -123,71 +115,42 @@ def test_the_papers_bound_holds_in_all_dimensions() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("route", ["projected", "paper"])
-def test_means_weights_and_variance_are_found(scheme: str, route: str) -> None:
+def test_means_weights_and_variance_are_found(scheme, route):
     # 9000 samples, little noise: errors of 0.01 to 0.04 over seeds.
-    means, found = learned(scheme, 300.0, route)
+    found = learned(scheme, 300.0, route)
     assert found.found == K
-    assert matched_component_error(means, found.components) < 0.12
+    assert matched_component_error(MEANS, found.components) < 0.12
     assert found.weights == pytest.approx(WEIGHTS, abs=0.06)
     assert found.variance == pytest.approx(VARIANCE, rel=0.1)
 
 
-def test_a_public_variance_is_used() -> None:
-    _, found = learned("cape", variance=0.04)
-    assert found.variance == 0.04
-
-
 @pytest.mark.statistical
-def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route() -> None:
+def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route():
     # Means over 8 fixed seeds; gaps are over three standard errors.
-    means = {
-        scheme: np.mean([error(scheme, 0.5, seed=seed) for seed in range(8)])
-        for scheme in ("cape", "conventional", "local", "pooled-private", "pooled")
-    }
-    assert means["cape"] < means["conventional"] < means["local"]
-    assert means["cape"] == pytest.approx(means["pooled-private"], abs=0.1)
-    assert means["pooled"] < means["cape"]
-    paper = np.mean([error("cape", 0.5, "paper", seed=seed) for seed in range(8)])
-    assert means["cape"] < 0.5 * paper
+    schemes = ("pooled", "pooled-private", "cape", "conventional", "local")
+    pooled, pooled_private, cape, conventional, local = map(mean_error, schemes)
+    assert pooled < cape < conventional < local
+    assert cape == pytest.approx(pooled_private, abs=0.1)
+    assert cape < 0.5 * mean_error("cape", "paper")
 
 
-def test_noise_alone_gives_no_components() -> None:
-    _, found = learned("local", 0.005)
+def test_noise_alone_gives_no_components_and_a_public_variance_is_used():
+    found = learned("local", 0.005, variance=0.04)
     assert found.found < K
     assert not found.components[found.found :].any()
     assert found.weights.sum() == pytest.approx(1)
+    assert found.variance == 0.04
 
 
 @pytest.mark.parametrize("scheme", ["cape", "pooled-private"])
-def test_a_sample_is_as_well_hidden_as_promised_by_both_stages(scheme: str) -> None:
+def test_a_sample_is_as_well_hidden_as_promised_by_both_stages(scheme):
     _, parts = planted((300, 200))
-    one, other = [part.copy() for part in parts], [part.copy() for part in parts]
-    one[1][0], other[1][0] = 9 * np.eye(D)[0], -9 * np.eye(D)[0]
-    promise = Promise(1.0, 1e-4)
-    network = Recorder([300, 200], promise, scheme, noise=SeededNoise(0))
-    mine = [MixtureSite(part, RADIUS) for part in one]
-    theirs = [MixtureSite(part, RADIUS) for part in other]
-    learn_mixture(mine, K, network, variance=0.05, rng=np.random.default_rng(0))
-    squared = 0.0
-    for stage, (sums, blocks, released) in enumerate(network.stages):
-        if stage == 0:
-            neighbour = {"second": theirs[1].second()}
-        else:
-            # Given the first release, both see their samples in the same directions.
-            values = released_values(network)
-            neighbour = {"third": theirs[1].projected(*values)}
-        squared += distinguishability(sums[1], neighbour, released) ** 2
-        assert blocks
-    assert squared <= promise.noise_multiplier() ** -2
-
-
-def released_values(network):
-    """Return U, variance and bound of the second stage, from the first release alone."""
-    second = network.stages[0][2]
-    from streamlda.private.packing import unpack_pairs
-
-    moment = unpack_pairs(second.sums["second"] / second.documents, D)
-    vectors = np.linalg.eigh(moment)[1][:, ::-1]
-    block = network.stages[1][1][0]
-    k = next(k for k in range(1, D + 1) if k * (k + 1) * (k + 2) // 6 == block.cells)
-    return np.ascontiguousarray(vectors[:, :k]), 0.05, block.l2_clip_norm
+    mine, theirs = (
+        [MixtureSite(part, RADIUS) for part in changed(parts, sign * 9 * np.eye(D)[0])]
+        for sign in (1, -1)
+    )
+    network = network_of((300, 200), scheme, 1.0, 1e-4, kind=Recorder)
+    network.neighbours = theirs
+    learn_mixture(mine, K, network, variance=VARIANCE, rng=np.random.default_rng(0))
+    assert len(network.mu) == 2
+    assert math.hypot(*network.mu) <= 1 / network.promises[0].noise_multiplier()

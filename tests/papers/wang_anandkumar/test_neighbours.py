@@ -16,6 +16,7 @@ from tests.corpora import batch_of
 from tests.papers.wang_anandkumar.test_noisy import ALARM, scale_p_value
 
 D, DELTA = 6, 1e-6
+TRIPLES = list(itertools.combinations_with_replacement(range(D), 3))
 
 
 def unit(seed, d=D):
@@ -23,17 +24,16 @@ def unit(seed, d=D):
     return u / np.linalg.norm(u)
 
 
-def symmetrised(i, j, k, d=D):
+def symmetrised(*triple):
     """Return the sum over all orders of three indices, as Definition 4.2 prints it."""
-    found = np.zeros((d, d, d))
-    for a, b, c in itertools.permutations((i, j, k)):
-        found[a, b, c] += 1
+    found = np.zeros((D, D, D))
+    for order in itertools.permutations(triple):
+        found[order] += 1
     return found
 
 
-def answers(tensor, u):
-    images, values = tensor.apply(u)
-    return np.linalg.norm(images, axis=0)[0], abs(values[0])
+def tensor_of(*documents, n=1, whitening=None):
+    return DocumentTensor(batch_of(documents, D), n, whitening)
 
 
 def moved(here, there, u):
@@ -42,36 +42,28 @@ def moved(here, there, u):
     return float(np.linalg.norm(first - second)), float(abs(a - b)[0])
 
 
-def stated(neighbours, u):
+def stated(notion, u, **options):
+    neighbours = Neighbours(notion, **options)
     return [float(neighbours.sensitivities(u, values=values)[0]) for values in (False, True)]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_entries_attain_the_bound_and_never_pass_it(seed):
-    u = unit(seed)
-    triples = itertools.combinations_with_replacement(range(D), 3)
-    found = np.array([answers(DenseTensor(symmetrised(*triple)), u) for triple in triples])
-    wanted = stated(Neighbours("entry", magnitude=1.0), u)
-    assert found.max(axis=0) == pytest.approx(wanted, rel=1e-12)
+    u, zero = unit(seed), DenseTensor(np.zeros((D, D, D)))
+    found = [moved(DenseTensor(symmetrised(*triple)), zero, u) for triple in TRIPLES]
+    assert np.max(found, axis=0) == pytest.approx(stated("entry", u, magnitude=1.0), rel=1e-12)
 
 
-def test_documents_attain_the_bound_of_add_remove():
-    u = unit(1)
+def test_documents_attain_the_bounds_of_both_notions():
+    u, rest = unit(1), [[0, 1, 2, 2], [3, 3, 4, 5, 5]]
     word = int(np.argmax(np.abs(u)))
-    rest = [[0, 1, 2, 2], [3, 3, 4, 5, 5]]
-    with_document = DocumentTensor(batch_of([*rest, [word] * 3], D), 50)
-    with_blank = DocumentTensor(batch_of([*rest, []], D), 50)
-    wanted = stated(Neighbours("add-remove", n_documents=50), u)
-    assert moved(with_document, with_blank, u) == pytest.approx(wanted, rel=1e-9)
-
-
-def test_documents_attain_the_bound_of_replace_one():
+    found = moved(tensor_of(*rest, [word] * 3, n=50), tensor_of(*rest, [], n=50), u)
+    assert found == pytest.approx(stated("add-remove", u, n_documents=50), rel=1e-9)
     u = np.array([[0.5], [-0.5], [0.5], [0.5], [0.0], [0.0]])
-    here, there = (DocumentTensor(batch_of([d], D), 1) for d in ([0, 0, 0], [0, 0, 1]))
-    neighbours = Neighbours("replace-one")
-    assert moved(here, there, u)[0] == pytest.approx(stated(neighbours, u)[0], rel=1e-9)
-    there = DocumentTensor(batch_of([[1, 1, 1]], D), 1)
-    assert moved(here, there, u)[1] == pytest.approx(stated(neighbours, u)[1], rel=1e-9)
+    image, value = stated("replace-one", u)
+    here = tensor_of([0, 0, 0])
+    assert moved(here, tensor_of([0, 0, 1]), u)[0] == pytest.approx(image, rel=1e-9)
+    assert moved(here, tensor_of([1, 1, 1]), u)[1] == pytest.approx(value, rel=1e-9)
 
 
 def test_replace_one_is_largest_at_corners_where_it_is_sqrt_26_over_3():
@@ -79,7 +71,7 @@ def test_replace_one_is_largest_at_corners_where_it_is_sqrt_26_over_3():
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=6)))
     largest = 0.0
     for first in ((0, 0, 0), (0, 0, 1), (0, 1, 2)):
-        for second in itertools.combinations_with_replacement(range(6), 3):
+        for second in TRIPLES:
             difference = (symmetrised(*first) - symmetrised(*second)) / 6
             at = np.einsum("ijk,yj,zk->yzi", difference, signs, signs, optimize=True)
             largest = max(largest, float(np.linalg.norm(at, axis=-1).max()))
@@ -87,59 +79,49 @@ def test_replace_one_is_largest_at_corners_where_it_is_sqrt_26_over_3():
 
 
 def test_documents_through_a_projection_attain_the_bounds():
-    rng = np.random.default_rng(0)
-    W = rng.standard_normal((D, 3))
+    W = np.random.default_rng(0).standard_normal((D, 3))
     W[4] *= 3 / np.linalg.norm(W[4]) + 3
     W[2] = -W[4]
     u = W[4][:, None] / np.linalg.norm(W[4])
-    document, other, blank = (
-        DocumentTensor(batch_of([d], D), 1, W) for d in ([4, 4, 4], [2, 2, 2, 2], [])
-    )
-    added = Neighbours("add-remove", whitening=W)
-    replaced = Neighbours("replace-one", whitening=W)
-    assert moved(document, blank, u) == pytest.approx(stated(added, u), rel=1e-9)
-    assert moved(document, other, u) == pytest.approx(stated(replaced, u), rel=1e-9)
+    here, other, blank = (tensor_of(d, whitening=W) for d in ([4, 4, 4], [2, 2, 2, 2], []))
+    for notion, there in (("add-remove", blank), ("replace-one", other)):
+        bounds = stated(notion, u, whitening=W)
+        assert moved(here, there, u) == pytest.approx(bounds, rel=1e-9)
 
 
 @pytest.mark.parametrize("notion", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("mapped", [False, True])
-def test_no_document_moves_an_answer_farther(notion, mapped):
+@pytest.mark.parametrize("projected", [False, True])
+def test_no_document_moves_an_answer_farther(notion, projected):
     rng = np.random.default_rng(5)
     for _ in range(150):
-        W = rng.standard_normal((D, 3)) if mapped else None
-        u = unit(int(rng.integers(1000)), 3 if mapped else D)
+        W = rng.standard_normal((D, 3)) if projected else None
+        u = unit(int(rng.integers(1000)), 3 if projected else D)
         first, second = (rng.integers(0, D, rng.integers(0, 9)).tolist() for _ in range(2))
-        here = DocumentTensor(batch_of([first], D), 1, W)
-        there = DocumentTensor(batch_of([second if notion == "replace-one" else []], D), 1, W)
-        bounds = stated(Neighbours(notion, whitening=W), u)
-        assert all(a <= b * (1 + 1e-12) for a, b in zip(moved(here, there, u), bounds, strict=True))
+        there = second if notion == "replace-one" else []
+        found = moved(tensor_of(first, whitening=W), tensor_of(there, whitening=W), u)
+        assert (found <= np.multiply(stated(notion, u, whitening=W), 1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_document_tensor_equals_the_oracle(mapped):
+@pytest.mark.parametrize("projected", [False, True])
+def test_a_document_tensor_equals_the_oracle(projected):
     rng = np.random.default_rng(7)
     documents = [[], [0, 1], *(rng.integers(0, D, n).tolist() for n in (3, 4, 9)), []]
-    W = rng.standard_normal((D, 4)) if mapped else None
-    tensor = DocumentTensor(batch_of(documents, D), 8, W)
-    dense = oracle.mean_through(documents, np.eye(D) if W is None else W, 3) * 3 / 8
+    W = rng.standard_normal((D, 4)) if projected else np.eye(D)
+    tensor = tensor_of(*documents, n=8, whitening=W if projected else None)
+    dense = oracle.mean_through(documents, W, 3) * 3 / 8
     vectors = rng.standard_normal((tensor.dimension, 3))
     images, values = tensor.apply(vectors)
-    np.testing.assert_allclose(
-        images, np.einsum("abc,bn,cn->an", dense, vectors, vectors), atol=1e-12
-    )
+    expected = np.einsum("abc,bn,cn->an", dense, vectors, vectors)
+    np.testing.assert_allclose(images, expected, atol=1e-12)
     np.testing.assert_allclose(values, np.einsum("an,an->n", vectors, images), atol=1e-12)
 
 
-# Input perturbation
-
-
-#: Frobenius norm of the largest difference, by notion.
+#: Frobenius norm of the largest difference of two tensors, by notion.
 NORMS = {"entry": 6.0, "add-remove": 1.0, "replace-one": math.sqrt(2)}
 
 
 def test_norms_of_differences_are_those_of_the_table():
-    triples = itertools.combinations_with_replacement(range(D), 3)
-    norms = {triple: np.linalg.norm(symmetrised(*triple)) for triple in triples}
+    norms = {triple: np.linalg.norm(symmetrised(*triple)) for triple in TRIPLES}
     assert norms[0, 1, 2] == pytest.approx(math.sqrt(6))
     assert norms[0, 0, 2] == pytest.approx(math.sqrt(12))
     assert max(norms.values()) == pytest.approx(NORMS["entry"])
@@ -152,8 +134,7 @@ def test_norms_of_differences_are_those_of_the_table():
 @pytest.mark.parametrize("notion", NOTIONS)
 def test_every_entry_gets_the_stated_noise_once(notion):
     # Nine looks of false-alarm rate 1e-5 over the notions.
-    d = 40
-    n = 1 if notion == "entry" else 20
+    d, n = 40, 1 if notion == "entry" else 20
     neighbours = Neighbours(notion, 1.0, n)
     found = perturb_tensor(np.zeros((d, d, d)), 2.0, DELTA, neighbours, SeededNoise(5))
     noise, z = found.tensor, noise_multiplier(2.0, DELTA)
@@ -174,8 +155,7 @@ def test_every_entry_gets_the_stated_noise_once(notion):
 
 
 def test_a_perturbed_tensor_is_the_tensor_and_its_noise():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((D, 2))
+    vectors = np.random.default_rng(0).standard_normal((D, 2))
     tensor = np.einsum("an,bn,cn->abc", vectors, vectors, vectors)
     neighbours = Neighbours("entry", float(np.linalg.norm(tensor)))
     found = perturb_tensor(tensor, 1e5, DELTA, neighbours, SecureNoise())

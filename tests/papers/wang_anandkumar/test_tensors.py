@@ -1,12 +1,12 @@
 """Tensors answer as their definition says; operator norms are those of brute force."""
 
+import math
 from itertools import permutations
 
 import numpy as np
 import pytest
 
 from bench.wa16_figure1 import noise_tensor
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm, z_eigenpairs
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
@@ -14,9 +14,7 @@ from streamlda.papers.wang_anandkumar.tensors import (
     ImplicitTensor,
     symmetrised,
 )
-from tests.spectral.checks import noisy_array, orthonormal
-
-LETTERS = "abcdef"
+from tests.spectral.checks import orthonormal
 
 
 def symmetric(d, p, seed):
@@ -50,11 +48,6 @@ def test_dense_tensor_equals_its_definition(d, p):
     np.testing.assert_allclose(values, np.sum(u * expected, axis=0), rtol=1e-12, atol=1e-12)
 
 
-def test_dense_tensor_stores_each_set_of_indices_once():
-    assert DenseTensor(symmetric(10, 3, 0))._packed.shape == (10, 55)
-    assert DenseTensor(symmetric(4, 4, 0))._packed.shape == (4, 20)
-
-
 @pytest.mark.parametrize("p", [3, 4, 5])
 def test_factored_and_implicit_tensors_equal_the_dense_one(p):
     rng = np.random.default_rng(2)
@@ -70,74 +63,15 @@ def test_factored_and_implicit_tensors_equal_the_dense_one(p):
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def spoilt(p, index, change):
-    array = symmetric(3, p, 3)
-    array[index] += change
-    return array
-
-
-REFUSED = {
-    "matrix": (lambda: DenseTensor(np.eye(3)), r"three equal sides, got shape=\(3, 3\)"),
-    "matrix on demand": (lambda: DenseTensor(np.eye(3), 2), "order=2"),
-    "unequal": (lambda: DenseTensor(np.ones((2, 2, 3))), r"got shape=\(2, 2, 3\)"),
-    "other order": (lambda: DenseTensor(symmetric(3, 3, 0), 4), r"4 equal sides, got shape"),
-    "NaN": (lambda: DenseTensor(spoilt(3, (0, 1, 2), np.nan)), "must be finite"),
-    "infinite": (lambda: DenseTensor(spoilt(4, (0, 1, 2, 2), np.inf)), "must be finite"),
-    "asymmetric": (
-        lambda: DenseTensor(spoilt(3, (2, 0, 1), 1e-3)),
-        r"symmetric, got largest_difference=0.001 .*first_entry=\(0, 2, 1\) unlike=\(2, 0, 1\)",
-    ),
-    "asymmetric at the end": (
-        lambda: DenseTensor(spoilt(4, (2, 2, 2, 1), 1e-3)),
-        r"first_entry=\(2, 2, 1, 2\) unlike=\(2, 2, 2, 1\)",
-    ),
-    "factors that differ": (lambda: FactoredTensor([1.0], np.eye(2)), r"eigenvalues=\(1,\)"),
-    "NaN factor": (lambda: FactoredTensor([np.nan, 1], np.eye(2)), "must be finite"),
-    "order of factors": (lambda: FactoredTensor([1, 1], np.eye(2), 2), "order=2"),
-    "no dimension": (lambda: ImplicitTensor(0, lambda u: u), "dimension=0"),
-    "wrong function": (
-        lambda: ImplicitTensor(2, lambda u: u[:1]).apply(np.eye(2)),
-        r"images=\(1, 2\) vectors=\(2, 2\)",
-    ),
-    "matrix to embed": (lambda: symmetrised(np.eye(2)), r"shape=\(2, 2\)"),
-    "NaN to embed": (lambda: symmetrised(np.full((1, 2, 3), np.nan)), "must be finite"),
-    "block of zeros": (lambda: symmetrised(np.ones((1, 1, 2))).triple(np.eye(4)[0]), "lengths="),
-    "no starts": (lambda: operator_norm(FactoredTensor([1], np.eye(1)), 0), "n_starts=0"),
-    "no tolerance": (
-        lambda: operator_norm(FactoredTensor([1], np.eye(1)), tolerance=float("nan")),
-        "tolerance=nan",
-    ),
-    "no sign": (lambda: z_eigenpairs(FactoredTensor([1], np.eye(1)), sign=0), "sign=0"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_wrong_tensor_is_refused(case):
-    make, message = REFUSED[case]
-    with pytest.raises(InvalidSettingError, match=message) as raised:
-        make()
-    assert " must " in str(raised.value)
-
-
-# Operator norms
-
-
 def binary_form_values(array):
     """Return T(u, ..., u) wherever it is stationary on the circle, by roots of a polynomial."""
     p = array.ndim
     # T(u, ..., u) = sum_j C(p, j) a_j cos^(p-j) sin^j; its derivative over cos^p is a polynomial
     # in tan, of degree p.
-    flat = [array[(0,) * (p - j) + (1,) * j] for j in range(p + 1)]
-    binomials = np.array([1.0])
-    for _ in range(p):
-        binomials = np.convolve(binomials, [1.0, 1.0])
-    coefficients = binomials * flat
-    derivative = np.zeros(p + 1)
-    for j, c in enumerate(coefficients):
-        if j >= 1:
-            derivative[j - 1] += j * c
-        if j < p:
-            derivative[j + 1] -= (p - j) * c
+    binomials = np.array([math.comb(p, j) for j in range(p + 1)])
+    c = binomials * [array[(0,) * (p - j) + (1,) * j] for j in range(p + 1)]
+    derivative = np.append(np.arange(1, p + 1) * c[1:], 0.0)
+    derivative[1:] -= np.arange(p, 0, -1) * c[:-1]
     roots = np.polynomial.polynomial.polyroots(derivative)
     angles = np.append(np.arctan(roots[np.abs(roots.imag) < 1e-9].real), np.pi / 2)
     units = np.array([np.cos(angles), np.sin(angles)])
@@ -145,17 +79,11 @@ def binary_form_values(array):
 
 
 @pytest.mark.parametrize("p", [3, 4, 5, 6])
-@pytest.mark.parametrize("seed", range(8))
-def test_operator_norm_equals_brute_force_in_two_dimensions(p, seed):
+@pytest.mark.parametrize("seed", range(4))
+def test_norm_and_eigenpairs_equal_brute_force_in_two_dimensions(p, seed):
     array = symmetric(2, p, seed)
     values = binary_form_values(array)
     assert operator_norm(DenseTensor(array), 20) == pytest.approx(np.abs(values).max(), rel=1e-10)
-
-
-@pytest.mark.parametrize("p", [3, 4])
-def test_z_eigenpairs_are_among_all_of_them_in_two_dimensions(p):
-    array = symmetric(2, p, 9)
-    values = binary_form_values(array)
     every = np.concatenate([values, -values]) if p % 2 else values
     for sign in (1, -1):
         found = z_eigenpairs(DenseTensor(array), 20, sign=sign)
@@ -171,16 +99,7 @@ def test_operator_norm_of_an_orthogonal_tensor_is_its_largest_eigenvalue(p, sign
     """Where p is even, a negative eigenvalue is found by the other sign alone."""
     tensor = FactoredTensor([1.0, 2.0, 3.0 * sign, 0.5], orthonormal(8, 4, 4), p)
     assert operator_norm(tensor) == pytest.approx(3.0, rel=1e-12)
-
-
-def test_operator_norm_of_gaussian_tensors_is_that_of_a_fine_grid():
-    array = symmetric(3, 3, 5)
-    z, angle = np.meshgrid(np.linspace(-1, 1, 400), np.linspace(0, 2 * np.pi, 800))
-    flat = np.sqrt(1 - z**2)
-    u = np.array([(flat * np.cos(angle)).ravel(), (flat * np.sin(angle)).ravel(), z.ravel()])
-    top = np.einsum("abc,an,bn,cn->n", array, u, u, u, optimize=True).max()
-    found = operator_norm(DenseTensor(array), 20)
-    assert top <= found <= top * 1.0001
+    assert operator_norm(FactoredTensor([0.0], np.eye(3)[:, :1], p)) == 0
 
 
 @pytest.mark.statistical
@@ -199,17 +118,6 @@ def test_operator_norm_of_a_large_gaussian_tensor_grows_as_the_root_of_d():
     assert not low < found * 2 < high
 
 
-def test_operator_norm_of_nothing_is_zero():
-    assert operator_norm(FactoredTensor([0.0], np.eye(3)[:, :1])) == 0
-
-
-def test_more_starts_never_lower_the_norm_and_a_seed_repeats_it():
-    tensor = DenseTensor(noisy_array(8, 7, level=5.0))
-    one, two = (z_eigenpairs(tensor, 5, seed=s).eigenvalues for s in (1, 1))
-    assert one.tobytes() == two.tobytes()
-    assert operator_norm(tensor, 50, 1) >= operator_norm(tensor, 2, 1) - 1e-12
-
-
 def test_the_closed_forms_of_the_bench_equal_dense_tensors():
     rng, d = np.random.default_rng(8), 6
     eye = np.eye(d)
@@ -222,9 +130,6 @@ def test_the_closed_forms_of_the_bench_equal_dense_tensors():
         dense = DenseTensor(array)
         np.testing.assert_allclose(tensor.apply(u)[0], dense.apply(u)[0], rtol=1e-12, atol=1e-12)
         assert operator_norm(dense) == pytest.approx(norm, rel=1e-12)
-
-
-# Embeddings
 
 
 def test_embedding_equals_the_array_of_blocks():
@@ -242,7 +147,7 @@ def test_embedding_equals_the_array_of_blocks():
     assert embedded.apply(x)[1][0] == pytest.approx(6 * np.einsum("abc,a,b,c->", a, u, v, w))
 
 
-def test_singular_triples_of_an_orthogonal_tensor_are_found_one_after_the_other():
+def test_singular_triples_satisfy_their_equations_and_are_found_one_after_the_other():
     sides, values = (3, 4, 5), [3.0, 2.0, 1.0]
     factors = [orthonormal(d, 3, d) for d in sides]
     left = symmetrised(np.einsum("n,an,bn,cn->abc", values, *factors))
@@ -257,13 +162,3 @@ def test_singular_triples_of_an_orthogonal_tensor_are_found_one_after_the_other(
         assert np.prod(cosines) > 0
         left = left.without(triple)
     assert operator_norm(left, 10) < 1e-6
-
-
-def test_singular_triple_of_any_tensor_satisfies_its_equations():
-    a = np.random.default_rng(10).standard_normal((3, 2, 4))
-    embedded = symmetrised(a)
-    triple = embedded.triple(z_eigenpairs(embedded, 20).eigenvectors[:, 0])
-    u, v, w = triple.vectors
-    np.testing.assert_allclose(np.einsum("abc,b,c->a", a, v, w), triple.value * u, atol=1e-6)
-    np.testing.assert_allclose(np.einsum("abc,a,c->b", a, u, w), triple.value * v, atol=1e-6)
-    np.testing.assert_allclose(np.einsum("abc,a,b->c", a, u, v), triple.value * w, atol=1e-6)

@@ -91,13 +91,13 @@ function badge(id, text) {
   at(id).hidden = !text;
 }
 
-function showStatus(told) {
+function showStatus(status) {
   at("now").hidden = false;
-  at("stream").textContent = told.stream;
-  badge("phase", told.ready ? told.phase : `${told.phase}: not ready`);
-  badge("privacy", told.private ? "private snapshots" : "not private");
+  at("stream").textContent = status.stream;
+  badge("phase", status.ready ? status.phase : `${status.phase}: not ready`);
+  badge("privacy", status.private ? "private snapshots" : "not private");
 
-  const rate = told.documents_per_second;
+  const rate = status.documents_per_second;
   state.rates.push(rate);
   if (state.rates.length > KEPT_RATES) state.rates.shift();
   figure("rate", rate < 10 ? rate.toFixed(1) : whole.format(rate));
@@ -105,7 +105,7 @@ function showStatus(told) {
     + `over the last ${duration((state.rates.length * PERIOD) / 1000)}`;
   at("rate-chart").replaceChildren(chart(state.rates, spoken, 44));
 
-  const { records, partitions } = told.lag;
+  const { records, partitions } = status.lag;
   const parts = Object.values(partitions);
   const blind = parts.filter((lag) => lag === null).length;
   figure("lag", records === null ? "–" : short.format(records));
@@ -114,25 +114,25 @@ function showStatus(told) {
       + (blind ? `, ${blind} not known` : "")
     : "";
 
-  figure("left", told.places_left === null ? "–" : short.format(told.places_left));
-  at("left-note").textContent = told.places === null ? ""
-    : `${told.places_left === null ? "" : "records to go, "}${short.format(told.places)} read`;
+  figure("left", status.places_left === null ? "–" : short.format(status.places_left));
+  at("left-note").textContent = status.places === null ? ""
+    : `${status.places_left === null ? "" : "record slots to go, "}${short.format(status.places)} read`;
 
-  const { resident_bytes: resident, limit_bytes: limit } = told.memory;
+  const { resident_bytes: resident, limit_bytes: limit } = status.memory;
   figure("memory", resident === null ? "–" : size(resident));
   at("memory-note").textContent = limit === null ? "no limit set" : `of ${size(limit)}`;
   if (resident !== null && limit) {
     meter("memory-meter", resident, limit, `${size(resident)} of ${size(limit)}`);
   }
 
-  const saved = told.checkpoint;
+  const saved = status.checkpoint;
   figure("saved", saved ? `${duration(saved.age_seconds)} ago` : "none yet");
   at("saved-note").textContent = saved
     ? `${size(saved.size_bytes)} in ${saved.seconds.toFixed(2)} s` : "";
 
-  at("budget").hidden = !told.budget;
-  if (told.budget) {
-    const { epsilon_spent: spent, epsilon_total: total, delta } = told.budget;
+  at("budget").hidden = !status.budget;
+  if (status.budget) {
+    const { epsilon_spent: spent, epsilon_total: total, delta } = status.budget;
     figure("budget-left", `ε ${spent.toFixed(2)}`);
     meter("budget-meter", spent, total, `epsilon ${spent.toFixed(2)} of ${total.toFixed(2)} spent`);
     at("budget-note").textContent = `spent of ${total.toFixed(2)}, at δ ${delta.toExponential(0)}`;
@@ -257,8 +257,8 @@ async function ask(path, tag = null) {
   if (answer.status === 304) return null;
   if (answer.status === 401) throw new NeedsToken();
   if (!answer.ok) {
-    const told = await answer.json().catch(() => null);
-    throw new Error(told?.error ? `${told.error.rule}; ${told.error.remedy}` : `status ${answer.status}`);
+    const reply = await answer.json().catch(() => null);
+    throw new Error(reply?.error ? `${reply.error.rule}; ${reply.error.remedy}` : `status ${answer.status}`);
   }
   return { tag: answer.headers.get("ETag"), content: await answer.json() };
 }

@@ -1,0 +1,47 @@
+"""What commands share that read documents once, and learn nothing from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from streamlda.cli.running import by_reason, warn
+
+if TYPE_CHECKING:
+    from streamlda.settings.table import RunSettings
+    from streamlda.stream.source import RecordLocation
+
+#: Settings of such a command.
+DOCUMENTS = (
+    *("source.files", "source.format", "source.text_field", "source.compression"),
+    *("source.max_record", "source.max_documents"),
+)
+
+#: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
+POLL_RECORDS, POLL_SECONDS = 4096, 0.5
+
+
+def read_documents(settings: RunSettings) -> Iterator[tuple[list[str], list[RecordLocation]]]:
+    """Yield documents poll by poll, with their locations; at the end, warn of what was skipped."""
+    from streamlda.run.parts import open_stream
+
+    most = settings.source.max_documents
+    n_documents = n_records = 0
+    ended = False
+    rejects: Counter[str] = Counter()
+    with closing(open_stream(settings)) as source:
+        while not ended and n_documents != most:
+            left = POLL_RECORDS if most is None else most - n_documents
+            batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
+            rejects.update(reject.reason for reject in batch.rejects)
+            located = zip(batch.texts, batch.located(n_records + 1), strict=True)
+            documents = [(text, location) for text, location in located if text is not None]
+            if documents:
+                yield [text for text, _ in documents], [location for _, location in documents]
+            n_documents += len(documents)
+            n_records += batch.n_records
+            ended = batch.exhausted
+    if rejects:
+        warn(f"{rejects.total():,} records skipped: {by_reason(rejects)}")

@@ -1,0 +1,81 @@
+"""What learns: an engine, a private learner, the share of a site, the sums of a shard."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from streamlda.documents import DocumentBatch
+from streamlda.model.topic_model import TopicModel
+from streamlda.text.vocabulary import Vocabulary
+
+Users = Sequence[str | bytes | None]
+
+#: Rows until something is due, for a learner that leaves it to its caller when topics are read.
+NEVER_BY_ITSELF = sys.maxsize
+
+
+class Learner(ABC):
+    """Takes rows of documents, and says when a release of what it has learned is due."""
+
+    #: Whether every record takes a row, a blank one where there is no document.
+    counts_slots: ClassVar[bool] = False
+
+    @property
+    def due(self) -> int | None:
+        """Rows until a release must be made: 0 now, None if none is left."""
+        return NEVER_BY_ITSELF
+
+    @property
+    def rounds_finished(self) -> int:
+        """Rounds, or stages, that were finished."""
+        return 0
+
+    @property
+    def past_warmup(self) -> bool:
+        """Whether a warm-up is over, or there was none, before a round is finished."""
+        return False
+
+    @property
+    def fraction_of_window(self) -> float:
+        """Fraction of the time between snapshots after which a clock may end what is running."""
+        return 1.0
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether there is something to release where the stream ends."""
+        return True
+
+    @property
+    def missed(self) -> str:
+        """Why the last release gave no topics, if it did not."""
+        return ""
+
+    @abstractmethod
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Learn from rows up to where something is due; return how many were taken."""
+
+    @abstractmethod
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel | None:
+        """Make what is due, or end what is running here; return its topics, if it has any.
+
+        They come with the words and with further settings.
+        """
+
+
+def feed(learner: Learner, batch: DocumentBatch, users: Users | None = None) -> TopicModel | None:
+    """Give rows to a learner and make what falls due; return the newest topics that it gave.
+
+    Rows behind the last release of a learner are dropped.
+    """
+    start, newest = 0, None
+    while start < batch.n_documents and learner.due is not None:
+        rest = batch if start == 0 else batch.rows(start, batch.n_documents)
+        start += learner.add(rest, None if users is None else users[start:])
+        if learner.due == 0:
+            newest = learner.release() or newest
+    return newest

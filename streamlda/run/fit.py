@@ -1,0 +1,225 @@
+"""A run over a source that ends: polls it, makes what is due, and returns the newest model.
+
+A source that has no end (a topic, files that grow) ends for a fit where nothing more is there yet.
+With a checkpoint folder, a fit that was cut short goes on as the daemon does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamlda.errors import SourceError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
+from streamlda.run.parts import open_stream, skip_records
+from streamlda.run.rejects import RejectsFile
+from streamlda.settings.table import RunSettings
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from streamlda.stream.clock import SnapshotClock
+from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
+from streamlda.stream.source import RecordBatch, Source
+from streamlda.text.vocabulary import Vocabulary
+
+#: Most records asked for at once, and the longest wait for one, in seconds.
+POLL_RECORDS, POLL_SECONDS = 4096, 0.5
+
+#: Empty polls in a row behind which a rest that may never be a record is not waited for.
+LAST_POLLS = 4
+
+Progress = Callable[[Source, RecordCounts], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitResult:
+    """What a fit learned: the newest model, and what was met on the way.
+
+    `stopped` if it was asked to stop before the source ended; `failure` is what ended the source
+    before its time: everything read before has been learned from.
+    """
+
+    model: TopicModel
+    counts: RecordCounts
+    vocabulary: Vocabulary
+    vocabulary_documents: int
+    seconds: float
+    stopped: bool = False
+    failure: SourceError | None = None
+
+    @classmethod
+    def of(
+        cls, model: TopicModel, pipeline: Pipeline[Any], seconds: float, **end: Any
+    ) -> FitResult:
+        """Return what a pipeline has come to; `end` says how."""
+        assert pipeline.vocabulary is not None
+        return cls(
+            model=model,
+            counts=pipeline.counts,
+            vocabulary=pipeline.vocabulary,
+            vocabulary_documents=pipeline.vocabulary_documents,
+            seconds=seconds,
+            **end,
+        )
+
+
+def fit(
+    settings: RunSettings,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_progress: Progress = lambda source, counts: None,
+    warn: Callable[[str], None] = lambda message: None,
+) -> FitResult:
+    """Learn topics as the settings say; models are written as they come.
+
+    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
+    not allow the first window; `InsufficientDataError` if no model could be made, with what came
+    instead counted, privately record slots; `SourceError` if the source fails before anything was
+    learned: later failures are returned.
+    """
+    with ExitStack() as opened:
+        return _Crank(settings, opened, should_stop, warn).turn(on_progress)
+
+
+class _Crank:
+    """The loop of a fit."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        opened: ExitStack,
+        should_stop: Callable[[], bool],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._settings, self._should_stop, self._warn = settings, should_stop, warn
+        self._start = self._saved_at = time.monotonic()
+        self._failure: SourceError | None = None
+        self._ended, self._empty_polls = False, 0
+        self._newest: TopicModel | None = None
+        self._missed = ""
+        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
+        folder = settings.checkpoint.folder
+        self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        on_reject = None
+        if settings.source.rejects is not None:
+            append = self._store is not None and not self._store.empty
+            file = RejectsFile(settings.source.rejects, append=append)
+            on_reject = opened.enter_context(file).write
+        self._publisher = Publisher.to(settings.output.folder, settings.output.file)
+        run = open_pipeline(settings, self._store, ledger, on_reject)
+        self._pipeline = run.pipeline
+        self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
+        self._clock.restart(self._start)
+        self._resumed = run.checkpoint is not None
+        self._source = open_stream(settings)
+        opened.callback(self._source.close)
+        self._go_on(run)
+
+    def _go_on(self, run: OpenedRun) -> None:
+        if run.checkpoint is not None:
+            for problem in run.checkpoint.skipped:
+                self._warn(f"a checkpoint was skipped: {problem}")
+            self._source.seek(run.checkpoint.position)
+        skip_records(self._source, run.slots_to_skip, lambda: None)
+        if run.released is not None:
+            self._publish(run.released)
+
+    def turn(self, on_progress: Progress) -> FitResult:
+        """Read to the end, and return what came of it."""
+        pipeline = self._pipeline
+        while not (self._ended or self._failure or self._should_stop()):
+            if pipeline.due == 0 or self._clock_is_over():
+                self._release()
+                self._save()
+            if pipeline.due is None:
+                break
+            self._poll()
+            on_progress(self._source, pipeline.counts)
+            if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
+                self._save()
+        stopped = not (self._ended or self._failure or pipeline.due is None)
+        # Where a signal or a failure ends a private stream may depend on what documents say.
+        may_end = self._ended or not pipeline.counts_slots
+        if (pipeline.due == 0 and self._ended) or (may_end and pipeline.ends_well):
+            self._release()
+        self._save()
+        seconds = time.monotonic() - self._start
+        return FitResult.of(
+            self._model(), pipeline, seconds, stopped=stopped, failure=self._failure
+        )
+
+    def _poll(self) -> None:
+        """Take what is there; note whether it was the last."""
+        pipeline, counts = self._pipeline, self._pipeline.counts
+        assert pipeline.due is not None
+        n = self._clock.records_to_step(pipeline.since_release, min(pipeline.due, POLL_RECORDS))
+        most = self._settings.source.max_documents
+        if most is not None:
+            n = min(n, most - (counts.records if self._settings.private else counts.documents))
+        if n <= 0:
+            self._ended = True
+            return
+        try:
+            batch = self._source.poll(n, POLL_SECONDS)
+            batch.check(n)
+        except SourceError as error:
+            self._failure = error
+            return
+        pipeline.add(batch)
+        self._ended = batch.exhausted or self._nothing_is_left(batch)
+
+    def _nothing_is_left(self, batch: RecordBatch) -> bool:
+        """Return whether a source without an end has, for now, no record behind an empty poll."""
+        if batch.n_records or not hasattr(self._source, "lag"):
+            self._empty_polls = 0
+            return False
+        self._empty_polls += 1
+        behind = self._source.lag().values()
+        if any(n is None for n in behind):
+            return False
+        # A log may end with the marker of a transaction, a file with a line that is not whole.
+        rest = 1 if self._settings.source.kind == "kafka" else math.inf
+        return max(behind, default=0) <= (rest if self._empty_polls >= LAST_POLLS else 0)
+
+    def _clock_is_over(self) -> bool:
+        pipeline = self._pipeline
+        over = self._clock.over(
+            time.monotonic(), pipeline.since_release, pipeline.fraction_of_window
+        )
+        return over and pipeline.learner is not None
+
+    def _release(self) -> None:
+        self._publish(self._pipeline.release())
+        self._clock.restart(time.monotonic())
+
+    def _publish(self, released: Released) -> None:
+        self._missed = released.missed or self._missed
+        if released.model is not None:
+            self._newest = released.model
+            self._publisher.store(released.model)
+
+    def _save(self) -> None:
+        if self._store is not None:
+            captured = capture(self._pipeline, self._store, self._source.position())
+            if captured is not None:
+                self._store.write(captured)
+        self._saved_at = time.monotonic()
+
+    def _model(self) -> TopicModel:
+        """Return the newest model; or raise, with what came instead."""
+        file = self._settings.output.file
+        if self._newest is None and self._resumed and file is not None and Path(file).exists():
+            # Nothing came behind the checkpoint that would give another model.
+            self._newest = load(file)
+        if self._newest is not None:
+            return self._newest
+        reason = self._pipeline.insufficient(self._missed)
+        if self._failure is not None:
+            self._warn(f"no snapshot was made: {reason}")
+            raise self._failure
+        raise reason

@@ -1,0 +1,358 @@
+"""A pipeline from settings, taken to where the newest checkpoint and the ledger say.
+
+A release may be on the disk while no checkpoint knows of it yet. Then the state of before it is
+taken up, the rest of its records is skipped unread, and the stored noisy sums are accepted as if
+nothing had happened (`PrivateLearner.catch_up`): no document is released twice, none is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from streamlda.checks import failure, require
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import projection_digest
+from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.privacy.events import Event
+from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.private import release_manager
+from streamlda.private.budget import (
+    STATEMENTS,
+    WordsAndDelta,
+    check_first_price,
+    for_fewer_words,
+    words_and_delta,
+)
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager
+from streamlda.private.settings import PrivateSettings
+from streamlda.run.parts import stream_name
+from streamlda.settings.build import (
+    analyzer,
+    engine_settings,
+    most_words,
+    private_settings,
+    public_words,
+    snapshot_every,
+    words_to_learn,
+)
+from streamlda.settings.table import RunSettings
+from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
+from streamlda.storage.projection import load_projection
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
+from streamlda.stream.source import Position, Reject
+from streamlda.stream.vocabulary_choice import (
+    WORDS,
+    PrivateVocabularySelection,
+    VocabularyLearner,
+)
+from streamlda.text.vocabulary import Vocabulary
+
+OnReject = Callable[[Reject], None]
+
+#: What a run says of a release that it has ended.
+CUT_SHORT = "a release was cut short before, and is paid"
+
+
+@dataclass(slots=True)
+class OpenedRun:
+    """A pipeline, and where its stream goes on.
+
+    `checkpoint` is None at the beginning; `slots_to_skip` are records behind it that a release has
+    used, and `released` is what that release gave.
+    """
+
+    pipeline: Pipeline[Any]
+    checkpoint: Checkpoint | None = None
+    slots_to_skip: int = 0
+    released: Released | None = None
+
+
+def open_ledger(
+    settings: RunSettings, opened: ExitStack, on_recovery: Callable[[str], None]
+) -> Ledger | None:
+    """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
+    if not settings.private:
+        return None
+    asked = _PrivateTerms.of(settings)
+    assert settings.privacy.ledger is not None
+    ledger = release_manager.open_ledger(
+        settings.privacy.ledger,
+        asked.settings,
+        words=asked.choice is not None,
+        on_recovery=on_recovery,
+    )
+    return opened.enter_context(ledger)
+
+
+def open_pipeline(
+    settings: RunSettings,
+    store: Checkpoints | None = None,
+    ledger: Ledger | None = None,
+    on_reject: OnReject | None = None,
+) -> OpenedRun:
+    """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
+
+    Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
+    does not allow the first one; `InvalidSettingError` if the checkpoints were made with other
+    settings; `ModelFileError` if none is whole.
+    """
+    if ledger is not None:
+        return _open_private(settings, store, ledger)
+    words: Vocabulary | VocabularyLearner | None = public_words(settings)
+    projection: NDArray[Any] | None = None
+    if settings.topics.projection_file is not None:
+        shared = load_projection(settings.topics.projection_file)
+        projection, words = shared.whitening, shared.vocabulary
+    words = words or words_to_learn(settings)
+    most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
+    engine_settings(settings, most)  # raises before anything is read
+    pipeline: Pipeline[Engine] = Pipeline(
+        words,
+        lambda vocabulary, _: Engine(
+            engine_settings(settings, vocabulary.n_features), shared_projection=projection
+        ),
+        schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
+        about={"stream": stream_name(settings)},
+        on_reject=on_reject,
+    )
+    saved = None if store is None else store.newest()
+    if saved is not None:
+        _restore(
+            pipeline, saved, engine_settings(settings, saved.vocabulary.n_features), projection
+        )
+    return OpenedRun(pipeline, saved)
+
+
+def capture(
+    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+) -> PendingCheckpoint | None:
+    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    if pipeline.learner is None:
+        return None
+    assert pipeline.vocabulary is not None
+    return store.capture(
+        pipeline.learner, position, pipeline.vocabulary, pipeline.values(), pipeline.waiting
+    )
+
+
+def _restore(
+    pipeline: Pipeline[Engine],
+    saved: Checkpoint,
+    asked: EngineSettings,
+    projection: NDArray[Any] | None,
+) -> None:
+    check_words(pipeline, saved.vocabulary)
+    engine = saved.restore()
+    assert isinstance(engine, Engine)
+    wanted, found = asdict(asked), asdict(engine.settings)
+    differing = {name: (wanted[name], found[name]) for name in wanted}
+    digests = [
+        None if W is None else projection_digest(W) for W in (projection, engine.shared_projection)
+    ]
+    check_same({**differing, "projection": (digests[0], digests[1])})
+    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows())
+
+
+def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
+    """Raise `InvalidSettingError` unless the words that were given are those of the checkpoint."""
+    if pipeline.vocabulary is not None:
+        check_same({"words": (pipeline.vocabulary.fingerprint, saved.fingerprint)})
+
+
+def check_same(values: dict[str, tuple[Any, Any]]) -> None:
+    """Raise `InvalidSettingError` naming the values that differ from the saved ones."""
+    differing = [f"{name}={a!r} (saved: {b!r})" for name, (a, b) in values.items() if a != b]
+    require(
+        not differing,
+        f"a run must go on with the settings of its checkpoints, got {', '.join(differing)}",
+        remedy="use those, or begin in an empty checkpoint.folder",
+    )
+
+
+# Private runs.
+
+
+class ResumedReleaseManager(ReleaseManager):
+    """Pays for a run that is under way, and lets it start when the budget is used up.
+
+    Its snapshots are still served then, and its last release may be one that a crash cut short.
+    What is left was asked before the first document, and is asked again at each release.
+    """
+
+    def check(self, event: Event) -> None:
+        """Do nothing."""
+
+
+class _PrivateTerms(NamedTuple):
+    """What a private run asks for, for the most words there can be; the choice of words, if any."""
+
+    settings: PrivateSettings
+    words: Vocabulary | None
+    choice: WordsAndDelta | None
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> _PrivateTerms:
+        words, privacy = public_words(settings), settings.privacy
+        if words is not None:
+            return cls(private_settings(settings, words.n_features), words, None)
+        assert privacy.epsilon is not None
+        assert privacy.delta is not None
+        choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
+        asked = private_settings(settings, settings.vocabulary.size, choice.delta)
+        return cls(asked, None, choice)
+
+
+def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledger) -> OpenedRun:
+    saved = None if store is None else store.newest(ledger, catch_up=True)
+    stream, last = stream_name(settings), ledger.last_intent
+    fresh = last is None or all(d.stream != stream for d in last.cohort.documents)
+    manage = ReleaseManager if fresh or store is None else ResumedReleaseManager
+    manager = manage(ledger=ledger, stream=stream)
+    asked, words, choice = _PrivateTerms.of(settings)
+    selection = None if choice is None else _selection(settings, choice, manager)
+    if saved is None and (fresh or store is None):
+        event = None if choice is None else choice.selection.event
+        slots = 0 if selection is None else selection.slots
+        check_first_price(ledger, stream, asked, slots, event)
+    pipeline = _private_pipeline(settings, asked, words or selection, manager)
+    if saved is not None:
+        check_words(pipeline, saved.vocabulary)
+        learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
+        saved.restore(learner)
+        learner.resume(int(saved.about["stages"]))
+        stage, slots = learner.engine.stage, learner.engine.slots
+        begun = slots if stage is None else stage.first
+        values = {**saved.about, "places": slots, "released_at": begun}
+        pipeline.restore(saved.vocabulary, learner, values)
+    behind = 0 if saved is None else saved.releases_behind
+    if saved is None and store is not None and not fresh:
+        behind = _releases_of(ledger, stream)
+    if behind == 0:
+        return OpenedRun(pipeline, saved)
+    assert last is not None
+    assert store is not None
+    if saved is None and last.description == WORDS:
+        # Nothing is saved before the words are known: all releases so far were choices of words,
+        # and each but the last was lost.
+        behind = 1
+    require(
+        behind == 1,
+        "a run must have the checkpoints that go with its ledger",
+        error=LedgerError,
+        releases=behind,
+        path=str(store.folder),
+        remedy="bring the folder back, or begin with other documents and a ledger of their own",
+    )
+    skipped, released = _catch_up(pipeline, manager, last)
+    return OpenedRun(pipeline, saved, skipped, released)
+
+
+def _selection(
+    settings: RunSettings, choice: WordsAndDelta, manager: ReleaseManager
+) -> PrivateVocabularySelection:
+    return PrivateVocabularySelection(
+        choice.selection,
+        size=settings.vocabulary.size,
+        slots=settings.vocabulary.documents,
+        analyzer=analyzer(settings),
+        release=manager.release,
+    )
+
+
+def _private_pipeline(
+    settings: RunSettings,
+    asked: PrivateSettings,
+    words: Vocabulary | PrivateVocabularySelection | None,
+    manager: ReleaseManager,
+) -> Pipeline[PrivateLearner]:
+    delta = settings.privacy.delta
+    assert words is not None
+    assert delta is not None
+
+    def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
+        own = asked
+        if vocabulary.n_features != asked.n_features:
+            own = for_fewer_words(asked, vocabulary.n_features)
+        return PrivateLearner(
+            own,
+            manager,
+            vocabulary=STATEMENTS[vocabulary.kind],
+            delta_of_words=delta - own.delta,
+            first_slot=first_slot,
+        )
+
+    return Pipeline(
+        words,
+        make_learner,
+        schedule=Schedule(every=asked.documents_per_snapshot),
+        about={"stream": manager.stream},
+    )
+
+
+def _catch_up(
+    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
+) -> tuple[int, Released]:
+    """Go on behind a release that no checkpoint knows of; return the records to skip."""
+    if intent.description == WORDS:
+        return _catch_up_with_words(pipeline, manager, intent)
+    learner = pipeline.learner
+    if learner is None:
+        raise failure(
+            "a release of topics must come after that of the words",
+            error=LedgerError,
+            release=intent.number,
+            description=intent.description,
+            remedy="begin with other documents and a ledger of their own",
+        )
+    before = learner.engine.snapshot
+    skipped = learner.catch_up(intent)
+    new = learner.engine.snapshot is not before
+    model = learner.snapshot(pipeline.vocabulary, pipeline.facts(skipped)) if new else None
+    return skipped, pipeline.caught_up(skipped, model)
+
+
+def _catch_up_with_words(
+    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
+) -> tuple[int, Released]:
+    words, (documents,) = pipeline.words, intent.cohort.documents
+    if (
+        not isinstance(words, PrivateVocabularySelection)
+        or pipeline.records
+        or documents.stream != manager.stream
+    ):
+        raise failure(
+            "a release of words must be that of this run",
+            error=LedgerError,
+            stream=documents.stream,
+            first=documents.start,
+            remedy="use the settings that it was made with, or another ledger",
+        )
+    skipped = documents.stop - words.first_slot
+    found = manager.stored(intent)
+    if found is None:
+        # Paid for and never drawn: the next records vote.
+        words.first_slot = documents.stop
+        pipeline.skip(skipped)
+        return skipped, Released(None, "a choice of words was lost in a crash")
+    try:
+        chosen = words.chosen(found.arrays, found.metadata["selection"])
+    except InsufficientDataError as error:
+        raise InsufficientDataError(
+            f"{error}; choose another ledger, and begin behind record slot {documents.stop}"
+        ) from error
+    pipeline.begin(chosen, documents.stop)
+    pipeline.skip(skipped)
+    return skipped, Released(None)
+
+
+def _releases_of(ledger: Ledger, stream: str) -> int:
+    """Return how many releases were of this stream; a ledger may be that of several."""
+    releases = ledger.report()["snapshots"]
+    return sum(any(name == stream for name, *_ in each["documents"]) for each in releases)

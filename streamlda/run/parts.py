@@ -1,0 +1,139 @@
+"""From settings to the parts of a run that touch the outside: its source and its sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streamlda.checks import require
+from streamlda.errors import SourceError
+from streamlda.settings.rules import source_of
+from streamlda.settings.table import RunSettings
+from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.source import Source, open_source
+
+#: Gets each rejected record and its reason, where the source has whole records to give.
+OnRejected = Callable[[Any, str], None]
+
+#: Records that are skipped at once, behind a release.
+SKIPPED_RECORDS = 4096
+
+
+def stream_name(settings: RunSettings) -> str:
+    """Return the name of the stream in ledger and models: ``source.stream``, or the source."""
+    source, kafka = settings.source, settings.kafka
+    if source.stream:
+        return source.stream
+    if source.kind == "kafka":
+        return f"kafka:{kafka.topic}/{kafka.partitions}"
+    if source_of(settings) == "stdin":
+        return "stdin"
+    return " ".join(name if "://" in name else str(Path(name).resolve()) for name in source.files)
+
+
+def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
+    """Open the source that the settings name, at its beginning; errors as the connectors."""
+    source, kind, shared = settings.source, source_of(settings), _record_options(settings)
+    if kind == "files":
+        return open_source("files", list(source.files), **file_options(settings))
+    if kind == "stdin":
+        stored = "text" if source.format == "auto" else source.format
+        return open_source("stdin", format=stored, **shared)
+    records = "jsonl" if source.format == "auto" else source.format
+    if kind == "follow":
+        gaps = source.allow_gaps
+        return open_source("follow", list(source.files), format=records, allow_gaps=gaps, **shared)
+    kafka = settings.kafka
+    return open_source(
+        "kafka",
+        kafka.topic,
+        bootstrap_servers=kafka.bootstrap,
+        partitions=_partitions(kafka.partitions),
+        start=kafka.start,
+        group=kafka.group,
+        format=records,
+        allow_gaps=source.allow_gaps,
+        security=security(settings),
+        on_reject=on_rejected,
+        **shared,
+    )
+
+
+def file_options(settings: RunSettings) -> dict[str, Any]:
+    """Return how files are read: options of the connector ``files``."""
+    source = settings.source
+    compression = None if source.compression == "none" else source.compression
+    return {"format": source.format, "compression": compression, **_record_options(settings)}
+
+
+def _record_options(settings: RunSettings) -> dict[str, Any]:
+    source = settings.source
+    return {
+        "text_field": source.text_field,
+        "user_field": source.user_field,
+        "max_document_bytes": source.max_record,
+    }
+
+
+def security(settings: RunSettings) -> dict[str, Any]:
+    """Return how to connect to Kafka; secrets are named, and read at each connection."""
+    kafka = settings.kafka
+    names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
+    found = {name: getattr(kafka, name) for name in names}
+    # A variable that stays set is not in the way of a connection that has no use for it.
+    uses = {"password": kafka.protocol.startswith("SASL"), "key_password": kafka.key_file}
+    for name, used in uses.items():
+        secret = getattr(kafka, name)
+        if secret is not None and (used or secret.file is not None):
+            kind, place = ("env", secret.variable) if secret.file is None else ("file", secret.file)
+            found[f"{name}_{kind}"] = place
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _partitions(chosen: str) -> str | list[int]:
+    numbers = chosen.split(",")
+    return [int(number) for number in numbers] if all(map(str.isdecimal, numbers)) else chosen
+
+
+def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:
+    """Open the topic for rejected records, if there is one."""
+    if settings.dead_letters.topic is None:
+        return None
+    sink: DeadLetterSink = open_sink(
+        "kafka-dead-letters",
+        settings.dead_letters.topic,
+        bootstrap_servers=settings.kafka.bootstrap,
+        with_text=settings.dead_letters.with_text,
+        security=security(settings),
+    )
+    return sink
+
+
+def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
+    """Open the topic for snapshots, if there is one."""
+    if settings.output.topic is None:
+        return None
+    sink: SnapshotSink = open_sink(
+        "kafka-snapshots",
+        settings.output.topic,
+        bootstrap_servers=settings.kafka.bootstrap,
+        security=security(settings),
+    )
+    return sink
+
+
+def skip_records(source: Source, records: int, on_poll: Callable[[], None]) -> None:
+    """Take a source behind records that a release has used; they are not kept."""
+    while records:
+        on_poll()
+        batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
+        batch.check(SKIPPED_RECORDS)
+        records -= batch.n_records
+        require(
+            not (batch.exhausted and records),
+            "a source must still hold what a release has used",
+            error=SourceError,
+            records_missing=records,
+            remedy="bring the source back",
+        )

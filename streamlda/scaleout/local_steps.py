@@ -1,0 +1,176 @@
+"""Refinement on a cluster: local steps on equal parts of the documents, averaged in rounds.
+
+Documents are cut into L equal parts. In a round every part takes the next steps of a `StepwiseEM`
+over its own documents, beginning from the topics of all; then the sums S of the parts are averaged,
+and the next round begins from the mean. What a part adds in a step is additive and bounded, its
+weights depend on the number of the step alone, so the mean is S of minibatches L times as large,
+but for topics that are some steps old: a round may have many steps, and messages are few.
+
+Held-out perplexity over that of the same passes in one process, from the same start (arXiv
+abstracts, K = 50, V = 8000, one start each, which moves it by some 2 %):
+
+=========  ======  =====  ====================  ==============  ==========
+documents  passes  parts  documents of a step   rounds in all   perplexity
+=========  ======  =====  ====================  ==============  ==========
+20,000          4      2  200                   16              0.988
+50,000          2      2  250                   4 / 8           0.981 / 0.980
+195,000         1      4  243                   2 / 4           0.967 / 0.962
+=========  ======  =====  ====================  ==============  ==========
+
+Plain sums over all workers, one step a round, would need a message for each step: with 50 steps of
+2,000 documents in all, 50,000 documents were at 1.016, with 24 steps of 4,000 at 1.06. More and
+smaller parts cost as well: with 8 parts of 100 steps, 50,000 documents were at 1.01. So a part has
+about 200 steps, there are 2 rounds a pass and 4 in all, and parts grow in number with the
+documents. A round of 12,500 documents and 8,000 words on two workers took 0.35 s of their time for
+the steps and 0.1 s for all else; what else there is does not depend on the documents.
+
+Dask's nannies start workers with ``MALLOC_TRIM_THRESHOLD_=65536``, by which the memory of every
+freed array goes back to the system, and the steps took 1.8 times as long. Where memory allows, set
+``distributed.nanny.pre-spawn-environ`` to leave it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import State
+from streamlda.checks import require
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.scaleout.cluster import Progress, no_progress
+from streamlda.scaleout.store import DocumentStore
+from streamlda.threads import limit_threads, one_blas_thread
+
+
+def refined_on(
+    store: DocumentStore,
+    model: TopicModel,
+    passes: int,
+    on_progress: Progress = no_progress,
+) -> TopicModel:
+    """Return a spectral model of stored documents, refined over all of them on the workers.
+
+    Equal documents in equal order give equal topics, to the last bit, on any number of workers,
+    whoever is lost and however they were cut. The topics are not those of
+    `streamlda.refinement.refine`, which takes other steps, but as good (see the module). The parts
+    take the place of the shards in the store. Without passes the model comes back.
+
+    Time O(nnz K) a document and pass, and 8 V K bytes from and to each part in each round. Memory
+    of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.
+    """
+    if not passes:
+        return model
+    run, plan = store.run, LocalSchedule.of(store.documents, passes)
+    refinement = StepwiseEM(model.components, model.alpha, model.background, plan.settings)
+    parts = store.parts(plan.parts) if store.in_memory else None
+    ends = [store.documents * part // plan.parts for part in range(plan.parts + 1)]
+    total = plan.rounds * passes
+    for number in range(total):
+        state = run.given(refinement.state())
+        at = number % plan.rounds
+        leaves = []
+        for part, (begin, end) in enumerate(pairwise(ends)):
+            first, last = ((end - begin) * r // plan.rounds for r in (at, at + 1))
+            if parts is None:
+                batch = store.task("rows", begin + first, begin + last)
+                first, last = 0, last - first
+            else:
+                batch = parts[part]
+            leaves.append(run.task("refine", local_steps, state, batch, first, last, plan.steps))
+        found: LocalTotals = run.compute(run.tree("merge", summed, leaves))
+        refinement = _mean(refinement, found, plan)
+        on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
+    return _published(model, refinement, plan, store)
+
+
+class LocalTotals(NamedTuple):
+    """Sum of S where the local steps of some parts ended, and the documents they went over."""
+
+    totals: NDArray[np.float64]
+    parts: int
+    documents: int
+
+
+def local_steps(
+    state: State, batch: DocumentBatch, first: int, last: int, steps: int
+) -> LocalTotals:
+    """Take the steps of one part over documents `first` to `last` of a batch. A task; pure."""
+    with limit_threads(1), one_blas_thread():
+        # To make one runs a parallel kernel too.
+        refinement = StepwiseEM.from_state(*state)
+        before = refinement.steps
+        for step in range(steps):
+            low, high = (first + (last - first) * s // steps for s in (step, step + 1))
+            refinement.learn(batch.rows(low, high))
+    require(
+        refinement.steps == before + steps,
+        "every local step must have a document",
+        steps=refinement.steps - before,
+        expected=steps,
+        remedy="let partitions come out the same each time they are made",
+        error=InvalidDocumentsError,
+    )
+    arrays, _ = refinement.state()
+    return LocalTotals(arrays["totals"], 1, last - first)
+
+
+def summed(one: LocalTotals, *others: LocalTotals) -> LocalTotals:
+    """Return the sum of several parts; none of them is changed."""
+    totals = one.totals.copy()
+    for other in others:
+        totals += other.totals
+    every = [one, *others]
+    return LocalTotals(totals, sum(p.parts for p in every), sum(p.documents for p in every))
+
+
+def _mean(refinement: StepwiseEM, found: LocalTotals, plan: LocalSchedule) -> StepwiseEM:
+    require(
+        found.parts == plan.parts,
+        "each part must be counted once",
+        parts=found.parts,
+        expected=plan.parts,
+        remedy="let partitions come out the same each time they are made",
+        error=InvalidDocumentsError,
+    )
+    return StepwiseEM.of_totals(
+        found.totals / found.parts,
+        *(refinement.alpha, refinement.background, refinement.settings),
+        steps=refinement.steps + plan.steps,
+        documents=refinement.documents + found.documents,
+    )
+
+
+def _published(
+    model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, store: DocumentStore
+) -> TopicModel:
+    done = {
+        "documents": store.documents,
+        "passes": plan.passes,
+        "sweeps": 0,
+        "steps": refinement.steps,
+        "batch_documents": plan.settings.batch_documents,
+        "lanes": plan.parts,
+        "rounds": plan.rounds * plan.passes,
+        # Alpha stays, and so does the order of the topics.
+        "start_topics": list(range(model.n_components)),
+    }
+    warnings = [f"before refinement: {text}" for text in model.diagnostics.get("warnings", [])]
+    if refinement.steps < LOCAL_STEPS // 2:
+        warnings.append(
+            f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
+            f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or none"
+        )
+    return replace(
+        model,
+        components=refinement.components,
+        settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
+        diagnostics={**model.diagnostics, "warnings": warnings, "refinement": done},
+    )

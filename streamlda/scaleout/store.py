@@ -1,0 +1,242 @@
+"""Documents read once and kept as counts in the memory of the workers that read them.
+
+What is kept is a result of Dask like any other: a lost worker's part is read again by another one,
+and is the same again. Where the documents would not fit, nothing is kept, and every task reads the
+part that it needs: slower, with equal results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import require
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+from streamlda.scaleout.cluster import Progress, Run, no_progress
+from streamlda.scaleout.shards import (
+    Corpus,
+    Piece,
+    Shard,
+    batches_of,
+    check_columns,
+    no_documents,
+    task_of,
+)
+from streamlda.scaleout.sums import added
+from streamlda.stream.pipeline import RecordCounts
+from streamlda.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Fraction of the workers' memory limits that documents may take. The sums of a round, the copies
+#: on their way and the workers themselves need the rest.
+MOST_KEPT = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is known of some shards once they were read.
+
+    `usable` has the documents of at least 3 tokens in each shard, by its name, and `nbytes` those
+    that they take as counts; `frequencies`, shape (d,), sums their word frequencies.
+    """
+
+    usable: dict[str, int]
+    counts: RecordCounts
+    nbytes: int
+    frequencies: NDArray[np.float64] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentStore:
+    """Documents that tasks can ask for, by their number among all usable ones.
+
+    `corpus` is what is read: what the workers keep, or the shards themselves, with the `vocabulary`
+    of the texts that are still read. `starts` are the numbers of the first document of each shard,
+    and that of all documents.
+    """
+
+    run: Run
+    corpus: Corpus
+    vocabulary: Vocabulary | None
+    contents: Contents
+    in_memory: bool
+    _futures: list[Any] = field(repr=False)
+    starts: list[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        counted = [self.contents.usable[shard.name] for shard in self.corpus.shards]
+        object.__setattr__(self, "starts", [*accumulate(counted, initial=0)])
+
+    @property
+    def documents(self) -> int:
+        """Usable documents of all shards."""
+        return self.starts[-1]
+
+    def parts(self, number: int) -> list[Any]:
+        """Cut the documents into equal runs, and keep these in place of the shards.
+
+        What lies with other workers moves once. Returns a future of one batch for each; only where
+        documents are kept at all.
+        """
+        ends = [self.documents * part // number for part in range(number + 1)]
+        made = self.run.start([self.task("part", a, b) for a, b in pairwise(ends)])
+        self.run.release(self._futures)
+        self._futures[:] = [*self._futures, *made]
+        return made
+
+    def task(self, kind: str, first: int, last: int) -> Any:
+        """Return the task that gives documents `first` to `last` (not included) as one batch."""
+        lengths = [b - a for a, b in pairwise(self.starts)]
+        pieces, values = self.corpus.pieces(lengths, first, last)
+        given = map(self.run.given, values)
+        return self.run.task(kind, joined, pieces, self.run.given(self.vocabulary), *given)
+
+
+@contextmanager
+def store_documents(
+    client: Client,
+    corpus: Corpus,
+    vocabulary: Vocabulary | None,
+    n_features: int,
+    *,
+    most_bytes: float | None = None,
+    on_progress: Progress = no_progress,
+) -> Iterator[DocumentStore]:
+    """Read all shards on the workers, and keep their documents there until the end of the block.
+
+    At most `most_bytes` are kept on all workers together, `MOST_KEPT` of their memory limits by
+    default; with more, documents are read again whenever they are needed. Time O(documents); 12
+    bytes of a worker's memory for each distinct word of a document, and one set of d numbers a
+    shard here. Privacy: workers hold raw documents, as they do while reading.
+    """
+    run = Run(client)
+    limit = memory_for_documents(client) if most_bytes is None else most_bytes
+    words = run.given(vocabulary)
+
+    def tasks(kind: str, function: Callable[..., Any]) -> list[Any]:
+        return [
+            run.task(kind, function, shard, run.given(value), words, n_features)
+            for shard, value in zip(corpus.shards, corpus.values, strict=True)
+        ]
+
+    kept = run.start(tasks("keep", documents_of))
+    try:
+        try:
+            parts = [run.task("contents", itemgetter(1), one) for one in kept]
+            contents = _contents(run, parts, limit, on_progress)
+            batches = tuple(run.task("batch", itemgetter(0), one) for one in kept)
+            # Shards that were read have no files any more.
+            shards = tuple(Shard(shard.name) for shard in corpus.shards)
+            made = DocumentStore(run, Corpus(shards, batches), None, contents, True, kept)
+        except _TooLargeError:
+            run.release(kept)
+            again = tasks("contents", contents_of)
+            contents = _contents(run, again, float("inf"), on_progress)
+            made = DocumentStore(run, corpus, vocabulary, contents, False, kept)
+        yield made
+    finally:
+        run.release(kept)
+
+
+class _TooLargeError(Exception):
+    """Documents that do not fit; never leaves this module."""
+
+
+def _contents(run: Run, parts: Sequence[Any], limit: float, on_progress: Progress) -> Contents:
+    counts, nbytes = RecordCounts(), 0
+
+    def report(part: tuple[RecordCounts, int]) -> None:
+        nonlocal nbytes
+        counts.update(part[0])
+        nbytes += part[1]
+        on_progress("reading", counts)
+        if nbytes > limit:
+            raise _TooLargeError
+
+    reports = [run.task("report", attrgetter("counts", "nbytes"), part) for part in parts]
+    found: Contents = run.compute(run.tree("merge", together, parts), reports, report)
+    return found
+
+
+def memory_for_documents(client: Client) -> float:
+    """Return the bytes that documents may take on all workers; infinite if these have no limit."""
+    answers: Any = client.run(_memory_limit)
+    limits = [float("inf") if limit is None else limit for limit in answers.values()]
+    return float(MOST_KEPT * sum(limits))
+
+
+def _memory_limit(dask_worker: Any) -> int | None:
+    limit: int | None = dask_worker.memory_manager.memory_limit
+    return limit
+
+
+def documents_of(
+    shard: Shard, value: Any, vocabulary: Vocabulary | None, n_features: int
+) -> tuple[DocumentBatch, Contents]:
+    """Return the usable documents of a shard, and what was met. A task; pure."""
+    counts, batches = RecordCounts(), [no_documents(n_features)]
+    with task_of(shard):
+        for batch in batches_of(shard, value, vocabulary, counts):
+            check_columns(batch, n_features)
+            batches.append(batch.where(batch.usable))
+        whole = DocumentBatch.joined(batches)
+    fractions = whole.counts / np.repeat(whole.lengths, np.diff(whole.row_pointers))
+    return whole, Contents(
+        usable={shard.name: whole.n_documents},
+        counts=counts,
+        nbytes=whole.counts.nbytes + whole.word_ids.nbytes + whole.row_pointers.nbytes,
+        frequencies=np.bincount(whole.word_ids, fractions, minlength=n_features).astype(float),
+    )
+
+
+def contents_of(
+    shard: Shard, value: Any, vocabulary: Vocabulary | None, n_features: int
+) -> Contents:
+    """Return what `documents_of` says of a shard, without its documents. A task; pure."""
+    return documents_of(shard, value, vocabulary, n_features)[1]
+
+
+def together(one: Contents, *others: Contents) -> Contents:
+    """Return what is known of disjoint sets of shards; none of them is changed."""
+    parts = [one, *others]
+    return Contents(
+        usable={name: number for part in parts for name, number in part.usable.items()},
+        counts=added(part.counts for part in parts),
+        nbytes=sum(part.nbytes for part in parts),
+        frequencies=np.sum([part.frequencies for part in parts], axis=0),
+    )
+
+
+def joined(pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any) -> DocumentBatch:
+    """Return the usable documents of some pieces as one batch. A task; pure."""
+    batches = []
+    for piece, value in zip(pieces, values, strict=True):
+        at = 0
+        with task_of(piece.shard):
+            for batch in batches_of(piece.shard, value, vocabulary, RecordCounts()):
+                part = batch.where(batch.usable)
+                batches.append(part.rows(max(piece.first - at, 0), max(piece.last - at, 0)))
+                at += part.n_documents
+                if at >= piece.last:
+                    break
+            require(
+                at >= piece.last,
+                "a shard must have the documents that were counted in it",
+                documents=at,
+                at_least=piece.last,
+                remedy="let it come out the same each time",
+                error=InvalidDocumentsError,
+            )
+    # What is kept must not keep the whole shard alive that it is a part of.
+    whole = DocumentBatch.joined(batches)
+    return whole.copy() if len(batches) == 1 else whole

@@ -1,0 +1,161 @@
+"""From settings to what they ask for: words, and settings of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from streamlda.checks import require
+from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
+from streamlda.private.settings import PrivateSettings
+from streamlda.settings.table import RunSettings, TopicsSettings
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+
+
+def analyzer(settings: RunSettings) -> TextAnalyzer:
+    """Return how texts are split into words."""
+    words = settings.vocabulary
+    stop: Any = words.stop_words
+    if stop == "none":
+        stop = None
+    elif stop != "english":
+        stop = Vocabulary.from_file(stop).words
+    options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams}
+    if words.token_pattern is not None:
+        options["token_pattern"] = words.token_pattern
+    return TextAnalyzer(**options)
+
+
+def public_words(settings: RunSettings) -> Vocabulary | None:
+    """Return the words if they are known before a document is read, else None."""
+    words = settings.vocabulary
+    if words.kind == "given":
+        assert words.file is not None
+        return Vocabulary.from_file(words.file, analyzer(settings))
+    if words.kind == "hashed":
+        return Vocabulary.hashed(words.hash_bits, analyzer(settings))
+    return None
+
+
+def words_to_learn(settings: RunSettings) -> VocabularyLearner:
+    """Return how words are learned from the first documents."""
+    words = settings.vocabulary
+    low, high = words.min_document_frequency, words.max_document_frequency
+    FrequencyLimits(words.size, 1 if low is None else low, high)  # raises if one is out of range
+    return VocabularyLearner(
+        size=words.size,
+        min_document_frequency=low,
+        max_document_frequency=high,
+        documents=words.documents,
+        analyzer=analyzer(settings),
+    )
+
+
+def most_words(settings: RunSettings) -> int:
+    """Return the most words there will be; for a file, ``vocabulary.size`` until it is read."""
+    words = settings.vocabulary
+    return int(2**words.hash_bits) if words.kind == "hashed" else words.size
+
+
+def engine_settings(settings: RunSettings, n_features: int) -> EngineSettings:
+    """Return what an engine without privacy is asked for."""
+    topics = settings.topics
+    return EngineSettings(
+        n_features=n_features,
+        refine=False if topics.projection_file or topics.refinement_passes == 0 else topics.refine,
+        documents_per_round=topics.documents_per_round,
+        memory_documents=topics.memory_documents,
+        **_common(settings, n_features),
+        **_given(warmup_documents=topics.warmup_documents),
+    )
+
+
+def private_settings(
+    settings: RunSettings, n_features: int, delta: float | None = None
+) -> PrivateSettings:
+    """Return what a private engine is asked for; `delta` is what a choice of words left of it."""
+    privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
+    assert privacy.epsilon is not None
+    assert privacy.delta is not None
+    return PrivateSettings(
+        n_features=n_features,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta if delta is None else delta,
+        documents_per_snapshot=settings.snapshots.every or DEFAULT_EVERY,
+        neighboring_relation=privacy.relation,
+        privacy_unit=privacy.unit,
+        documents_per_user=privacy.documents_per_user,
+        snapshots=settings.snapshots.most,
+        mode=privacy.mode,
+        clipping=privacy.clipping,
+        noise_in_state=privacy.noise_in_state,
+        refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
+        **_common(settings, n_features),
+    )
+
+
+def passes_of(topics: TopicsSettings) -> int | None:
+    """Return the passes of a fit; None leaves them to the documents."""
+    if topics.refinement_passes == "auto":
+        return None if topics.solver == WHITENED_TENSOR else 0
+    return topics.refinement_passes
+
+
+def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
+    """Return what an engine is asked for that has all documents at hand, and no stream."""
+    asked = engine_settings(settings, n_features)
+    if settings.topics.warmup_documents is None:
+        asked = replace(asked, warmup_documents=SUMMING_WARMUP)
+    return asked
+
+
+def window_settings(settings: RunSettings, n_features: int, rows: int | None) -> PrivateSettings:
+    """Return what a private engine is asked for; `rows` of a fit that are its one window."""
+    every, most = settings.snapshots.every, settings.snapshots.most
+    require(
+        rows is not None or every is not None,
+        "partial_fit must know how many rows a private snapshot is made of",
+        documents_per_snapshot=every,
+        remedy="set it, or pass all rows to fit",
+    )
+    if rows is not None:
+        counted = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
+        every, most = rows, most or (1 if counted else None)
+    snapshots = replace(settings.snapshots, every=every, most=most)
+    return private_settings(replace(settings, snapshots=snapshots), n_features)
+
+
+#: Records between the snapshots of a source without an end.
+DEFAULT_EVERY = 100_000
+
+
+def snapshot_every(settings: RunSettings) -> int | None:
+    """Return the records between snapshots; None for one at the end of the source."""
+    every = settings.snapshots.every
+    return every if every is not None or settings.ends else DEFAULT_EVERY
+
+
+def _common(settings: RunSettings, n_features: int) -> dict[str, Any]:
+    topics = settings.topics
+    # The estimator warns of this instead: its columns are given.
+    require(
+        topics.count <= n_features or not settings.command,
+        "there must be at least as many words as topics",
+        topics=topics.count,
+        words=n_features,
+        remedy="ask for fewer topics or more words",
+    )
+    return {
+        "n_components": topics.count,
+        "alpha_0": None if topics.alpha_0 == "auto" else topics.alpha_0,
+        "oversampling": topics.oversampling,
+        "seed": topics.seed,
+        "solver": topics.solver,
+        **_given(n_restarts=topics.restarts, n_iterations=topics.iterations),
+    }
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

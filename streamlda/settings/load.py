@@ -1,0 +1,238 @@
+"""Settings from a file, the environment, flags and the parameters of `StreamLDA`.
+
+A flag goes before a variable, a variable before the file, the file before the default. What is
+unknown is an error, and all errors are reported at once. A secret stands in a file that
+``section.key_file`` names, or in its variable; never in the settings file, a flag, or what is
+printed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamlda.errors import InvalidSettingError
+from streamlda.settings.rules import clashes
+from streamlda.settings.setting import PREFIX, RUN, Setting
+from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
+from streamlda.settings.values import parsed, shown
+
+#: Names in files and flags: of a secret, the name of its file too.
+NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
+VARIABLES = {s.variable: s.name for s in TABLE}
+VARIABLES |= {f"{s.variable}_FILE": f"{s.name}_file" for s in TABLE if s.kind == "secret"}
+PARAMETERS = {s.parameter: s for s in TABLE if s.parameter}
+
+
+def load_settings(
+    path: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    command: str = RUN,
+    names: Iterable[str] = SETTINGS,
+) -> RunSettings:
+    """Return the settings of a command, checked.
+
+    `path` is of TOML, where settings of other commands may stand too; `environment` is `os.environ`
+    by default, and every ``STREAMLDA_`` variable in it must be known, but for
+    ``STREAMLDA_TEST_...``; a flag of None was not given. `names` are the settings that the command
+    takes: others are skipped in file and environment. Raises `InvalidSettingError` with all that is
+    wrong, a line each.
+    """
+    environment = os.environ if environment is None else environment
+    problems: list[str] = []
+    taken = {NAMES[name].name for name in names}
+    layers = {
+        "file": _from_file(path, problems),
+        "environment": _from_environment(environment, problems),
+        "flag": {name: value for name, value in (flags or {}).items() if value is not None},
+    }
+    values: dict[str, Any] = {s.name: s.default_of(command) for s in TABLE}
+    origins: dict[str, str] = {}
+    for origin, layer in layers.items():
+        for name, raw in layer.items():
+            setting = _known(name, origin, problems)
+            if setting is None or setting.name not in taken:
+                continue
+            try:
+                value = parsed(setting, raw, from_file=name != setting.name)
+            except ValueError as error:
+                got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
+                problems.append(f"{_as_given(setting, name, origin)} {error}{got} ({origin})")
+            else:
+                values[setting.name], origins[setting.name] = value, origin
+    if not problems:
+        settings = _made(values, origins, command)
+        problems = [_spelled(rule, command) for rule in clashes(settings)]
+    if problems:
+        raise InvalidSettingError(
+            f"settings must be known and fit together, got problems={len(problems)}; correct "
+            f"these, and see streamlda {command} --help:\n" + "\n".join(f"- {p}" for p in problems)
+        )
+    return settings
+
+
+def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
+    """Return the settings that parameters of `StreamLDA` stand for, checked by the same table.
+
+    Raises `InvalidSettingError` for the first that is wrong, under its name as a parameter.
+    """
+    from streamlda.privacy.clipping import ClipBounds
+
+    values: dict[str, Any] = {s.name: s.default for s in TABLE}
+    origins: dict[str, str] = {}
+    for name, raw in parameters.items():
+        setting = PARAMETERS[name]
+        if raw is None and setting.default is None:
+            continue
+        try:
+            if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
+                raise ValueError("must be a number")
+            # Public bounds are a value that only a program can give.
+            bounds = name == "clipping" and isinstance(raw, ClipBounds)
+            values[setting.name] = raw if bounds else parsed(setting, raw)
+        except ValueError as error:
+            raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
+        if values[setting.name] != setting.default:
+            origins[setting.name] = "parameter"
+    settings = _made(values, origins, "")
+    problems = clashes(settings)
+    if problems:
+        raise InvalidSettingError(_spelled(problems[0], ""))
+    return settings
+
+
+def describe(command: str = RUN) -> list[dict[str, str]]:
+    """Return the table as text for documentation and help: a row for each setting, in order."""
+    return [
+        {
+            "name": setting.name,
+            "type": " | ".join(setting.choices) or setting.kind,
+            "default": shown(setting, setting.default_of(command)),
+            "unit": setting.unit,
+            "help": setting.help,
+            "variable": setting.variable,
+            "flag": setting.flag,
+        }
+        for setting in TABLE
+        if command in setting.commands
+    ]
+
+
+def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> RunSettings:
+    """Return the settings; what is ``auto`` and known from others is put in its place."""
+    resolved = dict(values)
+    if values["source.kind"] == "auto":
+        by_topic = values["kafka.topic"] is not None and not values["source.files"]
+        resolved["source.kind"] = "kafka" if by_topic else "files"
+    if values["vocabulary.kind"] == "auto":
+        hashed = "vocabulary.hash_bits" in origins
+        given = "given" if values["vocabulary.file"] is not None else "learned"
+        resolved["vocabulary.kind"] = "hashed" if hashed else given
+    sections = {
+        section: made(**{s.key: resolved[s.name] for s in TABLE if s.section == section})
+        for section, made in SECTIONS.items()
+    }
+    return RunSettings(**sections, command=command, origins=origins)
+
+
+def _spelled(rule: str, command: str) -> str:
+    """Return a rule with each ``{section.key}`` as its reader knows it."""
+
+    def spell(match: re.Match[str]) -> str:
+        setting = SETTINGS[match[1]]
+        if not command:
+            return setting.parameter or setting.name
+        return setting.name if command == RUN else setting.flag
+
+    return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
+
+
+def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        problems.append(f"the settings file must be readable, got path={str(path)!r} ({reason})")
+        return {}
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        problems.append(f"the settings file must be TOML, got path={str(path)!r}: {error}")
+        return {}
+    values: dict[str, Any] = {}
+    for section, table in found.items():
+        if isinstance(table, dict):
+            values |= {f"{section}.{key}": value for key, value in table.items()}
+        else:
+            values[section] = table
+    return values
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    values = {}
+    for variable, value in environment.items():
+        if variable in VARIABLES:
+            values[VARIABLES[variable]] = value
+        elif variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
+            hint = _nearest(variable, VARIABLES)
+            problems.append(f"{_plain(variable)} is no known variable{hint}")
+    return values
+
+
+def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
+    """Return the setting of a name; or None, and say what is wrong with it."""
+    if name not in NAMES:
+        hint = _nearest(name, NAMES)
+        problems.append(f"{_plain(name)} is no known setting{hint} ({origin})")
+        return None
+    setting = NAMES[name]
+    if name == setting.name and setting.kind == "secret" and origin != "environment":
+        problems.append(
+            f"{name} is a secret, and must stand in a file or in {setting.variable}: set "
+            f"{name}_file ({origin})"
+        )
+        return None
+    return setting
+
+
+def _as_given(setting: Setting, name: str, origin: str) -> str:
+    """Return the name of a setting as it was given."""
+    named = {"flag": setting.flag, "environment": setting.variable}
+    return named.get(origin, name)
+
+
+def _plain(name: str) -> str:
+    """Return a name as it is if it is one, else so that it stays on its line."""
+    return name if re.fullmatch(r"[\w.-]{1,80}", name) else repr(name[:80])
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    if name in RENAMED:
+        return f"; it is now {RENAMED[name]}"
+    names = list(known)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    # Somebody who knows the key but not its section is helped too.
+    found = found or [n for n in names if n.partition(".")[2] == name.rpartition(".")[2]][:1]
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+#: Settings of 0.1.0 under other names.
+RENAMED = {
+    "words.kind": "vocabulary.kind (selected is now private)",
+    "words.file": "vocabulary.file",
+    "words.size": "vocabulary.size",
+    "words.hash_bits": "vocabulary.hash_bits",
+    "words.documents": "vocabulary.documents",
+    "words.stop_words": "vocabulary.stop_words",
+    "words.token_pattern": "vocabulary.token_pattern",
+    "topics.warmup": "topics.warmup_documents",
+    "topics.map_file": "topics.projection_file",
+    "source.max_document": "source.max_record",
+}
+RENAMED |= {PREFIX + old.replace(".", "_").upper(): new for old, new in list(RENAMED.items())}

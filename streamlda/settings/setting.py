@@ -1,0 +1,95 @@
+"""What a setting is, and what follows from its entry in the table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from streamlda.stream.credentials import read_secret
+
+Kind = Literal[
+    "text", "int", "number", "bool", "list", "bytes", "seconds", "secret", "frequency", "ngrams"
+]
+
+PREFIX = "STREAMLDA_"
+
+#: Commands that read settings.
+FIT, RUN = "fit", "run"
+
+#: The command in which sites agree on settings, and readers of settings that read no documents.
+AGREEMENT = "site config"
+WITHOUT_DOCUMENTS = ("", AGREEMENT)
+
+#: Sections whose flags begin with their name, and those of the daemon alone.
+PREFIXED = ("kafka", "checkpoint", "memory", "dead_letters", "breaker", "http", "log")
+DAEMON = ("memory", "dead_letters", "breaker", "http", "log")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is: in a file, or else in a variable. It is read when it is needed."""
+
+    file: str | None
+    variable: str
+
+    def reveal(self) -> str:
+        """Return the secret, or raise `InvalidSettingError`."""
+        return read_secret(self.file, self.variable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One entry of the table; `fit_default` stands in for the default in ``streamlda fit``."""
+
+    section: str
+    key: str
+    kind: Kind
+    default: Any
+    help: str
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    least: float = -math.inf
+    most: float = math.inf
+    #: Whether the bounds themselves are excluded.
+    open: bool = False
+    #: Whether "auto" is a value too.
+    auto: bool = False
+    flag: str = ""
+    short: str = ""
+    #: Name as a parameter of `StreamLDA`, if it is one.
+    parameter: str = ""
+    commands: tuple[str, ...] = (FIT, RUN)
+    fit_default: Any = ...
+
+    @property
+    def name(self) -> str:
+        """Name in files and messages: ``section.key``."""
+        return f"{self.section}.{self.key}"
+
+    @property
+    def variable(self) -> str:
+        """Environment variable."""
+        return f"{PREFIX}{self.section}_{self.key}".upper()
+
+    def default_of(self, command: str) -> Any:
+        """Return the default in a command."""
+        return self.default if command != FIT or self.fit_default is ... else self.fit_default
+
+
+def entry(kind: Kind, default: Any, help: str, **more: Any) -> Any:
+    """Return the field of a section that declares a setting; `more` as in `Setting`."""
+    return field(default=default, metadata={"kind": kind, "help": help, **more})
+
+
+def setting_of(section: str, declared: Any) -> Setting:
+    """Return the setting that a field of a section declares."""
+    key, more = declared.name, dict(declared.metadata)
+    if not more.get("flag"):
+        words = f"{section}_{key}" if section in PREFIXED else key
+        more["flag"] = "--" + words.replace("_", "-")
+        if more["kind"] == "secret":
+            more["flag"] += "-file"
+    if section in DAEMON:
+        more["commands"] = (RUN,)
+    return Setting(section=section, key=key, default=declared.default, **more)

@@ -1,0 +1,78 @@
+"""Models to a file, to a folder of snapshots, and from there to a topic."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from streamlda.container import to_json
+from streamlda.model.topic_model import TopicModel
+from streamlda.stream.sink import SnapshotSink
+
+if TYPE_CHECKING:
+    from streamlda.storage.snapshots import Snapshots
+
+#: Words of each topic that go into a message.
+MESSAGE_WORDS = 50
+
+
+class Publisher:
+    """Publishes what a run released: to a file that is the newest model, and under numbers.
+
+    A release may be made a second time, after a crash before the next checkpoint: from the same
+    records, so it is known by its settings, the stream and the record slot where it ends, and what
+    is out stays.
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots | None = None,
+        sink: SnapshotSink | None = None,
+        file: str | None = None,
+    ) -> None:
+        self.snapshots = snapshots
+        self._sink, self._file = sink, file
+
+    @classmethod
+    def to(
+        cls, folder: str | None, file: str | None, sink: SnapshotSink | None = None
+    ) -> Publisher:
+        """Return the publisher to a folder and to a file, where they are given."""
+        if folder is None:
+            return cls(None, sink, file)
+        from streamlda.storage.snapshots import Snapshots
+
+        return cls(Snapshots(folder), sink, file)
+
+    def store(self, model: TopicModel) -> int:
+        """Write a model; return its number in the folder, 0 without one.
+
+        Time and memory as `TopicModel.save` and `Snapshots.publish`. Raises `OSError` if it cannot
+        be written.
+        """
+        if self._file is not None:
+            model.save(self._file)
+        if self.snapshots is None:
+            return 0
+        newest = self.snapshots.latest()
+        if newest is not None and _made_of(self.snapshots.model(newest)) == _made_of(model):
+            return newest
+        number = (newest or 0) + 1
+        self.snapshots.publish(number, model)
+        return number
+
+    def send(self) -> None:
+        """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
+        newest = None if self.snapshots is None else self.snapshots.latest()
+        if self.snapshots is None or self._sink is None or newest is None:
+            return
+        about = self.snapshots.topics(newest, MESSAGE_WORDS)
+        settings = self.snapshots.model(newest).settings
+        value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
+        headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
+        self._sink.publish(str(settings.get("stream", "")), value, headers)
+
+
+def _made_of(model: TopicModel) -> str:
+    # The settings name the stream and the slot; the statement, the ledger. As they are in a file.
+    return to_json([model.settings, model.privacy])

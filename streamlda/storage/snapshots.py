@@ -1,0 +1,303 @@
+"""The folder of published models, and which topic is which over them.
+
+::
+
+    snapshot-000001               a model file, never changed once it is there
+    snapshot-000001.topics.json   ids, prevalence and movement of its topics
+
+The second file is made from the models and may be deleted: of the last `FOLLOWED` snapshots it is
+made again when it is missing or belongs to another model, one after the other, so that ids then
+start again at the oldest of these that has none. An older snapshot without it is served with topics
+whose id is None. So a folder of thousands of snapshots costs no more than one of `FOLLOWED`.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from streamlda.checks import between, require
+from streamlda.container import MAX_HEADER_BYTES
+from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
+from streamlda.storage.identity import Topic, follow
+
+logger = logging.getLogger(__name__)
+
+#: Topics are followed over, and lists go back to, this many snapshots.
+FOLLOWED = 200
+
+#: Models held in memory: those that two requests in a row want, and the one before the latest.
+CACHED_MODELS = 2
+
+_NAME = re.compile(r"snapshot-([0-9]{6,9})")
+_VERSION = 1
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a list shows of a snapshot, without its words."""
+
+    number: int
+    #: When its file was written, ISO 8601 in UTC.
+    created: str
+    #: Documents used; of a private one the record slots, which are fixed in advance.
+    documents: int
+    #: Whether its privacy statement says that it is private, and bears that out.
+    private: bool
+    topics: list[Topic]
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {**asdict(self), "topics": [topic._asdict() for topic in self.topics]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A summary, the bytes of the model it is of, and the first unused id after it."""
+
+    summary: Summary
+    fingerprint: str
+    next_id: int
+
+
+class Snapshots:
+    """The published models of one daemon; safe between threads, one process writes.
+
+    Memory: `CACHED_MODELS` models (each twice, once it was used for inference), and the
+    summaries of `FOLLOWED`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.RLock()
+        self._models: OrderedDict[tuple[int, int], TopicModel] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()
+
+    def path(self, number: int) -> Path:
+        """Return where the model of a snapshot is, or would be."""
+        between(1, 999_999_999, number=number, remedy="count snapshots from 1")
+        return self.folder / f"snapshot-{number:06d}"
+
+    def publish(self, number: int, model: TopicModel) -> Path:
+        """Write a snapshot, whole or not at all, and find out which topic is which.
+
+        Done again with the same model it changes nothing, so that it may be repeated when it is
+        not known whether it was done. Time O(K K V); memory three times the model.
+
+        Another model under the same number is refused: what is out stays as it is.
+        """
+        path = self.path(number)
+        with self._lock:
+            if path.exists():
+                self._check_same(path, number, model)
+            else:
+                model.save(path)
+            self.summary(number)
+        return path
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the snapshots that are there, ascending. Time O(files)."""
+        with os.scandir(self.folder) as entries:
+            names = [_NAME.fullmatch(entry.name) for entry in entries if entry.is_file()]
+        found = [(int(name[1]), name[0]) for name in names if name]
+        return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
+
+    def latest(self) -> int | None:
+        """Return the number of the newest snapshot, or None before the first."""
+        return max(self.numbers(), default=None)
+
+    def model(self, number: int) -> TopicModel:
+        """Return the model of a snapshot; the last `CACHED_MODELS` are held.
+
+        Raises `FileNotFoundError`, or `ModelFileError` or `OSError` if its file is damaged.
+        """
+        path = self.path(number)
+        key = (number, path.stat().st_mtime_ns)
+        with self._lock:
+            return _cached(self._models, key, CACHED_MODELS, lambda: load(path))
+
+    def summary(self, number: int) -> Summary:
+        """Return what a list shows of a snapshot.
+
+        Time O(1) once it is known, else O(K K V) for each snapshot that is not, back to the last
+        known one; at most `FOLLOWED`.
+        """
+        with self._lock:
+            known = self._read(number)
+            if known is not None:
+                return known.summary
+            recent = self.numbers()[-FOLLOWED:]
+            if number not in recent:
+                shares = self.model(number).prevalence.tolist()
+                return self._summarize(number, [Topic(None, share, None) for share in shares])
+            before, missing = None, []
+            for earlier in reversed(recent[: recent.index(number)]):
+                before = _unless_damaged(self._read, earlier)
+                if before is not None:
+                    break
+                missing.append(earlier)
+            for earlier in reversed(missing):
+                before = _unless_damaged(self._follow, earlier, before) or before
+            return self._follow(number, before).summary
+
+    def summaries(self) -> list[Summary]:
+        """Return the summaries of the last `FOLLOWED` snapshots, ascending.
+
+        A damaged snapshot is left out, with a warning in the log.
+        """
+        recent = self.numbers()[-FOLLOWED:]
+        found = [_unless_damaged(self.summary, number) for number in recent]
+        return [summary for summary in found if summary is not None]
+
+    def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
+        """Return a snapshot for viewers, as plain JSON values.
+
+        Time O(K V) besides `model` and `summary`.
+
+        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``;
+        ``privacy`` is the privacy statement, ``privacy_lines`` the same in words.
+        """
+        with self._lock:
+            model, found = self.model(number), self.summary(number).json()
+        for topic, words in zip(found["topics"], model.top_words(n_words), strict=True):
+            topic["words"] = [[word, probability] for word, probability in words]
+        statement = dict(model.privacy)
+        return {**found, "privacy": statement, "privacy_lines": statement_lines(statement)}
+
+    def _check_same(self, path: Path, number: int, model: TopicModel) -> None:
+        with tempfile.TemporaryDirectory(prefix="streamlda-") as folder:
+            again = Path(folder) / "model"
+            model.save(again)
+            require(
+                filecmp.cmp(path, again, shallow=False),
+                "a published snapshot must not change, and this is another model",
+                number=number,
+                path=str(path),
+                remedy="publish it under the next number",
+            )
+
+    def _read(self, number: int) -> _Known | None:
+        """Return what is known of a snapshot, if that is of the model that is there."""
+        path = self.path(number)
+        key = (number, path.stat().st_mtime_ns)
+        held = self._known.get(key)
+        if held is not None:
+            return held
+        try:
+            stored = json.loads(self._index(number).read_bytes())
+            if (stored["version"], stored["fingerprint"]) != (_VERSION, _fingerprint(path)):
+                return None
+            topics = [Topic(**topic) for topic in stored["topics"]]
+            documents, private = stored["documents"], stored["private"]
+            summary = Summary(number, _written(path), documents, private, topics)
+            known = _Known(summary, stored["fingerprint"], stored["next_id"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            message = "the index of a snapshot is made again: number=%d error=%s"
+            logger.warning(message, number, type(error).__name__)
+            return None
+        return _cached(self._known, key, FOLLOWED, lambda: known)
+
+    def _follow(self, number: int, before: _Known | None) -> _Known:
+        model = self.model(number)
+        next_id = before.next_id if before else 1
+        earlier = _unless_damaged(self.model, before.summary.number) if before else None
+        if before and earlier:
+            ids = [topic.id for topic in before.summary.topics]
+            topics, next_id = follow(earlier, ids, model, next_id)
+        else:
+            shares = model.prevalence.tolist()
+            topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
+            next_id += len(topics)
+        known = _Known(self._summarize(number, topics), _fingerprint(self.path(number)), next_id)
+        self._write(known)
+        return known
+
+    def _summarize(self, number: int, topics: list[Topic]) -> Summary:
+        model = self.model(number)
+        written = _written(self.path(number))
+        return Summary(number, written, model.documents_seen, is_private(model), topics)
+
+    def _write(self, known: _Known) -> None:
+        found = known.summary.json()
+        content = {
+            "version": _VERSION,
+            "fingerprint": known.fingerprint,
+            "next_id": known.next_id,
+            **{name: found[name] for name in ("documents", "private", "topics")},
+        }
+        target = self._index(known.summary.number)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text(json.dumps(content, separators=(",", ":")), "utf-8")
+        # Not forced to the disk: a torn one is found out by its content and made again.
+        temporary.replace(target)
+
+    def _index(self, number: int) -> Path:
+        return self.folder / f"snapshot-{number:06d}.topics.json"
+
+
+def is_private(model: TopicModel) -> bool:
+    """Return whether a model claims to be private and bears it out."""
+    if model.privacy.get("statement") != PRIVATE:
+        return False
+    try:
+        check_statement(model.privacy)
+    except InvalidSettingError as error:
+        logger.warning("a model claims privacy and does not bear it out: %s", error)
+        return False
+    return True
+
+
+def _cached(
+    cache: OrderedDict[_Key, _Value], key: _Key, most: int, make: Callable[[], _Value]
+) -> _Value:
+    if key not in cache:
+        made = make()
+        while len(cache) >= most:
+            cache.popitem(last=False)
+        cache[key] = made
+    cache.move_to_end(key)
+    return cache[key]
+
+
+def _fingerprint(path: Path) -> str:
+    """Return a digest of the header of a model file, which holds the checksum of all of it."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        header = file.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
+    return hashlib.blake2b(header, digest_size=16).hexdigest()
+
+
+def _written(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+
+
+def _unless_damaged(
+    read: Callable[..., _Value | None], number: int, *more: object
+) -> _Value | None:
+    """Return what is read of a snapshot; or None, with a warning, if it cannot be read."""
+    try:
+        return read(number, *more)
+    except (ModelFileError, OSError) as error:
+        message = "a snapshot is skipped, since it cannot be read: number=%d error=%s"
+        logger.warning(message, number, type(error).__name__)
+        return None

@@ -1,0 +1,419 @@
+"""Records to topics: the one pipeline that every run turns, whoever turns it.
+
+::
+
+    records -> words, once they are known -> counts -> blocks -> learner -> what is due
+
+A pure state machine: it reads no source, no file and no clock. ``fit`` polls a source that ends,
+``run`` works in a daemon with checkpoints, a Dask worker reads a shard, a site answers a round; all
+give it `RecordBatch` after `RecordBatch` and make what is due. Equal streams give equal topics, to
+the last bit, however polls were cut and however often the run was taken up again.
+
+Two kinds of learner: an `Engine` gets documents; a private one counts *record slots*: it gets a row
+for every record, a blank one where there is no document, so that the slot of a document depends
+only on how many records came before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from streamlda.checks import require
+from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.model.topic_model import TopicModel
+from streamlda.stream.blocks import Blocks
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
+from streamlda.text.vocabulary import Vocabulary
+
+#: Reason of a `Reject` for a document too short to learn from.
+SHORT = "short"
+
+#: Characters encoded at once; tables of words take some 8 times as many bytes.
+ENCODED_CHARACTERS = 2**23
+
+Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
+LearnerT = TypeVar("LearnerT", bound=Learner)
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """What a run has met: records, documents among them, and what became of them.
+
+    `short` documents have fewer than 3 tokens in the vocabulary; `tokens` are those of encoded
+    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
+    """
+
+    records: int = 0
+    documents: int = 0
+    short: int = 0
+    tokens: int = 0
+    unseen_tokens: int = 0
+    rejects: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unseen_fraction(self) -> float:
+        """Fraction of the tokens outside the vocabulary, 0 without tokens."""
+        return self.unseen_tokens / max(1, self.tokens)
+
+    def update(self, other: RecordCounts) -> None:
+        """Add what another part of the stream has met."""
+        for name in ("records", "documents", "short", "tokens", "unseen_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rejects.update(other.rejects)
+
+
+class Released(NamedTuple):
+    """What was due: a model, or why there is none."""
+
+    model: TopicModel | None
+    missed: str = ""
+
+
+class Progress(NamedTuple):
+    """What a batch of records added: documents learned from, and documents too short for it."""
+
+    learned: int
+    short: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When an engine is asked for a snapshot: after every `every` records, `most` times at most."""
+
+    every: int | None = None
+    most: int | None = None
+
+    def due(self, records: int, released_at: int, snapshots: int) -> int | None:
+        """Return the records until the next snapshot, None if none is left."""
+        if self.most is not None and snapshots >= self.most:
+            return None
+        if self.every is None:
+            return NEVER_BY_ITSELF
+        return max(0, self.every * (released_at // self.every + 1) - records)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Documents that wait until the words are known."""
+
+    texts: list[str] = field(default_factory=list)
+    locations: list[RecordLocation] = field(default_factory=list)
+    characters: int = 0
+
+
+class Pipeline(Generic[LearnerT]):
+    """Feeds a learner from record batches; see the module. Not safe for several threads.
+
+    Memory: the learner, one block of documents and, while words are learned, their documents.
+
+    Documents that words are learned from are learned from like all others; records that words are
+    selected from are used for nothing else. `make_learner` is called once the words are known, with
+    the record slot of the first row. `schedule` is of a learner that counts no slots: others know
+    themselves when something is due. `about` are plain JSON values that each model records.
+    `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
+    """
+
+    def __init__(
+        self,
+        words: Words,
+        make_learner: Callable[[Vocabulary, int], LearnerT],
+        *,
+        schedule: Schedule | None = None,
+        about: Mapping[str, Any] | None = None,
+        on_reject: Callable[[Reject], None] | None = None,
+    ) -> None:
+        self.words = words
+        self.counts = RecordCounts()
+        self.vocabulary: Vocabulary | None = None
+        self.vocabulary_documents = 0
+        self.first_slot = 0
+        self.snapshots = 0
+        self._make_learner = make_learner
+        self._learner: LearnerT | None = None
+        self._schedule = schedule or Schedule()
+        self._about = dict(about or {})
+        self._on_reject = on_reject
+        self._waiting = _Waiting()
+        self._voted = 0
+        self._released_at = 0
+        self._blocks = Blocks()
+        if isinstance(words, Vocabulary):
+            self.begin(words)
+
+    def begin(self, vocabulary: Vocabulary, first_slot: int = 0) -> LearnerT:
+        """Take the words, and make the learner whose first row has this record slot."""
+        self.vocabulary, self.first_slot = vocabulary, first_slot
+        self._learner = self._make_learner(vocabulary, first_slot)
+        return self._learner
+
+    @property
+    def learner(self) -> LearnerT | None:
+        """The learner; None until the words are known."""
+        return self._learner
+
+    @property
+    def counts_slots(self) -> bool:
+        """Whether every record takes a record slot."""
+        if self._learner is not None:
+            return self._learner.counts_slots
+        return isinstance(self.words, PrivateVocabularySelection)
+
+    @property
+    def records(self) -> int:
+        """Records taken; of those that count from the beginning of the stream, slots."""
+        return self.counts.records
+
+    @property
+    def due(self) -> int | None:
+        """Records until something is due: 0 now, None if nothing will be."""
+        if self._learner is not None and self._learner.counts_slots:
+            return self._learner.due
+        if isinstance(self.words, PrivateVocabularySelection):
+            return self.words.slots - self._voted
+        return self._schedule.due(self.records, self._released_at, self.snapshots)
+
+    @property
+    def since_release(self) -> int:
+        """Records taken since the last release: those of the running stage, or of a snapshot."""
+        return self.records - self._released_at
+
+    @property
+    def fraction_of_window(self) -> float:
+        """Fraction of the time between snapshots after which a clock may end what is running.
+
+        Infinite while the words are not known: no clock ends the choice of them.
+        """
+        return math.inf if self._learner is None else self._learner.fraction_of_window
+
+    @property
+    def rounds(self) -> int:
+        """Rounds, or stages, that were finished; the start of a refinement is one more."""
+        learner = self._learner
+        return 0 if learner is None else learner.rounds_finished + learner.past_warmup
+
+    # Records.
+
+    def add(self, batch: RecordBatch) -> Progress:
+        """Take records, at most those until something is `due`. Time O(characters + learning)."""
+        due = self.due
+        require(
+            due is not None and batch.n_records <= due,
+            "records must not come after something is due",
+            records=batch.n_records,
+            due=due,
+            remedy="make what is due first",
+        )
+        first = self.counts.records + 1
+        self.counts.records += batch.n_records
+        self.counts.documents += batch.n_documents
+        self.counts.rejects.update(reject.reason for reject in batch.rejects)
+        if self._on_reject is not None:
+            for reject in batch.rejects:
+                self._on_reject(reject)
+        if self.counts_slots:
+            return self._add_slots(batch)
+        located = zip(batch.texts, batch.located(first), strict=True)
+        texts, locations = [], []
+        for text, location in located:
+            if text is not None:
+                texts.append(text)
+                locations.append(location)
+        if self._learner is not None:
+            return self._learn(texts, locations)
+        return self._wait(texts, locations)
+
+    def _add_slots(self, batch: RecordBatch) -> Progress:
+        """Give every record its slot: a row, or a vote for words."""
+        if self._learner is None:
+            assert isinstance(self.words, PrivateVocabularySelection)
+            for text in batch.texts:
+                self.words.vote(text or "")
+            self._voted += batch.n_records
+            return Progress(batch.n_documents, 0)
+        assert self.vocabulary is not None
+        encoded = self.vocabulary.encode([text or "" for text in batch.texts])
+        taken = self._learner.add(encoded.batch, batch.users or None)
+        assert taken == batch.n_records, "polls end where stages do"
+        self.counts.tokens += encoded.tokens
+        self.counts.unseen_tokens += encoded.unseen_tokens
+        learned = int(np.count_nonzero(encoded.batch.usable))
+        self.counts.short += batch.n_documents - learned
+        return Progress(learned, batch.n_documents - learned)
+
+    def _wait(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+        """Keep documents until there are enough to learn the words from."""
+        assert isinstance(self.words, VocabularyLearner)
+        waiting = self._waiting
+        waiting.texts += texts
+        waiting.locations += locations
+        waiting.characters += sum(map(len, texts))
+        if not self.words.enough(len(waiting.texts), waiting.characters):
+            return Progress(0, 0)
+        return self._learn_words()
+
+    def _learn_words(self) -> Progress:
+        """Learn the words from the first documents, and then topics from all that wait."""
+        assert isinstance(self.words, VocabularyLearner)
+        waiting, self._waiting = self._waiting, _Waiting()
+        first = self.words.beginning(waiting.texts)
+        self.vocabulary_documents = len(first)
+        self.begin(self.words.learn(first))
+        return self._learn(waiting.texts, waiting.locations)
+
+    def _learn(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+        assert self.vocabulary is not None
+        assert self._learner is not None
+        learned, start = 0, 0
+        for stop in _cuts(texts):
+            encoded = self.vocabulary.encode(texts[start:stop])
+            self.counts.tokens += encoded.tokens
+            self.counts.unseen_tokens += encoded.unseen_tokens
+            learned += int(np.count_nonzero(encoded.batch.usable))
+            if self._on_reject is not None:
+                for i in np.flatnonzero(~encoded.batch.usable).tolist():
+                    self._on_reject(Reject(*locations[start + i], SHORT))
+            for block in self._blocks.add(encoded.batch):
+                self._learner.add(block)
+            start = stop
+        self.counts.short += len(texts) - learned
+        return Progress(learned, len(texts) - learned)
+
+    # Releases.
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether there is something to release where the source ends."""
+        if self.counts_slots:
+            return self._learner is not None and self._learner.ends_well
+        return self.due is not None and (self.since_release > 0 or not self.snapshots)
+
+    def release(self) -> Released:
+        """Make what is due, or end what is running here: a model, or why there is none.
+
+        Raises `BudgetExceededError` or `LedgerError` if a private learner is not allowed it.
+        """
+        self._released_at = self.records
+        if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
+            self.begin(self.words.choose(), self.words.first_slot + self.words.slots)
+            return Released(None)
+        if not self.counts_slots:
+            self.snapshots += 1
+        try:
+            if self._learner is None:
+                if not self._waiting.texts:
+                    return Released(None, "no document came")
+                self._learn_words()
+            assert self._learner is not None
+            self.flush()
+            model = self._learner.release(self.vocabulary, self.facts())
+        except (InsufficientDataError, VocabularyError) as error:
+            return Released(None, str(error))
+        return self._released(model)
+
+    def _released(self, model: TopicModel | None) -> Released:
+        assert self._learner is not None
+        if self.counts_slots and model is not None:
+            self.snapshots += 1
+        return Released(model, self._learner.missed if model is None else "")
+
+    def skip(self, records: int) -> None:
+        """Count records that a release has used, and that are skipped unread."""
+        self.counts.records += records
+        self._released_at = self.records
+
+    def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
+        """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
+        self.skip(skipped)
+        return self._released(model)
+
+    def facts(self, skipped: int = 0) -> dict[str, Any]:
+        """Return what a model of now, or behind records that are skipped, says of its stream."""
+        found = {**self._about, "places": self.records + skipped}
+        if self.vocabulary_documents:
+            found["vocabulary_documents"] = self.vocabulary_documents
+        if self.counts_slots:
+            found["snapshot"] = self.snapshots + 1
+        return found
+
+    def flush(self) -> None:
+        """Give the learner the documents that wait for a full block."""
+        if self._learner is not None and self._blocks.waiting is not None:
+            self._learner.add(self._blocks.flush())
+
+    def insufficient(self, reason: str = "") -> InsufficientDataError:
+        """Return the error of a run that ends without topics: what came, privately slots alone."""
+        counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
+        if self.counts_slots:
+            of = f"documents_per_snapshot={self._schedule.every}"
+            if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
+                of = f"vocabulary_documents={self.words.slots}"
+            return InsufficientDataError(
+                reason
+                or "a private snapshot needs a whole window of record slots, got "
+                f"slots={counts.records} {of}; take smaller windows, or read more"
+            )
+        rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
+        return InsufficientDataError(
+            f"{rule}, got documents={counts.documents} short={counts.short} "
+            f"rejects={counts.rejects.total()}{rejects}; check the format, the text field, the "
+            "token pattern and the vocabulary" + (f" ({reason})" if reason else "")
+        )
+
+    # State.
+
+    @property
+    def waiting(self) -> DocumentBatch | None:
+        """Documents that wait for a full block."""
+        return self._blocks.waiting
+
+    def values(self) -> dict[str, Any]:
+        """Return plain JSON values to keep beside the state of the learner."""
+        # `asdict` would make pairs of the entries of a Counter.
+        counts = {each.name: copy(getattr(self.counts, each.name)) for each in fields(self.counts)}
+        return {
+            "places": counts.pop("records"),
+            "first_place": self.first_slot,
+            "stages": self.rounds,
+            "snapshots": self.snapshots,
+            "released_at": self._released_at,
+            "vocabulary_documents": self.vocabulary_documents,
+            "counts": counts,
+        }
+
+    def restore(
+        self,
+        vocabulary: Vocabulary,
+        learner: LearnerT,
+        values: Mapping[str, Any],
+        waiting: DocumentBatch | None = None,
+    ) -> None:
+        """Go on from the state of a learner, from `values` and from the documents that waited."""
+        self.vocabulary, self._learner = vocabulary, learner
+        self._blocks, self._waiting = Blocks(waiting), _Waiting()
+        counts = dict(values.get("counts", {}))
+        counts["rejects"] = Counter(counts.get("rejects", {}))
+        self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
+        self.first_slot = int(values.get("first_place", 0))
+        self.snapshots = int(values.get("snapshots", 0))
+        self._released_at = int(values.get("released_at", self.records))
+        self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
+
+
+def _cuts(texts: Sequence[str]) -> Iterator[int]:
+    """Yield where to cut texts so that parts have about `ENCODED_CHARACTERS` at most."""
+    characters = 0
+    for number, text in enumerate(texts, 1):
+        characters += len(text)
+        if characters >= ENCODED_CHARACTERS or number == len(texts):
+            yield number
+            characters = 0

@@ -1,0 +1,198 @@
+"""``streamlda fit`` in this process: what it learns, writes, says and refuses."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from streamlda.errors import SourceError
+from streamlda.model.topic_model import load
+from streamlda.storage.snapshots import Snapshots
+from streamlda_connectors.files import FileSource
+from tests.cli.conftest import ALL_WORDS, refused, run
+
+
+def fail_behind(monkeypatch, records):
+    """Let files fail behind their first records, however they are polled."""
+    left = [records]
+
+    def poll(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
+        if not left[0]:
+            raise SourceError("a source must go on answering; try again later")
+        batch = poll(self, min(max_records, left[0]), timeout_seconds)
+        left[0] -= batch.n_records
+        return batch
+
+    monkeypatch.setattr(FileSource, "poll", poll)
+
+
+def test_fit_summarizes_what_it_did(folder):
+    summary = (folder / "summary").read_text("utf-8")
+    for wanted in ("words (learned from 6,000 documents)", "6,000 documents in", "0.0% of"):
+        assert wanted in summary
+    assert "documents/s" in summary
+    assert load(folder / "model").documents_seen == 6000
+
+
+def fit_quietly(folder, output, *options):
+    """Fit three topics; return what is said, and the model."""
+    common = ("fit", folder / "a.jsonl.gz", "-k", 3, *ALL_WORDS, "--quiet", "-o", output)
+    return run(*common, *options).stderr, load(output)
+
+
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
+    options = ("--solver", solver, "--documents-per-round", 100, "--iterations", 4)
+    more = ("--restarts", 5, "--warmup-documents", 1000)
+    _, model = fit_quietly(folder, tmp_path / "model", *options, *more)
+    asked = ("solver", "documents_per_round", "n_iterations", "n_restarts")
+    assert [model.settings[name] for name in asked] == [solver, 100, 4, 5]
+    arguments = ("evaluate", tmp_path / "model", folder / "held_out.txt", "--json")
+    found = json.loads(run(*arguments, "--truth", folder / "truth").stdout)
+    assert found["matched_l1_error"] < 0.3
+
+
+def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
+    models = [
+        fit_quietly(folder, tmp_path / "model", *options)[1]
+        for options in ((), ("--alpha-0", 10), ("--alpha-0", 10, "--no-refine"))
+    ]
+    assert ["refinement" in model.diagnostics for model in models] == [False, True, False]
+    assert models[1].diagnostics["refinement"]["documents"] == 6000
+    warmups = [model.settings["warmup_documents"] for model in models]
+    assert warmups == [20_000, 20_000, 10_000]
+
+
+def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
+    options = ("--solver", "online-power", "--documents-per-round", 600)
+    said, model = fit_quietly(folder, tmp_path / "model", *options)
+    # Of 3 topics with 6 rounds each.
+    assert "warning: the rounds of online-power must all end" in said
+    assert "documents_missing=4800" in said
+    assert model.n_components == 2
+
+
+def test_rejects_have_the_right_line_numbers(tmp_path):
+    good = json.dumps({"text": "apple bread cheese"})
+    lines = [good, "{", good, '{"text": 1}', "", '{"text": "apple"}', '{"title": ""}', good]
+    path, rejects, words = (tmp_path / name for name in ("a.jsonl", "rejects", "words"))
+    path.write_text("\n".join(lines), "ascii")
+    words.write_text("apple\nbread\ncheese\n", "ascii")
+    common = ("-k", 1, "--vocabulary", words, "--rejects", rejects)
+    said = run("fit", path, *common, "-o", tmp_path / "m").stderr
+    found = [json.loads(line) for line in rejects.read_text("ascii").splitlines()]
+    assert sorted((each["record"], each["reason"]) for each in found) == [
+        (2, "not-json"),
+        (4, "not-text"),
+        (6, "short"),
+        (7, "missing-field"),
+    ]
+    assert {each["location"] for each in found} == {str(path)}
+    assert "1 documents skipped" in said
+    assert "3 records skipped: missing-field 1, not-json 1, not-text 1" in said
+    assert "apple" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("a.txt", b"", "documents=0 short=0 rejects=0"),
+        ("a.txt", b"\xff\xfe\n\xff", " not-utf8=2"),
+        ("a.jsonl", b"{oops}\n[]\n", " not-an-object=1 not-json=1"),
+        ("a.jsonl", b'{"body": "secret words here"}\n{"text": 7}\n', " missing-field=1 not-text=1"),
+        ("a.txt", b"x" * (17 * 2**20), " too-long=1"),
+        ("a.txt", b"apple bread\ncheese\n", "short=2"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a b c"}\n')[:-9], " broken-compression=1"),
+    ],
+    ids=["empty", "not-utf8", "not-json", "no-text", "long-line", "short", "broken-gzip"],
+)
+def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, content, wanted):
+    # A given vocabulary, for without documents there is nothing to learn one from.
+    (tmp_path / "words").write_text("apple\nbread\n", "ascii")
+    (tmp_path / name).write_bytes(content)
+    given = ("-k", 1, "-o", tmp_path / "m", "--vocabulary", tmp_path / "words")
+    message = refused("fit", tmp_path / name, *given, code=65)
+    assert wanted in message
+    assert "secret" not in message
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_comes_before_a_break_is_learned(tmp_path):
+    lines = (b'{"text": "apple bread cheese"}\n' for _ in range(50_000))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines))[:-200])
+    common = ("-k", 1, "-o", tmp_path / "m", *ALL_WORDS)
+    said = run("fit", tmp_path / "a.jsonl.gz", *common).stderr
+    assert "1 records skipped: broken-compression 1" in said
+    assert load(tmp_path / "m").documents_seen > 1000
+
+
+def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
+    text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
+    (tmp_path / "a.txt").write_text(text, "ascii")
+    said = run("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet").stderr
+    assert "streamlda: warning: before refinement: word pairs tell" in said
+    assert "of 5 topics apart" in said
+    assert "documents/s" not in said
+    assert "?" in run("topics", tmp_path / "m").stdout
+
+
+def test_settings_come_from_flags_variables_and_a_file(folder, tmp_path, monkeypatch):
+    (tmp_path / "settings.toml").write_text(
+        f"[source]\nfiles = ['{folder / 'all.txt'}']\nmax_documents = 400\n"
+        "[topics]\ncount = 7\nseed = 4\n[http]\nport = 0\n"
+    )
+    monkeypatch.setenv("STREAMLDA_TOPICS_SEED", "5")
+    run("fit", "--config", tmp_path / "settings.toml", "-k", 2, "-o", tmp_path / "m", "-q")
+    model = load(tmp_path / "m")
+    assert (model.n_components, model.settings["seed"], model.documents_seen) == (2, 5, 400)
+
+
+def test_snapshots_go_to_a_folder_and_the_newest_to_the_file(folder, tmp_path):
+    every = ("--snapshot-every", 2000, "--output-folder", tmp_path / "all")
+    run("fit", folder / "all.txt", "-k", 2, "-o", tmp_path / "m", "-q", *every, "--no-refine")
+    models = [Snapshots(tmp_path / "all").model(number) for number in range(1, 5)]
+    assert [model.documents_seen for model in models] == [2000, 4000, 6000, 6300]
+    np.testing.assert_array_equal(load(tmp_path / "m").components, models[-1].components)
+
+
+def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, monkeypatch):
+    kept = ("--checkpoint-folder", tmp_path / "kept", "--vocabulary-documents", 1000)
+    common = ("fit", folder / "all.txt", "-k", 2, "-q", *kept, "-o", tmp_path / "m")
+    with monkeypatch.context() as patch:
+        fail_behind(patch, 4000)
+        failed = run(*common, code=74)
+    assert "error: a source must go on answering" in failed.stderr
+    assert load(tmp_path / "m").documents_seen == 4000
+    run(*common)
+    run("fit", folder / "all.txt", "-k", 2, "-q", *kept[2:], "-o", tmp_path / "whole")
+    again, whole = load(tmp_path / "m"), load(tmp_path / "whole")
+    assert again.documents_seen == whole.documents_seen == 6300
+    np.testing.assert_array_equal(again.components, whole.components)
+    # Nothing is left to read: the newest model stays.
+    run(*common)
+    assert load(tmp_path / "m").documents_seen == 6300
+    assert "alpha_0=3.0 (saved: 1.0)" in refused(*common, "--alpha-0", 3)
+
+
+def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
+    source, gone, one = (tmp_path / name for name in ("a.txt", "gone", "one"))
+    source.write_text("apple bread cheese\n" * 9, "ascii")
+    one.write_text("apple\n", "ascii")
+    output = ("-o", tmp_path / "m")
+    fit = ("fit", source, "-k", 1, *output)
+    sized = (*fit, "--vocabulary-size", 8)
+    for wanted, arguments in (
+        ("--vocabulary-size goes with a vocabulary", (*sized, "--hash-bits", 4)),
+        ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
+        ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
+        ("topics=9 words=8", ("fit", gone, "-k", 9, *output, *sized[-2:])),
+        ("topics=4 words=3", ("fit", source, "-k", 4, *output, *ALL_WORDS)),
+        ("token_pattern='('", (*fit, "--token-pattern", "(")),
+        ("must not replace what is read", (*fit, "-o", source)),
+        ("or another output", (*fit, "--rejects", tmp_path / "m")),
+        ("must be a regular file", (*fit, "-o", tmp_path)),
+        ("must exist and be writable", (*fit, "-o", tmp_path / "no" / "m")),
+    ):
+        assert wanted in refused(*arguments)
+    assert not (tmp_path / "m").exists()

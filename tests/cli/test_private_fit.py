@@ -1,0 +1,296 @@
+"""``streamlda fit --epsilon``: what a private run asks for, writes, spends, prints and refuses."""
+
+import json
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.topic_model import load
+from streamlda.privacy.statement import check_statement
+from streamlda.run.parts import stream_name
+from streamlda.settings.load import load_settings
+from streamlda.storage.snapshots import Snapshots
+from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
+from tests.cli.test_fit import fail_behind
+
+EVERY = 4000
+
+#: Records of the corpus; every tenth is no document.
+SLOTS, TENTH = 9200, 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Records of planted topics, some of them rejects, with a user each; their words."""
+    folder = tmp_path_factory.mktemp("private")
+    plain = ("-n", SLOTS, "-o", folder / "plain.jsonl", "--truth", folder / "truth")
+    run("simulate", *SIZES, 60, *plain)
+    lines = (folder / "plain.jsonl").read_text("ascii").splitlines()
+    with (folder / "a.jsonl").open("w", encoding="ascii") as file:
+        for i, line in enumerate(lines):
+            values = {"text": json.loads(line)["text"], "by": f"user{i % 3000}"}
+            file.write(("{" if i % TENTH == 3 else json.dumps(values)) + "\n")
+    words = load(folder / "truth").vocabulary.words
+    (folder / "words").write_text("\n".join(words), "ascii")
+    return folder
+
+
+def options(folder, to, *more, every=EVERY, epsilon=8, words=True, ledger="L"):
+    """Return what a private run needs, to be written to another folder."""
+    return (
+        *("-k", 3, "-o", to / "m", "--epsilon", epsilon, "--delta", "1e-6"),
+        *("--ledger", to / ledger, "--snapshot-every", every),
+        *(("--vocabulary", folder / "words") if words else ()),
+        *more,
+    )
+
+
+def fit(folder, to, *more, code=0, **changes):
+    """Make a private run over the corpus; return what was said."""
+    return run("fit", folder / "a.jsonl", *options(folder, to, *more, **changes), code=code).stderr
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """A private run over the corpus: its folder, and what it printed."""
+    to = folder / "fitted"
+    to.mkdir()
+    done = run("fit", folder / "a.jsonl", *options(folder, to, "--output-folder", to / "all"))
+    return to, done
+
+
+def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
+    to, done = fitted
+    report = check_releases(to)
+    assert report["pending"] == report["lost"] == []
+    # Two windows of four stages, and the first stage of the third window.
+    slots = slots_of(report)
+    assert len(slots) == 9
+    assert [start for start, _ in slots[::4]] == [0, EVERY, 2 * EVERY]
+    assert all(a[1] == b[0] for a, b in pairwise(slots))
+    streams = {each["documents"][0][0] for each in report["snapshots"]}
+    assert streams == {str((folder / "a.jsonl").resolve())}
+    numbered = Snapshots(to / "all")
+    assert numbered.latest() == 2
+    statement = load(to / "m").privacy
+    assert statement == numbered.model(2).privacy
+    truth = load(folder / "truth").components
+    for number in (1, 2):
+        model = numbered.model(number)
+        check_statement(model.privacy)
+        # Topics that are drawn from their prior are at about 1.
+        assert matched_l1_error(truth, model.components).mean < 0.35
+    stages = [[stage["first"], stage["last"] + 1] for stage in statement["stages"]]
+    assert stages == slots[4:8]
+    # Nothing exact about the documents is printed.
+    numbers = {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\d", done.stderr)}
+    rejects = len(range(3, SLOTS, TENTH))
+    assert SLOTS in numbers
+    assert not numbers & {rejects, SLOTS - rejects}
+    assert "private and not shown" in done.stderr
+    for word in ("not-json", "documents in", "tokens outside", "documents/s"):
+        assert word not in done.stderr
+    assert done.stdout == ""
+
+
+def test_topics_prints_the_statement(folder, fitted):
+    to, _ = fitted
+    shown = run("topics", to / "m").stdout
+    assert "privacy     private: epsilon 8, delta 1e-06" in shown
+    assert f"slots       {EVERY:,} (the number of documents is private)" in shown
+    assert "not covered" in shown
+    described = json.loads(run("topics", to / "m", "--json").stdout)
+    assert described["privacy"] == load(to / "m").privacy
+    assert (described["places"], described["documents_seen"]) == (EVERY, None)
+    other = run("topics", folder / "truth").stdout
+    assert "privacy     not private" in other
+    assert "documents   0" in other
+
+
+def test_a_second_run_is_refused_before_reading(folder, fitted):
+    to, _ = fitted
+    moved, before = folder / "b.jsonl", (to / "L").read_bytes()
+    (folder / "a.jsonl").rename(moved)
+    try:
+        again = refused("fit", folder / "a.jsonl", *options(folder, to))
+        assert "must not be in two releases" in again
+        assert "--stream NAME" in again
+        assert again.count("\n") == 1
+        # Under another name it gets as far as the file, which is not there.
+        gone = fit(folder, to, "--stream", "other", code=74)
+        assert "a.jsonl" in gone
+        assert "two releases" not in gone
+    finally:
+        moved.rename(folder / "a.jsonl")
+    # Nor with another setting of the promise.
+    assert "epsilon" in fit(folder, to, epsilon=9, code=78)
+    assert (to / "L").read_bytes() == before
+
+
+def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
+    users = ("--unit", "user", "--user-field", "by", "--documents-per-user", 1, "--snapshots", 1)
+    given = options(folder, tmp_path, *users, every=9000, epsilon=10)
+    run("fit", folder / "a.jsonl", *given)
+    statement = load(tmp_path / "m").privacy
+    assert (statement["privacy_unit"], statement["documents_per_user"]) == ("user", 1)
+    report = check_releases(tmp_path)
+    assert len(report["snapshots"]) == 4
+    # Two hundred records are left; they were not read into a release.
+    assert slots_of(report)[-1][1] == 9000
+    model = (tmp_path / "m").read_bytes()
+    message = refused("fit", tmp_path / "gone", *given, "--stream", "others")
+    for wanted in ("must fit into the privacy budget", "remaining=", "spent="):
+        assert wanted in message
+    assert message.count("\n") == 1
+    assert len(check_releases(tmp_path)["snapshots"]) == 4
+    assert (tmp_path / "m").read_bytes() == model
+
+
+def chosen_words(size, slots):
+    return (
+        *("--vocabulary-kind", "private", "--vocabulary-size", size),
+        *("--vocabulary-documents", slots),
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "words", "first"), [(3, (), 0), (2, chosen_words(60, 3000), 3000)]
+)
+def test_prefix_snapshots_take_everything_since_the_start(
+    folder, tmp_path, snapshots, words, first
+):
+    """Words are a release more, of documents that are in no other."""
+    more = ("--mode", "prefix", "--snapshots", snapshots, *words)
+    fit(folder, tmp_path, *more, every=3000, words=not words)
+    report = check_releases(tmp_path)
+    assert (report["budget"]["horizon"], report["releases_left"]) == (6, 0)
+    statement = load(tmp_path / "m").privacy
+    assert statement["mode"] == "prefix"
+    assert statement["cohort"] == {"first": first, "last": 8999}
+
+
+@pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])
+def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
+    """The last stage has 480 of 4000 slots: it counts if half of them were read."""
+    said = fit(folder, tmp_path, "--max-documents", read, code=0 if made else 65)
+    assert (tmp_path / "m").exists() == made
+    check_releases(tmp_path)
+    if not made:
+        assert said.count("\n") == 1
+        assert f"slots={read} documents_per_snapshot={EVERY}" in said
+        assert str(read - len(range(3, read, TENTH))) not in said
+
+
+@pytest.mark.parametrize(("every", "made"), [(2000, True), (4200, False)])
+def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
+    folder, tmp_path, monkeypatch, every, made
+):
+    """Slots up to the failure are read; with 4200, most of the last stage."""
+    fail_behind(monkeypatch, 4096)
+    said = fit(folder, tmp_path, every=every, code=74)
+    assert "error: a source must go on answering" in said
+    assert (tmp_path / "m").exists() == made
+    assert ("no snapshot was made" in said) != made
+    assert check_releases(tmp_path)["generation"] == (9 if made else 3)
+
+
+def test_noise_has_no_seed(folder, tmp_path):
+    found = []
+    for ledger in ("L", "other"):
+        fit(folder, tmp_path, "--snapshots", 1, "--seed", 3, every=1000, ledger=ledger)
+        found.append(load(tmp_path / "m").components)
+    assert not np.array_equal(*found)
+
+
+@pytest.mark.statistical
+def test_words_that_one_document_has_are_never_published(folder, tmp_path):
+    """With probability at most 5000 delta, 0.5 %, a word of one of 5,000 documents is kept."""
+    source = tmp_path / "u.txt"
+    with (folder / "plain.jsonl").open(encoding="ascii") as file, source.open("w") as out:
+        for i, line in enumerate(file):
+            lone = "".join(chr(97 + int(digit)) for digit in f"{i:06d}")
+            out.write(f"{json.loads(line)['text']} lone{lone}\n")
+    given = options(folder, tmp_path, *chosen_words(50, 5000), words=False)
+    done = run("fit", source, *given)
+    model = load(tmp_path / "m")
+    words = set(model.vocabulary.words)
+    assert 20 < len(words) <= 50
+    assert words <= set(load(folder / "truth").vocabulary.words)
+    assert "words (private selection)" in done.stderr
+    for path in [tmp_path / "m", *(tmp_path / "L.releases").iterdir(), tmp_path / "L"]:
+        assert b"lone" not in path.read_bytes()
+    # The same words are found by who looks for them without noise.
+    learned = ("--vocabulary-size", 9000, "--min-document-frequency", 1)
+    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned, "--max-documents", 500)
+    assert b"lone" in (tmp_path / "open").read_bytes()
+    check_statement(model.privacy)
+    assert model.privacy["vocabulary"] == "private selection"
+    assert model.privacy["delta"] == pytest.approx(1e-6, rel=1e-12)
+    # Documents that chose the words are in no other release, and no others are in this one.
+    report = check_releases(tmp_path)
+    assert [each["description"] for each in report["snapshots"][:2]] == ["words", "norms"]
+    slots = slots_of(report)
+    assert slots[0] == [0, 5000]
+    assert slots[1][0] == model.privacy["cohort"]["first"] == 5000
+    assert report["budget"]["delta"] < 1e-6 - model.vocabulary.selection["delta"]
+    assert "must not be in two releases" in refused("fit", source, *given)
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted", "spent"),
+    [(20, "must find a word", 1), (200, "slots=100 vocabulary_documents=200", 0)],
+)
+def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, spent):
+    more = (*chosen_words(60, slots), "--max-documents", 100)
+    said = fit(folder, tmp_path, *more, epsilon=1, words=False, code=65)
+    assert wanted in said
+    assert said.count("\n") == 1
+    assert len(check_releases(tmp_path)["snapshots"]) == spent
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):
+    full = ("fit", folder / "a.jsonl", *options(folder, tmp_path))
+    for wanted, arguments in (
+        ("--refinement-rounds must have --epsilon", (*full[:6], "--refinement-rounds", 0)),
+        ("--min-document-frequency must be left out", (*full, "--min-document-frequency", 2)),
+        ("or another output", (*full, "--ledger", tmp_path / "m")),
+        ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
+        ("topics=61 words=60", (*full, "-k", 61)),
+        ("delta must be at least ten times", (*full, "--delta", "1e-60")),
+    ):
+        assert wanted in refused(*arguments)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path.resolve())
+    (tmp_path / "link").symlink_to("a.txt")
+    for names, stream in (
+        (["a.txt", "./b/../a.txt"], f"{here}/a.txt {here}/a.txt"),
+        (["link", "s3://bucket/x*.gz"], f"{here}/a.txt s3://bucket/x*.gz"),
+    ):
+        flags = {"source.files": names, "output.file": "m"}
+        assert stream_name(load_settings(None, {}, flags, "fit")) == stream
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        # Three topics: two starts and an eigenvalue round each, or all at once.
+        (("--solver", "noisy-power", "--iterations", 3, "--restarts", 2), 3 * (3 + 1)),
+        (("--solver", "simultaneous", "--iterations", 3), 3),
+        (("--refinement-rounds", 2), 2),
+    ],
+)
+def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages):
+    fit(folder, tmp_path, *options)
+    check_releases(tmp_path)
+    statement = load(tmp_path / "m").privacy
+    assert statement["statement"] == "private"
+    names = [stage["name"] for stage in statement["stages"]]
+    assert len([name for name in names if name.startswith(("power", "refine"))]) == stages

@@ -1,0 +1,78 @@
+"""``fit`` over sources without an end: a topic, and files that grow."""
+
+import json
+
+import numpy as np
+import pytest
+from kafka import KafkaProducer
+
+from streamlda.model.topic_model import load
+from streamlda.run.fit import fit
+from streamlda.settings.load import load_settings
+from streamlda.simulate import PlantedLDA
+
+K = 3
+
+
+def planted(n, seed=0):
+    texts = PlantedLDA(K, 40, seed=seed, mean_length=20).texts(n)
+    return [json.dumps({"text": text}).encode() for text in texts]
+
+
+def model_of(folder, name, **flags):
+    given = {
+        "topics.count": K,
+        "topics.refine": False,
+        "vocabulary.documents": 300,
+        "vocabulary.token_pattern": r"w\d+",
+        "output.file": str(folder / name),
+        **{name.replace("__", ".", 1): value for name, value in flags.items()},
+    }
+    found = fit(load_settings(None, {}, given, "fit"))
+    assert load(folder / name).documents_seen == found.model.documents_seen
+    return found
+
+
+def from_topic(folder, name, topics, topic, **flags):
+    return model_of(folder, name, kafka__bootstrap=topics.bootstrap, kafka__topic=topic, **flags)
+
+
+def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic, tmp_path):
+    records = planted(1200)
+    topics.fill(topic, records[:700])
+    kept = {"checkpoint__folder": str(tmp_path / "kept")}
+    first = from_topic(tmp_path, "a", topics, topic, **kept)
+    assert (first.counts.documents, first.stopped) == (700, False)
+    topics.send(topic, records[700:])
+    both = from_topic(tmp_path, "a", topics, topic, **kept)
+    assert both.counts.documents == 1200
+    file = tmp_path / "all.jsonl"
+    file.write_bytes(b"\n".join(records))
+    whole = model_of(tmp_path, "b", source__files=[str(file)])
+    np.testing.assert_array_equal(both.model.components, whole.model.components)
+
+
+def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, tmp_path):
+    topics.make(topic, 2)
+    producer = KafkaProducer(bootstrap_servers=topics.bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    records = planted(400)
+    for part, end in (
+        (records, producer.commit_transaction),
+        (records[:9], producer.abort_transaction),
+    ):
+        producer.begin_transaction()
+        for record in part:
+            producer.send(topic, record, partition=0)
+        end()
+    producer.close()
+    assert from_topic(tmp_path, "a", topics, topic).counts.documents == 400
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_files_that_grow_are_read_to_their_present_end(tmp_path, ending):
+    file, records = tmp_path / "a.jsonl", planted(500)
+    file.write_bytes(b"\n".join(records) + ending.encode())
+    found = model_of(tmp_path, "m", source__files=[str(file)], source__kind="follow")
+    # A line without its end may still be written.
+    assert found.counts.documents == (500 if ending else 499)

@@ -1,0 +1,135 @@
+"""Algorithm 1 as printed, and random-marginal whitening, which noise hurts more."""
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidDocumentsError
+from streamlda.papers.wang_anandkumar.algorithm_1 import (
+    robust_tensor_power,
+    suggest_iterations,
+    suggest_restarts,
+)
+from streamlda.papers.wang_anandkumar.baselines import random_marginal, random_marginal_power
+from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, ImplicitTensor
+from streamlda.spectral.tensor_power import apply_pairs, tensor_power
+from tests.papers.wang_anandkumar.test_tensors import symmetric
+from tests.spectral import twins
+from tests.spectral.checks import check_recovers, composed, noisy, noisy_array, orthonormal
+
+NOTHING = "no eigenvalue above zero"
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (8, 8), (20, 5)])
+@pytest.mark.parametrize("order", [3, 5])
+def test_robust_tensor_power_is_exact_without_noise(d, k, order):
+    values, vectors = np.linspace(1, 2, k), orthonormal(d, k, seed=d)
+    found = robust_tensor_power(FactoredTensor(values, vectors, order), k, seed=1)
+    check_recovers(found, values, vectors, atol=1e-8)
+    assert found.status == ("found",) * k
+    assert found.found.all()
+    assert (found.n_restarts, found.n_iterations) == (suggest_restarts(k), suggest_iterations(d))
+
+
+def test_robust_tensor_power_equals_the_printed_algorithm():
+    values, vectors, noise, _ = noisy(20, 0.2)
+    tensor = composed(values, vectors) + noise
+    found = robust_tensor_power(tensor, 4, 6, 20, seed=3)
+    twin_values, twin_vectors = twins.algorithm_1(tensor, 4, 6, 20, 3)
+    order = np.argsort(-twin_values)
+    np.testing.assert_allclose(found.eigenvalues, twin_values[order], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.eigenvectors, twin_vectors[:, order], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_both_power_methods_find_the_same_without_noise_in_any_unit(scale):
+    tensor = scale * composed(np.linspace(1, 2, 5), orthonormal(9, 5, 21))
+    fast = tensor_power(tensor, 5, rng=np.random.default_rng(0))
+    printed = robust_tensor_power(tensor, 5)
+    np.testing.assert_allclose(printed.eigenvalues, fast.eigenvalues, rtol=1e-10)
+    np.testing.assert_allclose(printed.eigenvectors, fast.eigenvectors, rtol=0, atol=1e-10)
+
+
+def test_restarts_follow_equation_3():
+    assert [suggest_restarts(k) for k in (1, 10, 11, 100)] == [24, 24, 27, 461]
+    assert [suggest_iterations(d) for d in (1, 1000)] == [20, 48]
+
+
+def test_what_the_tensor_does_not_hold_is_not_called_found():
+    tensor = FactoredTensor([2.0, 1.0, 0.01], orthonormal(6, 3, 22))
+    found = robust_tensor_power(tensor, 5, noise_floor=0.1)
+    assert found.status == ("found", "found", "below noise floor", NOTHING, NOTHING)
+    np.testing.assert_allclose(found.eigenvalues, [2, 1, 0.01, 0, 0], rtol=0, atol=1e-10)
+    assert robust_tensor_power(tensor, 3).status == ("found",) * 3
+    zero = robust_tensor_power(np.zeros((3, 3, 3)), 2)
+    assert zero.status == (NOTHING, NOTHING)
+    assert not zero.eigenvalues.any()
+    # Of an even order, no sign of the vector makes a negative eigenvalue positive.
+    found = robust_tensor_power(FactoredTensor([-3.0, 1.0], orthonormal(4, 2, 23), order=4), 3)
+    assert found.status == ("found", NOTHING, NOTHING)
+    assert found.eigenvalues[0] == pytest.approx(1.0)
+    found = random_marginal_power(FactoredTensor([1.0], orthonormal(6, 1, 3)), 3)
+    assert found.status == ("found", NOTHING, NOTHING)
+
+
+def test_a_component_cut_short_is_unfinished():
+    tensor = FactoredTensor(np.linspace(1.0, 1.2, 10), orthonormal(10, 10, 24))
+    assert "unfinished" in robust_tensor_power(tensor, 3, 5, 2).status
+    assert robust_tensor_power(tensor, 3, 5, 40).status == ("found",) * 3
+
+
+def test_noise_alone_is_below_its_operator_norm():
+    """What is left once the signal is deflated is noise, and the floor says so."""
+    values, vectors, noise, _ = noisy(25, 0.5)
+    floor = operator_norm(ImplicitTensor(10, lambda u: apply_pairs(noise, u)))
+    tensor = composed(values[:3], vectors[:, :3]) + noise
+    found = robust_tensor_power(tensor, 4, noise_floor=1.1 * floor)
+    assert found.status == ("found", "found", "found", "below noise floor")
+    assert robust_tensor_power(tensor, 4).status[3] != "below noise floor"
+
+
+def test_a_tensor_that_answers_nan_is_refused():
+    broken = ImplicitTensor(3, lambda u: np.full(u.shape, np.nan))
+    with pytest.raises(InvalidDocumentsError, match="finite"):
+        robust_tensor_power(broken, 1)
+
+
+def test_random_marginal_equals_its_definition():
+    array, theta = noisy_array(5, 0), np.random.default_rng(1).standard_normal(5)
+    found = random_marginal(DenseTensor(array), theta)
+    np.testing.assert_allclose(found, array @ theta, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (5, 5), (12, 3)])
+@pytest.mark.parametrize("n_marginals", [1, 5])
+def test_random_marginals_are_exact_without_noise(d, k, n_marginals):
+    values, vectors = np.linspace(1, 2, k), orthonormal(d, k, d)
+    found = random_marginal_power(composed(values, vectors), k, n_marginals=n_marginals, seed=1)
+    check_recovers(found, values, vectors)
+    assert found.status == ("found",) * k
+    assert (np.diff(found.eigenvalues) <= 0).all()
+
+
+def span_error(n_marginals, d=40):
+    """Return the median distance of the span from the truth over eight draws of noise of 0.1."""
+    v = np.eye(d)[:, :3]
+    errors = []
+    for seed in range(8):
+        noise = symmetric(d, 3, seed)
+        noise *= 0.1 / operator_norm(DenseTensor(noise), 3, tolerance=1e-2)
+        array = noise + composed([1.0, 0.75, 0.5], v)
+        if n_marginals:
+            found = random_marginal_power(array, 3, n_marginals=n_marginals, seed=seed)
+        else:
+            found = robust_tensor_power(array, 3, seed=seed)
+        errors.append(np.linalg.norm(found.eigenvectors[3:], 2))
+    return float(np.median(errors))
+
+
+def test_whitening_stands_less_noise_than_the_power_method():
+    """Noise of size 0.1 is below l_min = 0.5, and not below l_min / sqrt d = 0.08."""
+    power, one, many = (span_error(n) for n in (0, 1, 20))
+    assert power < 0.2
+    assert one > 3 * power
+    # More marginals help, and make up for it only in part.
+    assert power < many < one

@@ -1,0 +1,280 @@
+"""The file of a ledger: its one writer, and that damage of any kind gives no budget."""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidSettingError, LedgerError
+from streamlda.privacy.ledger import Ledger, LedgerReader
+from tests.privacy.ledger_cases import (
+    EVENT,
+    PRICE,
+    TERMS,
+    cohort_of,
+    create,
+    finished,
+    reading_only,
+    release,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epsilon", 2.0), ("delta", 1e-5), ("privacy_unit", "user")),
+        *(("neighboring_relation", "replace-one"), ("config_hash", "beef")),
+    ],
+)
+def test_other_terms_are_refused_by_name(ledger, name, value):
+    ledger.close()
+    for attempt in (Ledger.open, LedgerReader):
+        with pytest.raises(LedgerError, match=rf"{name}={value!r} \(ledger: "):
+            attempt(ledger.path, replace(TERMS, **{name: value}))
+
+
+def test_second_writer_is_told_who_holds_the_ledger(ledger, folder):
+    (folder / "other").symlink_to(folder / "ledger")
+    for name in ("ledger", "other"):
+        with pytest.raises(LedgerError, match=f"one writer.*pid={os.getpid()};"):
+            Ledger.open(folder / name, TERMS)
+    assert LedgerReader(folder / "other").spent == 0
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="open for writing"):
+        ledger.begin(cohort_of(ledger, 0, 10), EVENT)
+    Ledger.open(folder / "ledger", TERMS).close()
+
+
+def test_writers_that_race_take_turns_and_children_do_not_write(folder, crashes):
+    (folder / "forked").mkdir()
+    assert crashes.run("many-writers", folder)["refused"] > 0
+    assert crashes.run("forked-writer", folder / "forked")["status"] == -9
+
+
+def test_writer_notices_what_others_do_to_its_files(ledger, folder):
+    (folder / "ledger.lock").unlink()
+    with Ledger.open(folder / "ledger", TERMS) as other:
+        with pytest.raises(LedgerError, match="another lock file"):
+            release(ledger, 0, 10)
+        kept = (folder / "ledger").read_bytes()
+        release(other, 0, 10)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("ledger*")}
+        assert modes == dict.fromkeys(["ledger", "ledger.marker", "ledger.lock"], 0o600)
+        (folder / "ledger").write_bytes(kept)
+        with pytest.raises(LedgerError, match="changed or replaced"):
+            release(other, 10, 20)
+
+
+def test_rights_to_the_folder(ledger, folder):
+    release(ledger, 0, 10)
+    ledger.begin(cohort_of(ledger, 10, 20), EVENT)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with reading_only(folder):
+        assert LedgerReader(folder / "ledger", TERMS).report()["pending"] == [2]
+        for name in ("ledger", "new"):
+            with pytest.raises(LedgerError, match=r"lockable.*Permission denied"):
+                Ledger.open(folder / name, TERMS, create=True)
+        with pytest.raises(LedgerError, match="readonly database"):
+            ledger.recover()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_half_written_transaction_is_undone_by_a_writer_only(ledger, folder):
+    release(ledger, 0, 10)
+    ledger.close()
+    (folder / "crashed").mkdir()
+    with closing(sqlite3.connect(folder / "ledger", isolation_level=None)) as database:
+        database.execute("PRAGMA cache_size=1")
+        database.execute("BEGIN IMMEDIATE")
+        rows = ((seq, "intent", '""', "x" * 3000, "y") for seq in range(5, 200))
+        database.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
+        for path in folder.glob("ledger*"):
+            shutil.copy(path, folder / "crashed" / path.name)
+        database.execute("ROLLBACK")
+    path = folder / "crashed" / "ledger"
+    assert path.stat().st_size > 2 * (folder / "ledger").stat().st_size
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="nothing may be released"):
+        LedgerReader(path)
+    assert path.read_bytes() == before
+    with Ledger.open(path, TERMS) as recovered:
+        assert recovered.report() == LedgerReader(folder / "ledger").report()
+
+
+def refuse(path, match):
+    """Assert that nobody can open the ledger, and that no fresh one takes its place."""
+    for attempt in (Ledger.open, partial(Ledger.open, create=True), LedgerReader):
+        with pytest.raises(LedgerError, match=match) as caught:
+            attempt(path, TERMS)
+        assert "counts as used up" in str(caught.value)
+
+
+def marker(path):
+    return path.with_name(path.name + ".marker")
+
+
+def sql(path, *statements):
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in statements:
+            database.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        *((partial(os.truncate, length=size), "whole") for size in (0, 99, 100, 5000)),
+        (Path.unlink, "must not go missing"),
+        (lambda path: marker(path).unlink(), "marker"),
+        *(
+            (lambda path, text=text: marker(path).write_text(text), "marker file is damaged")
+            for text in ("", "{}", "[]", "nonsense", '{"check":1}', "[" * 100_000)
+        ),
+        *(
+            (lambda path, statement=statement: sql(path, statement), match)
+            for statement, match in [
+                ("PRAGMA application_id=1", "another program"),
+                ("PRAGMA user_version=2", "format_version=2"),
+                ("PRAGMA user_version=0", "format_version=0"),
+                ("PRAGMA journal_mode=WAL", "journal mode"),
+                ("CREATE TABLE other (a)", "tables"),
+                ("DROP TRIGGER entries_keep", "tables"),
+                ("DROP INDEX entries_by_subject", "tables"),
+            ]
+        ),
+    ],
+)
+def test_damaged_or_foreign_files_are_no_fresh_budget(folder, damage, match):
+    path = finished(folder)
+    damage(path)
+    refuse(path, match)
+
+
+def test_older_copy_and_marker_of_another_ledger_are_found(folder):
+    path = folder / "ledger"
+    create(folder).close()
+    kept = path.read_bytes()
+    # The creation of a ledger that was never used may have been cut short before its marker.
+    marker(path).unlink()
+    finished(folder)
+    newest, own = path.read_bytes(), marker(path).read_bytes()
+    path.write_bytes(kept)
+    refuse(path, "marker")
+    path.write_bytes(newest)
+    (folder / "b").mkdir()
+    shutil.copy(marker(finished(folder / "b")), marker(path))
+    refuse(path, "marker")
+    marker(path).write_bytes(own)
+    assert LedgerReader(path).spent == 2 * PRICE
+
+
+def test_a_ledger_is_made_only_where_asked_for(folder):
+    with pytest.raises(LedgerError, match="must not go missing"):
+        Ledger.open(folder / "ledger", TERMS)
+    assert not (folder / "ledger").exists()
+    with pytest.raises(InvalidSettingError, match="must have terms"):
+        Ledger.open(folder / "ledger", create=True)
+    with pytest.raises(LedgerError, match="No such file"):
+        create(folder / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM entries WHERE seq = 5",
+        "DELETE FROM entries WHERE seq = 3",
+        "DELETE FROM entries",
+        "UPDATE entries SET body = replace(body, '0.01', '0.00') WHERE seq = 2",
+        "UPDATE entries SET kind = 'lost' WHERE seq = 4",
+        "UPDATE entries SET subject = '1' WHERE seq = 4",
+        "UPDATE entries SET seq = 9 WHERE seq = 5",
+        "UPDATE entries SET body = x'00' WHERE seq = 5",
+        "INSERT INTO entries SELECT 6, kind, subject, body, chain FROM entries WHERE seq = 3",
+    ],
+)
+def test_edited_rows_are_found_even_with_triggers_put_back(folder, edit):
+    path = finished(folder)
+    if not edit.startswith("INSERT"):
+        with pytest.raises(sqlite3.IntegrityError, match="a ledger only grows"):
+            sql(path, edit)
+    with closing(sqlite3.connect(path)) as database:
+        triggers = database.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid"
+        ).fetchall()
+    drops = [f"DROP TRIGGER {name}" for name, _ in triggers]
+    sql(path, *drops, edit, *[text for _, text in triggers])
+    refuse(path, "chain of checksums|marker|damaged")
+
+
+def amounts(path):
+    reader = LedgerReader(path)
+    return (reader.terms, reader.spent, reader.remaining, reader.generation, reader.report())
+
+
+def damages_found(path, contents):
+    """Count which contents of a file are refused; all others must be without effect."""
+    ledger = path.with_name("ledger")
+    before = amounts(ledger)
+    found = 0
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            assert amounts(ledger) == before
+        except LedgerError:
+            found += 1
+    return found
+
+
+def flipped(path, positions, rng):
+    """Yield a file with one byte changed at a time."""
+    content = path.read_bytes()
+    for position in positions:
+        damaged = bytearray(content)
+        damaged[position] ^= int(rng.integers(1, 256))
+        yield damaged
+
+
+@pytest.mark.parametrize("name", ["ledger", "ledger.marker"])
+def test_flipped_byte_gives_no_budget(folder, name):
+    path = finished(folder).with_name(name)
+    rng, size = np.random.default_rng(20261121), path.stat().st_size
+    positions = range(size) if name == "ledger.marker" else rng.integers(size, size=150)
+    found = damages_found(path, flipped(path, positions, rng))
+    assert found > (20 if name == "ledger" else size - 3)
+
+
+@pytest.mark.soak
+@pytest.mark.fuzz
+def test_any_flipped_byte_gives_no_budget(folder):
+    path = finished(folder)
+    positions = range(path.stat().st_size)
+    assert damages_found(path, flipped(path, positions, np.random.default_rng(1))) > 2000
+
+
+@pytest.mark.fuzz
+def test_scrambled_block_gives_no_budget(folder):
+    path = finished(folder)
+    content, rng = path.read_bytes(), np.random.default_rng(5)
+
+    def scrambled():
+        damaged = bytearray(content)
+        start, length = int(rng.integers(len(content))), int(rng.integers(1, 600))
+        match rng.integers(4):
+            case 0:
+                damaged[start : start + length] = bytes(length)
+            case 1:
+                damaged[start : start + length] = rng.bytes(length)
+            case 2:
+                del damaged[start:]
+            case _:
+                other = int(rng.integers(len(content)))
+                damaged[start : start + length] = content[other : other + length]
+        return damaged
+
+    assert damages_found(path, (scrambled() for _ in range(80))) > 25

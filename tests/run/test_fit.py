@@ -1,0 +1,109 @@
+"""The loop of a fit: how much it reads, and what ends it."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamlda.errors import InsufficientDataError, SourceError
+from streamlda.run import fit as loop
+from streamlda.run.fit import fit
+from streamlda.settings.load import load_settings
+from streamlda.stream.source import Progress, RecordBatch
+
+TEXT = "apple bread cheese"
+
+
+class Scripted:
+    """A source that brings the polls it is given, whatever is asked for, and then ends."""
+
+    def __init__(self, *polls):
+        self.polls, self.asked = list(polls), []
+
+    def poll(self, max_records, timeout_seconds=1.0):
+        self.asked.append(max_records)
+        poll = self.polls.pop(0)
+        if isinstance(poll, Exception):
+            raise poll
+        return replace(poll, exhausted=not self.polls)
+
+    def progress(self):
+        return Progress(0, None, "documents")
+
+    def close(self):
+        self.polls = None
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Return a function that makes settings, with words that are given or learned."""
+    (tmp_path / "words").write_text("apple\nbread\ncheese\n", "ascii")
+
+    def of(learned=False, **more):
+        words = {"max_document_frequency": 1.0} if learned else {"file": tmp_path / "words"}
+        flags = {
+            **{"source.files": ["texts.txt"], "topics.count": 1, "output.file": tmp_path / "m"},
+            **{f"vocabulary.{key}": str(value) for key, value in words.items()},
+            **more,
+        }
+        return load_settings(environment={}, flags=flags, command="fit")
+
+    return of
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a function that lets a fit read these polls."""
+
+    def of(*polls):
+        source = Scripted(*polls)
+        monkeypatch.setattr(loop, "open_stream", lambda settings: source)
+        return source
+
+    return of
+
+
+def test_no_more_documents_are_read_than_are_wanted(settings, scripted):
+    blank = RecordBatch([None, TEXT, TEXT])
+    source = scripted(blank, RecordBatch([TEXT] * 3), RecordBatch([TEXT] * 9))
+    found = fit(settings(**{"source.max_documents": 5}))
+    assert source.asked == [5, 3]
+    assert (found.model.documents_seen, found.stopped, found.failure) == (5, False, None)
+    scripted(RecordBatch([TEXT] * 4))
+    with pytest.raises(SourceError, match="max_records=3"):
+        fit(settings(**{"source.max_documents": 3}))
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_stop_learns_from_all_that_was_read(settings, scripted, learned):
+    source = scripted(*[RecordBatch([TEXT] * 10)] * 3)
+    read = []
+    found = fit(
+        settings(learned=learned),
+        should_stop=lambda: read[-1:] == [20],
+        on_progress=lambda _, counts: read.append(counts.documents),
+    )
+    assert (found.model.documents_seen, found.stopped) == (20, True)
+    assert read == [10, 20]
+    assert len(source.asked) == 2
+    # Nothing is read after a stop before the start.
+    source = scripted(RecordBatch([TEXT]))
+    with pytest.raises(InsufficientDataError, match="documents=0"):
+        fit(settings(), should_stop=lambda: True)
+    assert source.asked == []
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_what_was_read_before_a_source_fails_is_learned_from(settings, scripted, learned):
+    source = scripted(RecordBatch([TEXT] * 40), SourceError("gone"), RecordBatch([TEXT] * 40))
+    found = fit(settings(learned=learned))
+    assert (str(found.failure), found.stopped) == ("gone", False)
+    assert found.model.documents_seen == 40
+    assert len(source.asked) == 2
+
+
+@pytest.mark.parametrize("polls", [[], [RecordBatch(["apple"])]])
+def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp_path):
+    scripted(*polls, SourceError("gone"))
+    with pytest.raises(SourceError, match="gone"):
+        fit(settings())
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,150 @@
+"""Pipelines from settings: the same whatever batches come, and wherever they are taken up again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlda.container import to_json
+from streamlda.errors import InvalidSettingError
+from streamlda.run.opening import capture, open_pipeline
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.stream import blocks
+from streamlda.stream.source import RecordBatch
+from tests.run.opened import ROWS, new_pipeline, run_settings, save
+
+LEARNING = ["given", "hashed", "learned"]
+
+
+def run(kind, folder, cuts, restarts):
+    """Learn all rows in batches; at some of their ends, go on from a checkpoint."""
+    pipeline, found = new_pipeline(kind, folder), []
+    ends = sorted({*(cut % len(ROWS) for cut in cuts), *range(200, 700, 200), len(ROWS)} - {0})
+    start = 0
+    with Checkpoints.open(folder / "checkpoints") as store:
+        for number, end in enumerate(ends):
+            pipeline.add(RecordBatch(ROWS[start:end]))
+            start = end
+            if pipeline.due == 0:
+                released = pipeline.release()
+                assert released.model is not None
+                found.append(content(released.model))
+            if number in restarts and save(pipeline, store):
+                opened = open_pipeline(run_settings(kind, folder), store)
+                assert opened.checkpoint is not None
+                assert opened.checkpoint.position == {"at": end}
+                pipeline = opened.pipeline
+                assert pipeline.records == end
+    return found, pipeline
+
+
+def content(model):
+    arrays = (model.components, model.alpha, model.background)
+    values = to_json([model.settings, model.diagnostics, model.documents_seen])
+    return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays) + values.encode()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 64)
+        return {kind: run(kind, tmp_path_factory.mktemp(kind), [], set())[0] for kind in LEARNING}
+
+
+@pytest.mark.parametrize("kind", LEARNING)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_any_batches_and_restarts_give_the_same_snapshots(
+    kind, data, undisturbed, tmp_path_factory
+):
+    cuts = data.draw(st.lists(st.integers(1, len(ROWS) - 1), max_size=12))
+    restarts = data.draw(st.sets(st.integers(0, 15)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 64)
+        found, pipeline = run(kind, tmp_path_factory.mktemp("run"), cuts, restarts)
+    assert len(found) == 3
+    assert found == undisturbed[kind]
+    assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
+    # Topics are refined unless documents follow the model.
+    if kind != "learned":
+        refined = kind == "hashed"
+        assert all((b"start_documents" in snapshot) == refined for snapshot in found)
+        assert ("refinement" in pipeline.release().model.diagnostics) == refined
+
+
+def test_rounds_documents_and_snapshots_are_counted(tmp_path):
+    pipeline = new_pipeline("hashed", tmp_path, {"snapshots.most": 1})
+    pipeline.add(RecordBatch(ROWS[:90]))
+    assert pipeline.rounds == 0
+    pipeline.add(RecordBatch(ROWS[90:200]))
+    assert pipeline.due == 0
+    assert pipeline.release().model is not None
+    # The warm-up is over, and the last snapshot leaves none to come.
+    assert (pipeline.rounds, pipeline.due) == (1, None)
+    # An engine with a projection from elsewhere has no warm-up.
+    assert new_pipeline("projected", tmp_path).rounds == 1
+    # Too few documents give a reason and no model.
+    pipeline = new_pipeline("hashed", tmp_path)
+    pipeline.add(RecordBatch([None] * 200))
+    released = pipeline.release()
+    assert released.model is None
+    assert released.missed
+    assert pipeline.due == 200
+
+
+@pytest.mark.parametrize("kind", ["given", "projected"])
+def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path, kind):
+    """A run with a projection file never refines; others must say so."""
+    spectral = None if kind == "projected" else {"topics.refine": False}
+    asked = run_settings(kind, tmp_path, spectral)
+    pipeline = open_pipeline(asked).pipeline
+    pipeline.add(RecordBatch(ROWS[:200]))
+    with Checkpoints.open(tmp_path / "c") as store:
+        captured = capture(pipeline, store, {})
+        assert captured is not None
+        del captured.metadata["state"]["settings"]["refine"]
+        store.write(captured)
+        assert open_pipeline(asked, store).pipeline.records == 200
+        if spectral:
+            with pytest.raises(InvalidSettingError, match=r"refine=None \(saved: False\)"):
+                open_pipeline(run_settings(kind, tmp_path), store)
+
+
+def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):
+    pipeline = new_pipeline("learned", tmp_path)
+    with Checkpoints.open(tmp_path / "c") as store:
+        pipeline.add(RecordBatch(ROWS[:100]))
+        assert capture(pipeline, store, {}) is None
+        assert pipeline.fraction_of_window == np.inf
+        pipeline.add(RecordBatch(ROWS[100:200]))
+        assert capture(pipeline, store, {}) is not None
+        assert pipeline.fraction_of_window == 1.0
+
+
+def test_other_settings_than_the_saved_ones_are_refused(tmp_path):
+    pipeline = new_pipeline("hashed", tmp_path)
+    pipeline.add(RecordBatch(ROWS[:200]))
+    with Checkpoints.open(tmp_path / "c") as store:
+        save(pipeline, store)
+        assert open_pipeline(run_settings("hashed", tmp_path), store).pipeline.records == 200
+        for kind, flags, named in (
+            ("given", {}, "words="),
+            ("hashed", {"topics.count": 4}, "n_components=4"),
+            ("hashed", {"topics.seed": 1}, "seed=1"),
+        ):
+            with pytest.raises(InvalidSettingError, match=named):
+                open_pipeline(run_settings(kind, tmp_path, flags), store)
+
+
+def test_another_distance_of_snapshots_counts_from_the_last_release(tmp_path):
+    """After 500 records and a release at 400, the next multiple behind 400 is due."""
+    pipeline = new_pipeline("hashed", tmp_path)
+    for end in (200, 400, 500):
+        pipeline.add(RecordBatch(ROWS[pipeline.records : end]))
+        if pipeline.due == 0:
+            pipeline.release()
+    with Checkpoints.open(tmp_path / "c") as store:
+        save(pipeline, store)
+        for every, due in ((120, 0), (150, 0), (180, 40), (1000, 500)):
+            changed = run_settings("hashed", tmp_path, {"snapshots.every": every})
+            assert open_pipeline(changed, store).pipeline.due == due

@@ -1,0 +1,66 @@
+"""From settings to the parts of a run that touch the outside."""
+
+import json
+
+import pytest
+
+from streamlda.run.parts import security, stream_name
+from streamlda.run.rejects import RejectsFile
+from streamlda.settings.build import analyzer, public_words
+from streamlda.settings.load import load_settings
+from streamlda.stream.source import Reject
+
+KAFKA = {"kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
+
+
+def loaded(flags):
+    return load_settings(environment={}, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ({**KAFKA, "kafka.partitions": "0/2"}, "kafka:news/0/2"),
+        ({**KAFKA, "source.stream": "mine"}, "mine"),
+        ({"source.files": ["/a/../b", "s3://c/d"]}, "/b s3://c/d"),
+        ({"source.files": ["-"]}, "stdin"),
+    ],
+)
+def test_a_stream_has_a_name(flags, name):
+    assert stream_name(loaded(flags)) == name
+
+
+def test_secrets_are_named_and_not_read(tmp_path):
+    flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
+    flags["kafka.username"] = "reader"
+    file = str(tmp_path / "absent")
+    found = security(loaded({**flags, "kafka.password_file": file}))
+    assert (found["password_file"], found["username"]) == (file, "reader")
+    variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
+    found = security(load_settings(environment=variable, flags=flags))
+    assert found["password_env"] == "STREAMLDA_KAFKA_PASSWORD"
+    assert "canary" not in str(found)
+
+
+def test_words_are_split_and_found_as_the_settings_say(tmp_path):
+    (tmp_path / "stop").write_text("news\n")
+    for flag, wanted in (
+        ({"vocabulary.token_pattern": "[a-z0-9]+"}, ["b2b", "news"]),
+        ({"vocabulary.stop_words": "none"}, ["the", "news"]),
+        ({"vocabulary.stop_words": str(tmp_path / "stop")}, ["the"]),
+    ):
+        assert analyzer(loaded({**KAFKA, **flag})).build_analyzer()("the b2b news") == wanted
+    given = {"vocabulary.file": str(tmp_path / "stop")}
+    for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
+        assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
+    assert public_words(loaded({**KAFKA, "vocabulary.kind": "learned"})) is None
+
+
+def test_rejects_are_lines_at_once_behind_those_of_before(tmp_path):
+    path = tmp_path / "rejects"
+    for append in (False, True, False):
+        before = path.read_text() if append else ""
+        with RejectsFile(str(path), append=append) as rejects:
+            rejects.write(Reject("a.jsonl", 7, "not-json"))
+            line = {"location": "a.jsonl", "record": 7, "reason": "not-json"}
+            assert path.read_text() == before + json.dumps(line) + "\n"

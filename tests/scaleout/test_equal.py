@@ -1,0 +1,239 @@
+"""``fit``, ``run`` and ``fit --dask`` of the same files: equal counts, topics and releases."""
+
+import bz2
+import gzip
+import json
+import lzma
+import signal
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError, LedgerError, SourceError
+from streamlda.exit_codes import OK
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import read_report
+from streamlda.privacy.noise import SeededNoise
+from streamlda.privacy.statement import check_statement
+from streamlda.run.cluster import fit_on_cluster
+from streamlda.run.fit import fit
+from streamlda.scaleout import ClusterError
+from streamlda.service.running import run
+from streamlda.settings.load import load_settings
+from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.projection import save_projection
+from streamlda.stream.pipeline import RecordCounts
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+
+K, V = 3, 40
+OPENERS = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+#: Records that are no document, or too short, or longer than `MAX_RECORD` or than most.
+MAX_RECORD = 20_000
+ODD = [
+    *("", "  ", "bad", "[]", '{"text": 5}', '{"text": ""}', '{"text": "w00001 w00002"}'),
+    *('{"other": "w00001 w00002 w00003"}', '{"text": "unknown words of no list at all"}'),
+    *(json.dumps({"text": "w00001 w00002 " * n}) for n in (400, MAX_RECORD)),
+]
+
+#: Of a file: documents, ending of its name, and the odd records with where they stand.
+FILES = st.tuples(
+    st.integers(200, 500),
+    st.sampled_from(sorted(OPENERS)),
+    st.lists(st.tuples(st.integers(0, 500), st.integers(0, len(ODD) - 1)), max_size=12),
+)
+WORDS = [
+    {},
+    {"vocabulary.documents": 450},
+    {"vocabulary.hash_bits": 7},
+    {"vocabulary.file": "words"},
+]
+PLANTED_WORDS = [f"w{i:05}" for i in range(V)]
+
+
+def write(folder, seed, files):
+    """Write files of planted documents and odd records into a new folder; return it as sources."""
+    (folder / "in").mkdir()
+    planted = PlantedLDA(K, V, seed=seed, mean_length=20)
+    for number, (documents, ending, odd) in enumerate(files):
+        lines = [json.dumps({"text": text}) for text in planted.texts(documents)]
+        for line, kind in odd:
+            lines.insert(line, ODD[kind])
+        with OPENERS[ending](folder / "in" / f"{number}.jsonl{ending}", "wt") as file:
+            file.write("\n".join(lines))
+    (folder / "words").write_text("\n".join(PLANTED_WORDS))
+    return [str(folder / "in")]
+
+
+def settings_of(folder, sources, name="model", command="fit", **flags):
+    given = {
+        "source.files": sources,
+        "source.max_record": MAX_RECORD,
+        "vocabulary.token_pattern": r"w\d+",
+        "topics.count": K,
+        "topics.oversampling": 10,
+        "output.file": str(folder / name),
+        **flags,
+    }
+    if given.get("vocabulary.file"):
+        given["vocabulary.file"] = str(folder / given["vocabulary.file"])
+    return load_settings(None, {}, given, command)
+
+
+def by_daemon(folder, sources, **flags):
+    """Run a daemon in this process to the end of the files; return its model and its counts."""
+    kept, snapshots = str(folder / "kept"), str(folder / "snapshots")
+    # As a fit has it: files that end, and one snapshot, there.
+    flags |= {"source.kind": "files", "snapshots.every": 10**9, "http.port": 0}
+    flags |= {"checkpoint.folder": kept, "output.folder": snapshots}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert run(settings_of(folder, sources, "daemon", "run", **flags)) == OK
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    with Checkpoints.open(kept) as store:
+        about = store.newest().about
+    return load(folder / "daemon"), RecordCounts(about["places"], **about["counts"])
+
+
+def both(cluster, folder, sources, **flags):
+    """Fit here and on the cluster, by one table of settings; return both results."""
+    address = {"cluster.dask": cluster.scheduler_address}
+    here = fit(settings_of(folder, sources, "here", **flags))
+    return here, fit_on_cluster(settings_of(folder, sources, "there", **flags, **address))
+
+
+def assert_equal(one, other):
+    assert one.counts == other.counts
+    assert one.vocabulary_documents == other.vocabulary_documents
+    mine, theirs = one.model, other.model
+    for name in ("components", "alpha", "background"):
+        np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-12, 1e-12, name)
+    for name in ("settings", "vocabulary", "documents_seen", "tokens_seen"):
+        assert getattr(mine, name) == getattr(theirs, name), name
+    for name in ("documents_skipped", "rounds_finished"):
+        assert mine.diagnostics.get(name) == theirs.diagnostics.get(name), name
+
+
+@examples(
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    seed=st.integers(0, 99),
+    files=st.lists(FILES, min_size=1, max_size=4),
+    words=st.sampled_from(WORDS),
+    warmup=st.sampled_from([None, 100, 150]),
+)
+def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, files, words, warmup):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sources = write(folder, seed, files)
+        flags = {"topics.refine": False, "topics.warmup_documents": warmup, **words}
+        here, there = both(cluster, folder, sources, **flags)
+        assert_equal(here, there)
+        model, counts = by_daemon(folder, sources, **flags)
+        assert counts == here.counts
+        for name in ("components", "alpha", "background"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(here.model, name), name)
+        assert model.vocabulary == here.vocabulary
+        assert model.settings == here.model.settings
+
+
+def test_a_shared_projection_is_taken_too_and_one_document_more_would_show(cluster, tmp_path):
+    sources = write(tmp_path, 2, [(400, "", [(3, 2)]), (350, ".gz", [(5, 4), (6, 0)])])
+    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=10, refine=False))
+    engine.add(PlantedLDA(K, V, seed=2, mean_length=20).documents(500))
+    words = Vocabulary.given(PLANTED_WORDS, TextAnalyzer(token_pattern=r"w\d+"))
+    save_projection(tmp_path / "projection", engine, words)
+    flags = {"topics.projection_file": str(tmp_path / "projection")}
+    one, other = both(cluster, tmp_path, sources, **flags)
+    assert_equal(one, other)
+    # The bounds are not empty.
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
+    _, wrong = both(cluster, tmp_path, [*sources, str(tmp_path / "more.jsonl")], **flags)
+    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
+
+
+def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
+    sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
+    met = []
+    found = fit_on_cluster(
+        settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address}),
+        on_progress=lambda label, counts: met.append((label, counts.documents)),
+    )
+    assert found.counts.rejects == {"not-json": 3}
+    assert found.model.settings["vocabulary_documents"] == 900
+    assert found.model.documents_seen <= found.counts.documents == 900
+    assert (found.stopped, found.failure) == (False, None)
+    assert met[2] == ("reading", 900)
+
+
+def test_what_fails_writes_nothing(cluster, tmp_path):
+    (tmp_path / "words").write_text("\n".join(PLANTED_WORDS))
+    (tmp_path / "x.csv").write_text("body,other\nsome words,1\n")
+    good = cluster.scheduler_address
+    for address, file, error, wanted in (
+        ("nonsense://x", "words", ClusterError, "a Dask scheduler must answer"),
+        (good, "x.csv", SourceError, "text_field='text'"),
+        (good, "words", InsufficientDataError, "usable="),
+    ):
+        flags = {"cluster.dask": address, "vocabulary.file": "words"}
+        with pytest.raises(error, match=wanted):
+            fit_on_cluster(settings_of(tmp_path, [str(tmp_path / file)], **flags))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("every", [4000, 2000])
+def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
+    """Number for number, from equal noise, with equal counts and an equal price."""
+    module = "streamlda.private.release_manager.SecureNoise"
+    monkeypatch.setattr(module, lambda: SeededNoise(5))
+    # Blank, rejected and short records are among them.
+    odd = [(10 * kind + 5, kind) for kind in range(len(ODD))]
+    records = write(tmp_path, 6, [(1400, "", odd), (1400, ".gz", odd), (1400, "", odd)])
+    private = {"privacy.epsilon": 8.0, "privacy.delta": 1e-6, "vocabulary.file": "words"}
+    results, reports, files = [], [], []
+    for name, address in (("here", None), ("there", cluster.scheduler_address)):
+        ledger, models = tmp_path / name, tmp_path / f"{name}-models"
+        to = {"privacy.ledger": str(ledger), "output.folder": str(models)}
+        flags = {**private, "snapshots.every": every, **to, "cluster.dask": address}
+        fitted = fit if address is None else fit_on_cluster
+        results.append(fitted(settings_of(tmp_path, records, **flags)))
+        reports.append(read_report(ledger))
+        files.append(len(list(models.iterdir())))
+    one, other = results
+    check_statement(other.model.privacy)
+    assert one.counts == other.counts
+    assert one.counts.rejects.total() > 0
+    assert one.model.settings == other.model.settings
+    np.testing.assert_array_equal(one.model.components, other.model.components)
+    for name in ("budget", "spent", "left", "generation"):
+        assert reports[0][name] == reports[1][name], name
+    paid = ("cohort_id", "description", "documents", "event", "mu_squared")
+    bought = [[[each[n] for n in paid] for each in r["snapshots"]] for r in reports]
+    assert bought[0] == bought[1]
+    assert files[0] == files[1]
+    # The same documents are paid for once, wherever they are read.
+    before = (tmp_path / "model").read_bytes(), ledger.read_bytes()
+    for fitted, more in (
+        (fit, None),
+        (fit_on_cluster, cluster.scheduler_address),
+        # Refused by the ledger before the cluster is reached.
+        (fit_on_cluster, "nonsense://x"),
+    ):
+        with pytest.raises(LedgerError, match="documents must not be in two releases"):
+            fitted(settings_of(tmp_path, records, **flags | {"cluster.dask": more}))
+        assert ((tmp_path / "model").read_bytes(), ledger.read_bytes()) == before

@@ -1,0 +1,53 @@
+"""What tests over HTTP share: a status, snapshots, and a function that serves both."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from streamlda.service.http import Server, make_app
+from streamlda.service.status import Status
+from streamlda.storage.snapshots import Snapshots
+from tests.service.planted import model, shifted, topics
+from tests.service.web import PLENTY
+
+
+@pytest.fixture
+def status():
+    """A status in which nothing is unknown, and which stays alive: its clock stands."""
+    made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
+    made.set_ready(True)
+    made.set_slots(10, 5)
+    made.set_lag({0: 3, 1: None})
+    made.checkpoint(0.1, 100)
+    made.set_budget(1.0, 2.0, 1e-9)
+    made.polled()
+    return made
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    """Two snapshots, the second in the opposite order."""
+    made = Snapshots(tmp_path / "snapshots")
+    made.publish(1, model(topics()))
+    made.publish(2, model(shifted(topics(), 0.1)[::-1]))
+    return made
+
+
+@pytest.fixture
+def app_of(status, snapshots):
+    def make(*, of=snapshots, private=False, token=None, limits=PLENTY, **more):
+        return make_app(status, of, private=private, token=token, limits=limits, **more)
+
+    return make
+
+
+@pytest.fixture
+def serve(app_of):
+    with ExitStack() as opened:
+
+        def start(*, address=None, **settings):
+            server = Server(app_of(**settings), **(address or {}))
+            opened.callback(server.stop)
+            return server
+
+        yield start

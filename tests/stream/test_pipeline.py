@@ -1,0 +1,371 @@
+"""The pipeline between a source and what learns."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
+from streamlda.learner import Learner
+from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.noise import SecureNoise
+from streamlda.privacy.selection import WordSelection
+from streamlda.stream import blocks, pipeline, vocabulary_choice
+from streamlda.stream.pipeline import Pipeline, RecordCounts, Released, Schedule
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+
+WORDS = ("apple", "bread", "cheese", "dates")
+GIVEN = Vocabulary.given(WORDS)
+SHORT_TEXT = RecordBatch(["apple"])
+
+
+def engine(vocabulary, first_slot=0):
+    return Engine(EngineSettings(n_components=2, n_features=vocabulary.n_features, refine=False))
+
+
+def learner_of(documents=10**6, **more):
+    return VocabularyLearner(documents=documents, max_document_frequency=1.0, **more)
+
+
+def corpus(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 6, p=rng.dirichlet([0.4] * 4))) for _ in range(n)]
+
+
+def state_bytes(learner):
+    assert learner is not None
+    arrays, values = learner.state()
+    return {name: array.tobytes() for name, array in arrays.items()}, values
+
+
+def fed(words, *batches, **more):
+    """Return a pipeline that was given these records, and its learner all documents."""
+    made = Pipeline(words, engine, **more)
+    for batch in batches:
+        made.add(batch)
+    made.flush()
+    return made
+
+
+class Noting(Learner):
+    """A learner that counts record slots, and notes its rows, their users and its releases."""
+
+    counts_slots = True
+
+    def __init__(self, vocabulary, first_slot):
+        self.n_features, self.first_slot = vocabulary.n_features, first_slot
+        self.lengths = []
+        self.users = []
+        self.facts = []
+
+    @property
+    def due(self):
+        return 9 - len(self.lengths) if not self.facts else None
+
+    @property
+    def ends_well(self):
+        return len(self.lengths) > 4
+
+    def add(self, batch, users=None, /):
+        self.lengths += batch.lengths.tolist()
+        self.users.append(users)
+        return int(batch.n_documents)
+
+    def release(self, vocabulary=None, settings=None):
+        self.facts.append(settings)
+        rows = np.full((1, self.n_features), 1 / self.n_features)
+        return TopicModel(components=rows, alpha=np.ones(1), background=rows[0])
+
+
+# Documents.
+
+
+@given(st.lists(st.integers(0, 120), max_size=5), st.booleans(), st.sets(st.integers(0, 5)))
+@example([7, 14, 21, 28], True, {1, 3})
+def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, restarts):
+    texts = corpus(120)
+    words = learner_of(50) if learned else GIVEN
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 33)
+        whole = fed(words, RecordBatch(texts))
+        parts, start = Pipeline(words, engine), 0
+        for number, stop in enumerate([*sorted(cuts), len(texts)]):
+            parts.add(RecordBatch(texts[start:stop]))
+            start = stop
+            if number in restarts and parts.learner is not None:
+                parts = restored(parts, words)
+        assert parts.learner.documents_seen % 33 == 0
+        parts.flush()
+    assert parts.vocabulary == whole.vocabulary
+    assert parts.vocabulary.words == WORDS
+    assert parts.vocabulary_documents == whole.vocabulary_documents == (50 if learned else 0)
+    assert parts.counts == whole.counts
+    assert state_bytes(parts.learner) == state_bytes(whole.learner)
+
+
+def restored(before, words):
+    """Return a pipeline that goes on from what a checkpoint keeps."""
+    after = Pipeline(words, engine)
+    values = json.loads(json.dumps(before.values()))
+    learner = Engine.from_state(*before.learner.state())
+    after.restore(before.vocabulary, learner, values, before.waiting)
+    return after
+
+
+def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):
+    monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 50)
+    texts, sizes = corpus(40), []
+    encode = Vocabulary.encode
+
+    def noting(self, texts):
+        sizes.append(sum(map(len, texts[:-1])))
+        return encode(self, texts)
+
+    monkeypatch.setattr(Vocabulary, "encode", noting)
+    parts = fed(GIVEN, RecordBatch(texts))
+    assert len(sizes) > 5
+    assert max(sizes) < 50
+    by_hand = engine(GIVEN)
+    by_hand.add(encode(GIVEN, texts).batch)
+    assert state_bytes(parts.learner) == state_bytes(by_hand)
+
+
+def test_words_are_learned_from_the_first_documents_only(monkeypatch):
+    texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
+    found = fed(learner_of(10), RecordBatch(texts))
+    assert found.vocabulary.words == ("apple", "bread", "cheese")
+    assert found.vocabulary_documents == 10
+    assert found.counts.unseen_tokens == 60
+    assert found.counts.unseen_fraction == 60 / (30 + 80)
+    # From those that have come at a release, and from a bounded number of characters.
+    made = Pipeline(learner_of(), engine)
+    made.add(RecordBatch(corpus(40)))
+    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
+    model = made.release().model
+    assert model.vocabulary.words == WORDS
+    assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
+    monkeypatch.setattr(vocabulary_choice, "VOCABULARY_CHARACTERS", 1000)
+    found = fed(learner_of(), RecordBatch(["apple bread cheese " * 10] * 20))
+    assert found.vocabulary_documents == 6
+
+
+@pytest.mark.parametrize(("documents", "least"), [(3, 1), (399, 1), (600, 3), (5000, 5)])
+def test_least_document_frequency_grows_with_the_documents(documents, least):
+    rare = [f"apple bread {word}" for word in ("fig", "grape", "honey", "kiwi", "lemon")]
+    texts = []
+    for i, text in enumerate(rare[:least]):
+        texts += [text] * (i + 1)
+    texts += ["cheese"] * (documents - len(texts))
+    words = VocabularyLearner(max_document_frequency=1.0).learn(texts).words
+    found = [text.split()[2] in words for text in rare[:least]]
+    assert found == [i + 1 >= least for i in range(least)]
+
+
+MIXED = (
+    RecordBatch(
+        ["apple bread dates", None, "apple unknown", "bread bread cheese", None],
+        [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 5, "not-utf8")],
+        False,
+        [RecordLocation("a.txt", 1 + i) for i in range(5)],
+    ),
+    RecordBatch([None], [Reject("b.txt", 1, "too-long")]),
+    RecordBatch(["", None, "apple apple apple"]),
+)
+
+
+@pytest.mark.parametrize("words", [GIVEN, learner_of(4)])
+def test_what_was_skipped_is_counted_and_reported(words):
+    seen = []
+    counts = fed(words, *MIXED, on_reject=seen.append).counts
+    assert (counts.records, counts.documents, counts.short, counts.tokens) == (9, 5, 2, 11)
+    assert counts.rejects == {"not-utf8": 2, "too-long": 1}
+    short = [Reject("a.txt", 3, "short"), Reject("stream", 7, "short")]
+    assert [r for r in seen if r.reason == "short"] == short
+    assert [r for r in seen if r.reason != "short"] == [r for b in MIXED for r in b.rejects]
+    twice = RecordCounts()
+    for _ in range(2):
+        twice.update(counts)
+    assert (twice.records, twice.unseen_tokens) == (18, 2 * counts.unseen_tokens)
+    assert twice.rejects == {"not-utf8": 4, "too-long": 2}
+
+
+# Releases.
+
+
+def test_an_engine_gives_snapshots_by_its_schedule():
+    texts = corpus(250)
+    made = Pipeline(GIVEN, engine, schedule=Schedule(every=100, most=2), about={"stream": "s"})
+    due, models = [], []
+    for text in texts[:200]:
+        due.append(made.due)
+        made.add(RecordBatch([text]))
+        if made.due == 0:
+            assert made.since_release == 100
+            models.append(made.release().model)
+    assert due == [*range(100, 0, -1), *range(100, 0, -1)]
+    assert [model.documents_seen for model in models] == [100, 200]
+    assert [model.settings["places"] for model in models] == [100, 200]
+    assert models[0].settings["stream"] == "s"
+    assert (made.due, made.snapshots, made.ends_well) == (None, 2, False)
+    with pytest.raises(InvalidSettingError, match="records=1 due=None; make what is due first"):
+        made.add(SHORT_TEXT)
+
+
+def test_the_end_gives_a_snapshot_if_anything_came_since_the_last():
+    made = fed(GIVEN, RecordBatch(corpus(50)))
+    assert made.due > 10**9
+    assert made.ends_well
+    first = made.release()
+    assert first.model.documents_seen == 50
+    assert not made.ends_well
+    made.add(RecordBatch(corpus(9)))
+    assert made.ends_well
+    assert made.release().model.documents_seen == 59
+
+
+@pytest.mark.parametrize(
+    ("batches", "wanted"),
+    [
+        ([RecordBatch()], "got documents=0 short=0 rejects=0;"),
+        (
+            [RecordBatch([None], [Reject("a", 1, r)]) for r in ("not-json", "missing-field")],
+            "documents=0 short=0 rejects=2 missing-field=1 not-json=1;",
+        ),
+        ([RecordBatch(["apple", "bread dates"])], "documents=2 short=2 rejects=0;"),
+    ],
+)
+def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batches, wanted):
+    made = fed(GIVEN, *batches)
+    released = made.release()
+    assert released.model is None
+    error = made.insufficient(released.missed)
+    assert isinstance(error, InsufficientDataError)
+    assert wanted in str(error)
+    assert released.missed in str(error)
+    assert "apple" not in str(error)
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    made = Pipeline(VocabularyLearner(), engine)
+    made.add(RecordBatch(["1 2 3"] * 3))
+    assert "documents=3" in made.release().missed
+    with pytest.raises(VocabularyError, match="documents=3"):
+        fed(VocabularyLearner(documents=3), RecordBatch(["1 2 3"] * 3))
+    with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
+        VocabularyLearner(documents=0)
+    made = Pipeline(GIVEN, lambda *_: Engine(EngineSettings(n_components=2, n_features=3)))
+    made.add(RecordBatch(["apple bread dates"]))
+    with pytest.raises(ValueError, match="n_features=4 expected=3"):
+        made.flush()
+    made = Pipeline(GIVEN, Noting)
+    with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
+        made.add(RecordBatch([None] * 10))
+    assert made.records == 0
+
+
+# Record slots.
+
+
+def test_every_record_takes_a_slot_blank_where_there_is_no_document():
+    rejects = [Reject("a.txt", 2, "not-utf8"), Reject("a.txt", 6, "not-json")]
+    seen = []
+    made = Pipeline(GIVEN, Noting, on_reject=seen.append, about={"stream": "s"})
+    users = [None, "ann", None, "7", None, None]
+    batches = [
+        RecordBatch([None]),
+        RecordBatch([None, "apple bread dates", None, "apple", None, None], rejects, users=users),
+        RecordBatch([None, "bread " * 4], [Reject("b.txt", 1, "too-long")]),
+    ]
+    dues = []
+    for batch in batches:
+        dues.append((made.due, made.ends_well))
+        made.add(batch)
+    assert dues == [(9, False), (8, False), (2, True)]
+    assert made.learner.lengths == [0, 0, 3, 0, 1, 0, 0, 0, 4]
+    assert made.learner.users == [None, users, None]
+    assert (made.records, made.counts.documents, made.counts.short) == (9, 3, 1)
+    assert made.counts.rejects == {"not-utf8": 1, "not-json": 1, "too-long": 1}
+    # No short document is reported: its length is private.
+    assert seen == [*rejects, Reject("b.txt", 1, "too-long")]
+    assert made.due == 0
+    assert made.release().model is not None
+    assert made.learner.facts == [{"stream": "s", "places": 9, "snapshot": 1}]
+    assert (made.due, made.snapshots) == (None, 1)
+    assert "apple" not in str(made.insufficient())
+    assert "got slots=9" in str(made.insufficient())
+    # What a release used is skipped behind a crash.
+    made = Pipeline(GIVEN, Noting, about={"stream": "s"})
+    made.add(RecordBatch([None] * 3))
+    assert made.facts(6) == {"stream": "s", "places": 9, "snapshot": 1}
+    model = made.learner.release()
+    assert made.caught_up(6, model) == Released(model)
+    assert (made.records, made.since_release, made.snapshots) == (9, 0, 1)
+
+
+# Words that the first records choose privately.
+
+
+class Lengths(Noting):
+    due = Learner.due
+
+
+def turned(words, records):
+    """Return a pipeline that has taken records, and made what fell due on the way."""
+    pipeline = Pipeline(words, Lengths)
+    while records:
+        if pipeline.due == 0:
+            pipeline.release()
+        n = min(pipeline.due, len(records))
+        pipeline.add(RecordBatch(records[:n]))
+        records = records[n:]
+    return pipeline
+
+
+def to_select(slots, size=9):
+    paid = []
+
+    def release(name, first, last, event, draw, about):
+        paid.append((name, first, last, event, about))
+        return draw(SecureNoise())
+
+    # So little noise that the threshold is between one and two votes of documents of one word.
+    selection = WordSelection(0.001, 1e-6, max_words_per_document=4)
+    words = PrivateVocabularySelection(
+        selection, size=size, slots=slots, analyzer=TextAnalyzer(), release=release
+    )
+    return words, paid, selection
+
+
+def test_documents_that_choose_the_words_are_used_for_nothing_else():
+    words, paid, selection = to_select(slots=4)
+    records = ["apple", None, "apple", "fig", "apple fig " * 3, None, "lime fig apple"]
+    found = turned(words, records)
+    # Three documents and a blank vote: fig has one vote and stays out.
+    assert found.vocabulary.words == ("apple",)
+    assert found.vocabulary.kind == "selected"
+    assert found.vocabulary.selection == selection.metadata()
+    assert found.learner.lengths == [3, 0, 1]
+    assert (found.learner.first_slot, found.counts.records) == (4, 7)
+    assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]
+
+
+def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():
+    words, _, _ = to_select(slots=6, size=1)
+    # Only text is a word.
+    found = turned(words, [*["apple"] * 2, *["bread"] * 3, "bread \ud800\ud801", None])
+    assert found.vocabulary.words == ("bread",)
+    words, paid, _ = to_select(slots=2)
+    with pytest.raises(InsufficientDataError, match="words=0 slots=2"):
+        turned(words, ["apple", None, None])
+    assert len(paid) == 1
+    for wrong in ({"slots": 0}, {"slots": 1, "size": 0}):
+        with pytest.raises(InvalidSettingError, match=">= 1, got"):
+            to_select(**wrong)

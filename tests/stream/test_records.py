@@ -1,0 +1,68 @@
+"""A batch of records: what it counts, and when it is refused; secrets, that no error shows."""
+
+from sys import getsizeof
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.stream.credentials import read_secret
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+
+REJECTS = [Reject("file", 2, "not-utf8")]
+LOCATIONS = [RecordLocation("file", 1 + i) for i in range(4)]
+USERS = ["ann", None, None, None]
+BATCH = RecordBatch(["apple", None, "", None], REJECTS, False, LOCATIONS, USERS)
+
+
+def test_a_batch_counts_its_records_and_what_they_take():
+    # An empty text is a document, a blank is none.
+    assert BATCH.documents == ["apple", ""]
+    assert (BATCH.n_records, BATCH.n_documents, BATCH.n_blanks) == (4, 2, 1)
+    assert BATCH.located(7) == LOCATIONS
+    assert RecordBatch([None, "a"]).located(7) == [("stream", 7), ("stream", 8)]
+    short, long = (RecordBatch(["x" * n]).size_bytes for n in (10, 10_010))
+    assert long - short == getsizeof("x" * 10_010) - getsizeof("x" * 10)
+    assert RecordBatch([None] * 50).size_bytes == 50 * RecordBatch([None]).size_bytes > 0
+    BATCH.check(4)
+    RecordBatch(["one", None]).check(2)
+    RecordBatch().check(0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (BATCH, "texts=4 locations=4 users=4 documents=2 rejects=1 max_records=3"),
+        (RecordBatch(["apple"], REJECTS), "documents=1 rejects=1"),
+        (RecordBatch(["apple"] * 2, users=["ann"]), "users=1"),
+        (RecordBatch(["apple"] * 2, locations=LOCATIONS), "locations=4"),
+    ],
+)
+def test_a_batch_that_breaks_a_rule_is_refused_unseen(batch, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        batch.check(3)
+    assert "ann" not in str(caught.value)
+    assert "apple" not in str(caught.value)
+
+
+def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_SECRET", "other")
+    for data in (b"secr\xc3\xa9t", b"secr\xc3\xa9t\n", b"secr\xc3\xa9t\r\na comment\n"):
+        (tmp_path / "file").write_bytes(data)
+        assert read_secret(str(tmp_path / "file"), "TEST_SECRET") == "secrét"
+    assert read_secret(None, "TEST_SECRET") == "other"
+    # No error holds any of a secret.
+    for data, message in (
+        (b"secret\xff", "must be readable, got file=.*UnicodeDecodeError"),
+        (b"\nsecret", "must not be empty"),
+        (None, "must be readable, got file=.*FileNotFoundError"),
+    ):
+        (tmp_path / "file").unlink()
+        if data is not None:
+            (tmp_path / "file").write_bytes(data)
+        with pytest.raises(InvalidSettingError, match=message) as caught:
+            read_secret(str(tmp_path / "file"), "TEST_SECRET")
+        assert "secret" not in str(caught.value).replace("a secret", "")
+        assert caught.value.__cause__ is caught.value.__context__ is None
+    monkeypatch.setenv("TEST_SECRET", "")
+    with pytest.raises(InvalidSettingError, match="got file=None variable='TEST_SECRET'"):
+        read_secret(None, "TEST_SECRET")
