@@ -99,13 +99,14 @@ def _header(model: TopicModel) -> list[str]:
     from streamlda.privacy.statement import statement_lines
 
     kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
+    kind = {"selected": "private selection"}.get(kind, kind)
     if kind == "learned":
         kind += ": the choice of words depends on the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     return [
-        f"{model.n_components} topics, alpha0 {model.alpha_0:.3g}",
+        f"{model.n_components} topics, alpha_0 {model.alpha_0:.3g}",
         size,
         f"vocabulary  {model.n_features:,} ({kind})",
         *statement_lines(model.privacy),

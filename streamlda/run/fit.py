@@ -17,7 +17,7 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
-from streamlda.run.parts import open_stream, skip_records
+from streamlda.run.parts import open_stream, skip_records, stream_name
 from streamlda.run.rejects import RejectsFile
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -128,6 +128,8 @@ class _Crank:
         skip_records(self._source, run.slots_to_skip, lambda: None)
         if run.released is not None:
             self._publish(run.released)
+            # A second release without a checkpoint between could not be gone behind.
+            self._save()
 
     def turn(self, on_progress: Progress) -> FitResult:
         """Read to the end, and return what came of it."""
@@ -143,11 +145,16 @@ class _Crank:
             if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
                 self._save()
         stopped = not (self._ended or self._failure or pipeline.due is None)
+        cut_short = stopped or self._failure is not None
+        if cut_short:
+            # From here it goes on, and not behind a snapshot of a part.
+            self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
         may_end = self._ended or not pipeline.counts_slots
         if (pipeline.due == 0 and self._ended) or (may_end and pipeline.ends_well):
             self._release()
-        self._save()
+        if not cut_short:
+            self._save()
         seconds = time.monotonic() - self._start
         return FitResult.of(
             self._model(), pipeline, seconds, stopped=stopped, failure=self._failure
@@ -212,10 +219,9 @@ class _Crank:
 
     def _model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
-        file = self._settings.output.file
-        if self._newest is None and self._resumed and file is not None and Path(file).exists():
+        if self._newest is None and self._resumed:
             # Nothing came behind the checkpoint that would give another model.
-            self._newest = load(file)
+            self._again()
         if self._newest is not None:
             return self._newest
         reason = self._pipeline.insufficient(self._missed)
@@ -223,3 +229,19 @@ class _Crank:
             self._warn(f"no snapshot was made: {reason}")
             raise self._failure
         raise reason
+
+    def _again(self) -> None:
+        """Give once more the topics of a run that has nothing left to read."""
+        if not self._settings.private:
+            self._publish(self._pipeline.release())
+            return
+        file = self._settings.output.file
+        model = load(file) if file is not None and Path(file).exists() else None
+        same = model is not None and model.settings.get("stream") == stream_name(self._settings)
+        if model is not None and same and model.privacy.get("cohort"):
+            self._newest = model
+        else:
+            self._missed = (
+                "the run has nothing left to release, and its last model is elsewhere, got "
+                f"output={file!r}; name the --output that it wrote"
+            )

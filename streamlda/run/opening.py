@@ -7,9 +7,10 @@ nothing had happened (`PrivateLearner.catch_up`): no document is released twice,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -120,6 +121,7 @@ def open_pipeline(
         ),
         schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
         about={"stream": stream_name(settings)},
+        reading=_reading(settings),
         on_reject=on_reject,
     )
     saved = None if store is None else store.newest()
@@ -128,6 +130,22 @@ def open_pipeline(
             pipeline, saved, engine_settings(settings, saved.vocabulary.n_features), projection
         )
     return OpenedRun(pipeline, saved)
+
+
+def _reading(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
+    names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
+    names = [name for name in names if name != "vocabulary.file"]
+    found = {name: settings[name] for name in (*names, "source.text_field", "source.user_field")}
+    values: dict[str, Any] = json.loads(json.dumps(found))
+    return values
+
+
+def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
+    """Raise `InvalidSettingError` where text or words are set otherwise than in a checkpoint."""
+    # Checkpoints of 0.1.0 do not say it.
+    before = saved.get("reading", pipeline.reading)
+    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
 def capture(
@@ -149,6 +167,7 @@ def _restore(
     projection: NDArray[Any] | None,
 ) -> None:
     check_words(pipeline, saved.vocabulary)
+    check_reading(pipeline, saved.about)
     engine = saved.restore()
     assert isinstance(engine, Engine)
     wanted, found = asdict(asked), asdict(engine.settings)
@@ -224,6 +243,7 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
     pipeline = _private_pipeline(settings, asked, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
+        check_reading(pipeline, saved.about)
         learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
         saved.restore(learner)
         learner.resume(int(saved.about["stages"]))
@@ -293,6 +313,7 @@ def _private_pipeline(
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
         about={"stream": manager.stream},
+        reading=_reading(settings),
     )
 
 

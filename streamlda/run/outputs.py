@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from streamlda.checks import require
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
+from streamlda.stream.listing import find_files
 
 
 def check_output(path: str, inputs: Sequence[str] = ()) -> None:
@@ -34,9 +37,15 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
 
 
 def check_outputs(settings: RunSettings) -> None:
-    """Check the files that a run writes: model, rejects, ledger."""
-    names = ("vocabulary.file", "topics.projection_file")
-    taken = [*settings.source.files, *(settings[name] for name in names if settings[name])]
+    """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
+    words = settings.vocabulary
+    lists = () if words.stop_words in ("english", "none") else (words.stop_words,)
+    named = (words.file, settings.topics.projection_file, *lists)
+    taken = [*settings.source.files, *(name for name in named if name)]
+    with suppress(SourceError):  # What cannot be listed is said when it is opened.
+        if source_of(settings) == "files":
+            stored = find_files(settings.source.files, "auto", "infer")
+            taken += [file.name for file in stored if file.local]
     for path in (settings.output.file, settings.source.rejects, settings.privacy.ledger):
         if path is not None:
             check_output(path, taken)

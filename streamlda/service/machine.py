@@ -237,7 +237,7 @@ class Machine:
         if event.what in ("learn", "release"):
             self._done(m.Learn if event.what == "learn" else m.Release)
             # What is in memory may be half done; the last checkpoint is whole.
-            self._exit(exit_codes.IO if event.outside else exit_codes.INTERNAL, out)
+            self._exit(event.code, out)
             return
         if self._writing:
             self._writing = False

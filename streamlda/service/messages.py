@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamlda import exit_codes
+
 # Events. `time` is in seconds of one clock that never goes back.
 
 
@@ -85,13 +87,13 @@ class CheckpointDone:
 class Failed:
     """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
 
-    All other instructions of the same list are carried out all the same. `outside` if it was the
-    disk or another thing of the system, not a fault of the program.
+    All other instructions of the same list are carried out all the same. `code` is the exit code
+    of the error.
     """
 
     time: float
     what: Literal["learn", "release", "checkpoint", "dead-letters", "publish"]
-    outside: bool = False
+    code: int = exit_codes.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     dead_letter_sink,
     open_stream,
@@ -36,6 +37,7 @@ from streamlda.stream.source import Position, Source
 
 def check(settings: RunSettings) -> Plan:
     """Return the memory plan, after all that can be checked without reading or connecting."""
+    check_outputs(settings)
     words = public_words(settings)
     return check_memory(settings, None if words is None else words.n_features)
 

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any
 
 from streamlda.errors import BudgetExceededError
+from streamlda.exit_codes import exit_code
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.run.opening import capture
@@ -102,8 +103,7 @@ class Worker:
             do()
         except Exception as error:
             log_failure(f"{what}-failed", error)
-            outside = isinstance(error, OSError)
-            self._tell(Failed(time.monotonic(), what, outside))  # type: ignore[arg-type]
+            self._tell(Failed(time.monotonic(), what, exit_code(error)))  # type: ignore[arg-type]
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:

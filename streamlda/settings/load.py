@@ -18,7 +18,7 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
-from streamlda.settings.setting import PREFIX, RUN, Setting
+from streamlda.settings.setting import FIT, PREFIX, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.values import parsed, shown
 
@@ -148,7 +148,8 @@ def _spelled(rule: str, command: str) -> str:
         setting = SETTINGS[match[1]]
         if not command:
             return setting.parameter or setting.name
-        return setting.name if command == RUN else setting.flag
+        has_flag = command != RUN and (command != FIT or FIT in setting.commands)
+        return setting.flag if has_flag else setting.name
 
     return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
 

@@ -18,6 +18,9 @@ ONLY_PRIVATE = (
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
     "privacy.noise_in_state",
 )
+#: Settings of words, of which a projection has its own.
+OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
+OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
 NOT_PRIVATE = {
     "topics.refine": "a refinement reads documents without noise",
     "topics.gibbs_sweeps": "a refinement reads documents without noise",
@@ -77,8 +80,16 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{vocabulary.size} goes with a vocabulary that is learned or private"
     if topics.projection_file and other_solver:
         yield "{topics.projection_file} goes with {topics.solver} whitened-tensor"
-    if topics.projection_file and settings.given("vocabulary.kind"):
-        yield "{topics.projection_file} brings its own words: leave {vocabulary.kind} out"
+    own = [name for name in OF_WORDS if name in settings.origins]
+    if topics.projection_file and own:
+        listed = ", ".join(f"{{{name}}}" for name in own)
+        yield f"{{topics.projection_file}} brings its own words: leave {listed} out"
+    learned = ("vocabulary.min_document_frequency", "vocabulary.max_document_frequency")
+    for name in learned if words.kind != "learned" and not settings.private else ():
+        if settings.given(name):
+            yield f"{{{name}}} goes with a vocabulary that is learned"
+    if settings.command and topics.documents_per_round is not None and not other_solver:
+        yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
     if topics.refine and (topics.projection_file or other_solver):
         yield (
             "{topics.refine} must be left out with {topics.projection_file} or another "
@@ -88,7 +99,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         if other_solver:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
-            yield "{cluster.dask} must have files that the workers find, not standard input"
+            yield "{cluster.dask} must have files that are read once, and that the workers find"
         names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
@@ -99,8 +110,10 @@ def _learning(settings: RunSettings) -> Iterator[str]:
 
 def _outputs(settings: RunSettings) -> Iterator[str]:
     http, letters = settings.http, settings.dead_letters
-    if settings.command == FIT and settings.output.file is None:
-        yield "{output.file} must be set"
+    if settings.command == FIT:
+        if settings.output.file is None:
+            yield "{output.file} must be set"
+        return
     if letters.topic and settings.source.kind != "kafka":
         yield "{dead_letters.topic} must have {source.kind} kafka"
     if letters.with_text and not letters.topic:
@@ -113,7 +126,8 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
 
 def _privacy(settings: RunSettings) -> Iterator[str]:
     if not settings.private:
-        given = [name for name in ONLY_PRIVATE if settings.given(name)]
+        only = (*ONLY_PRIVATE, *(("source.user_field",) if settings.command == FIT else ()))
+        given = [name for name in only if settings.given(name)]
         if given:
             names = ", ".join(f"{{{name}}}" for name in given)
             yield f"{names} must have {{privacy.epsilon}}"

@@ -36,7 +36,7 @@ class SourceSettings:
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
         "text", "auto", "How records are stored; auto goes by file names, and takes jsonl from "
-        "Kafka and text from standard input.",
+        "Kafka and files that grow, text from standard input.",
         choices=("auto", "text", "jsonl", "csv", "parquet"), flag="--format")
     text_field: str = entry(
         "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for "
@@ -59,7 +59,7 @@ class SourceSettings:
         "bool", False, "Go on where records are gone (retention, truncation), and record it.")
     rejects: str | None = entry(
         "text", None, "File for a JSON line for each rejected record: location, record, reason; "
-        "default: none.")
+        "lines may come twice where a run goes on; default: none.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +363,8 @@ class RunSettings:
 
     def given(self, name: str) -> bool:
         """Return whether a setting was given a value other than its default."""
-        return name in self.origins and self[name] != SETTINGS[name].default
+        default = SETTINGS[name].default_of(self.command)
+        return name in self.origins and self[name] != default
 
     def __getitem__(self, name: str) -> Any:
         section, _, key = name.partition(".")

@@ -130,6 +130,7 @@ class Pipeline(Generic[LearnerT]):
         *,
         schedule: Schedule | None = None,
         about: Mapping[str, Any] | None = None,
+        reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
     ) -> None:
         self.words = words
@@ -142,6 +143,7 @@ class Pipeline(Generic[LearnerT]):
         self._learner: LearnerT | None = None
         self._schedule = schedule or Schedule()
         self._about = dict(about or {})
+        self.reading = dict(reading or {})
         self._on_reject = on_reject
         self._waiting = _Waiting()
         self._voted = 0
@@ -264,10 +266,10 @@ class Pipeline(Generic[LearnerT]):
     def _learn_words(self) -> Progress:
         """Learn the words from the first documents, and then topics from all that wait."""
         assert isinstance(self.words, VocabularyLearner)
-        waiting, self._waiting = self._waiting, _Waiting()
+        waiting = self._waiting
         first = self.words.beginning(waiting.texts)
-        self.vocabulary_documents = len(first)
         self.begin(self.words.learn(first))
+        self._waiting, self.vocabulary_documents = _Waiting(), len(first)
         return self._learn(waiting.texts, waiting.locations)
 
     def _learn(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
@@ -306,8 +308,6 @@ class Pipeline(Generic[LearnerT]):
         if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
             self.begin(self.words.choose(), self.words.first_slot + self.words.slots)
             return Released(None)
-        if not self.counts_slots:
-            self.snapshots += 1
         try:
             if self._learner is None:
                 if not self._waiting.texts:
@@ -322,8 +322,7 @@ class Pipeline(Generic[LearnerT]):
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
-        if self.counts_slots and model is not None:
-            self.snapshots += 1
+        self.snapshots += model is not None
         return Released(model, self._learner.missed if model is None else "")
 
     def skip(self, records: int) -> None:
@@ -381,6 +380,7 @@ class Pipeline(Generic[LearnerT]):
         # `asdict` would make pairs of the entries of a Counter.
         counts = {each.name: copy(getattr(self.counts, each.name)) for each in fields(self.counts)}
         return {
+            "reading": self.reading,
             "places": counts.pop("records"),
             "first_place": self.first_slot,
             "stages": self.rounds,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamlda.checks import at_least, failure, require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 
 #: Runs of at least two letters that touch no digit and no underscore.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
@@ -255,9 +255,13 @@ class FrequencyLimits:
         """
         low = _documents(self.min_document_frequency, found.n_documents)
         high = _documents(self.max_document_frequency, found.n_documents)
+        counts = isinstance(self.min_document_frequency, int) and isinstance(
+            self.max_document_frequency, int
+        )
         require(
             low <= high,
             "the document frequencies must leave room between them",
+            error=InvalidSettingError if counts else InsufficientDataError,
             min_document_frequency=self.min_document_frequency,
             max_document_frequency=self.max_document_frequency,
             documents=found.n_documents,
