@@ -35,8 +35,8 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
 
     Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends
     at once. If a source fails on the way, a model of what was read is saved too, and the exit code
-    is 74. A model already at --output stays until the new one is whole. With --checkpoint-folder, a
-    run that was cut short goes on from its last checkpoint.
+    is 74; not so with --dask. A model already at --output stays until the new one is whole. With
+    --checkpoint-folder, a run that was cut short goes on from its last checkpoint.
 
     With --epsilon the model is differentially private: each snapshot is paid for in the --ledger
     before its noise is drawn, and --output is the newest one. Documents that were in a release are

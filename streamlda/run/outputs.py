@@ -11,7 +11,6 @@ from streamlda.checks import require
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
-from streamlda.stream.listing import find_files
 
 
 def check_output(path: str, inputs: Sequence[str] = ()) -> None:
@@ -38,6 +37,8 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
 
 def check_outputs(settings: RunSettings) -> None:
     """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
+    from streamlda.stream.listing import find_files
+
     words = settings.vocabulary
     lists = () if words.stop_words in ("english", "none") else (words.stop_words,)
     named = (words.file, settings.topics.projection_file, *lists)

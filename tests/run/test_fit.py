@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from streamlda.errors import InsufficientDataError, SourceError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.run import fit as loop
 from streamlda.run.fit import fit
+from streamlda.run.outputs import check_outputs
 from streamlda.settings.load import load_settings
+from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import Progress, RecordBatch
 
 TEXT = "apple bread cheese"
@@ -107,3 +110,47 @@ def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp
     with pytest.raises(SourceError, match="gone"):
         fit(settings())
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("route", ["fit", "run"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"output.file": "in/a.txt"},
+        {"source.rejects": "in/a.txt"},
+        {"source.rejects": "stop", "vocabulary.stop_words": "stop"},
+    ],
+)
+def test_no_output_replaces_what_is_read(tmp_path, route, flags):
+    """A file of a folder that is read, too; and a list of stop words."""
+    (tmp_path / "in").mkdir()
+    kept = {tmp_path / "in/a.txt": "apple bread cheese\n" * 9, tmp_path / "stop": "the\n"}
+    for path, text in kept.items():
+        path.write_text(text)
+    given = {"source.files": [str(tmp_path / "in")], "source.kind": "files", "output.file": "m"}
+    paths = {name: str(tmp_path / value) for name, value in {**given, **flags}.items()
+             if name not in ("source.files", "source.kind")}  # fmt: skip
+    settings = load_settings(None, {}, {**given, **paths}, route)
+    with pytest.raises(InvalidSettingError, match="must not replace what is read"):
+        check_outputs(settings)
+    assert {path: path.read_text() for path in kept} == kept
+
+
+def test_a_checkpoint_holds_how_text_is_read_and_a_finished_run_gives_its_topics_again(tmp_path):
+    texts = PlantedLDA(3, 40, seed=1, mean_length=20).texts(600)
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    given = {"source.files": [str(tmp_path / "a.txt")], "topics.count": 3}
+    given |= {"vocabulary.token_pattern": r"w\d+", "checkpoint.folder": str(tmp_path / "kept")}
+
+    def model_of(name, **more):
+        flags = {**given, "output.file": str(tmp_path / name), **more}
+        return fit(load_settings(None, {}, flags, "fit")).model
+
+    first = model_of("one")
+    again = model_of("two")
+    np.testing.assert_array_equal(first.components, again.components)
+    for wrong in ({"vocabulary.stop_words": "none"}, {"source.text_field": "body"}):
+        with pytest.raises(
+            InvalidSettingError, match=r"settings of its checkpoints, got (voc|sou)"
+        ):
+            model_of("three", **wrong)

@@ -108,7 +108,7 @@ def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
     words = {"vocabulary.kind": "private", "vocabulary.documents": 300, "privacy.epsilon": 0.1}
     settings = private(tmp_path, source, **words)
     with Daemon(settings) as daemon:
-        assert daemon.end() == 70
+        assert daemon.end() == 65
     assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
     assert "choose another ledger" in refused(settings, code=65)
 
