@@ -94,6 +94,16 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
+def require_state(holds: object, **found: Any) -> None:
+    """Refuse arrays that `state` did not return: others, or of another shape, type or range."""
+    require(
+        holds,
+        "a saved state must hold what state() returned, whole and within its ranges",
+        **found,
+        remedy="restore the checkpoint whole, with the settings it was made with",
+    )
+
+
 def _is_whole(value: Any) -> bool:
     try:
         operator.index(value)

@@ -68,7 +68,7 @@ class KafkaSource:
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
     connect : callable, optional
-        Makes a client from `ClientSettings`; another library than kafka-python.
+        Makes a client from `ClientSettings`.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class TopicWriter:
 
     `request_timeout_seconds` is the longest time to wait for the brokers: when connecting, and for
     each value. `security`: `Security`, or a mapping of its attributes. `client_id`: name in the
-    brokers' logs and quotas. `connect` makes a producer; another library than kafka-python.
+    brokers' logs and quotas. `connect` makes a producer.
     """
 
     #: What is written, as messages name it.
