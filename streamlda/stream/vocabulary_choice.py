@@ -102,10 +102,9 @@ class PrivateVocabularySelection:
         slots: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
-        first_slot: int = 0,
     ) -> None:
         at_least(1, vocabulary_documents=slots, private_vocabulary=size)
-        self.slots, self.first_slot = slots, first_slot
+        self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
