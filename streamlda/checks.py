@@ -43,10 +43,8 @@ def at_least(
     """Values must be whole numbers >= `least`."""
     for name, value in values.items():
         holds = _is_whole(value) and operator.index(value) >= least
-        require(
-            holds, f"{name} must be a whole number >= {least}", remedy=remedy, error=error,
-            **{name: value},
-        )  # fmt: skip
+        rule = f"{name} must be a whole number >= {least}"
+        require(holds, rule, remedy=remedy, error=error, **{name: value})
 
 
 def above(
@@ -55,10 +53,8 @@ def above(
     """Values must be finite numbers > `low`."""
     for name, value in values.items():
         holds = _is_finite(value) and value > low
-        require(
-            holds, f"{name} must be > {low:g} and finite", remedy=remedy, error=error,
-            **{name: value},
-        )  # fmt: skip
+        rule = f"{name} must be > {low:g} and finite"
+        require(holds, rule, remedy=remedy, error=error, **{name: value})
 
 
 def between(
@@ -92,6 +88,16 @@ def one_of(
 
 def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def require_state(holds: object, **found: Any) -> None:
+    """Refuse arrays that `state` did not return: others, or of another shape, type or range."""
+    require(
+        holds,
+        "a saved state must hold what state() returned, whole and within its ranges",
+        **found,
+        remedy="restore the checkpoint whole, with the settings it was made with",
+    )
 
 
 def _is_whole(value: Any) -> bool:

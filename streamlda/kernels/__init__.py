@@ -123,9 +123,8 @@ class ParallelKernel(Kernel):
             run_pieces(self.compiled, iterations, *arguments)
 
 
-def kernel(function: Callable[..., Any]) -> Kernel:
-    """Make a kernel of a function that is annotated with the types above."""
-    return Kernel(function)
+#: Makes a kernel of a function that is annotated with the types above.
+kernel = Kernel
 
 
 def parallel_kernel(

@@ -37,8 +37,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
-from streamlda.privacy.saved_state import require_state
+from streamlda.checks import at_least, between, require, require_state
 
 MAX_HORIZON = 1_000_000
 MAX_BUFFERS = 8

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
+from streamlda.checks import at_least, between, require, require_state
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.matrix_mechanism import (
     BufferedToeplitz,
@@ -40,7 +40,6 @@ from streamlda.privacy.matrix_mechanism import (
 )
 from streamlda.privacy.mechanism import Array, Block, JointGaussian
 from streamlda.privacy.noise import Noise
-from streamlda.privacy.saved_state import require_state
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.

@@ -17,8 +17,7 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
-from streamlda.run.parts import open_stream, skip_records, stream_name
-from streamlda.run.rejects import RejectsFile
+from streamlda.run.parts import RejectsFile, open_stream, skip_records, stream_name
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from streamlda.errors import SourceError
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
-from streamlda.stream.source import Source, open_source
+from streamlda.stream.source import Reject, Source, open_source
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]
@@ -45,11 +47,12 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         gaps = source.allow_gaps
         return open_source("follow", list(source.files), format=records, allow_gaps=gaps, **shared)
     kafka = settings.kafka
+    numbers = kafka.partitions.split(",")
     return open_source(
         "kafka",
         kafka.topic,
         bootstrap_servers=kafka.bootstrap,
-        partitions=_partitions(kafka.partitions),
+        partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         start=kafka.start,
         group=kafka.group,
         format=records,
@@ -91,36 +94,26 @@ def security(settings: RunSettings) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _partitions(chosen: str) -> str | list[int]:
-    numbers = chosen.split(",")
-    return [int(number) for number in numbers] if all(map(str.isdecimal, numbers)) else chosen
-
-
 def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:
     """Open the topic for rejected records, if there is one."""
-    if settings.dead_letters.topic is None:
-        return None
-    sink: DeadLetterSink = open_sink(
-        "kafka-dead-letters",
-        settings.dead_letters.topic,
-        bootstrap_servers=settings.kafka.bootstrap,
-        with_text=settings.dead_letters.with_text,
-        security=security(settings),
+    letters = settings.dead_letters
+    sink: DeadLetterSink | None = _sink(
+        settings, "kafka-dead-letters", letters.topic, with_text=letters.with_text
     )
     return sink
 
 
 def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
     """Open the topic for snapshots, if there is one."""
-    if settings.output.topic is None:
-        return None
-    sink: SnapshotSink = open_sink(
-        "kafka-snapshots",
-        settings.output.topic,
-        bootstrap_servers=settings.kafka.bootstrap,
-        security=security(settings),
-    )
+    sink: SnapshotSink | None = _sink(settings, "kafka-snapshots", settings.output.topic)
     return sink
+
+
+def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:
+    if topic is None:
+        return None
+    options |= {"bootstrap_servers": settings.kafka.bootstrap, "security": security(settings)}
+    return open_sink(name, topic, **options)
 
 
 def skip_records(source: Source, records: int, on_poll: Callable[[], None]) -> None:
@@ -137,3 +130,21 @@ def skip_records(source: Source, records: int, on_poll: Callable[[], None]) -> N
             records_missing=records,
             remedy="bring the source back",
         )
+
+
+class RejectsFile(AbstractContextManager["RejectsFile"]):
+    """A file with a JSON line for each rejected record: location, record, reason.
+
+    Each line is written at once: before a checkpoint behind its record.
+    """
+
+    def __init__(self, path: str, *, append: bool = False) -> None:
+        mode = "a" if append else "w"
+        self._file = Path(path).open(mode, 1, encoding="ascii")  # noqa: SIM115 - see __exit__
+
+    def write(self, reject: Reject) -> None:
+        """Write one line."""
+        self._file.write(json.dumps(reject._asdict()) + "\n")
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

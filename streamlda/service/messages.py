@@ -1,6 +1,7 @@
 """Events and instructions: what goes in and out of the brain (`streamlda.service.machine`).
 
-Both are plain values. Where an answer is asked for, it comes once; the machine refuses others.
+Both are plain values; those without fields of their own take equality from their base. Where an
+answer is asked for, it comes once; the machine refuses others.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import Literal
 
 from streamlda import exit_codes
 
-# Events. `time` is in seconds of one clock that never goes back.
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened; `time` is in seconds of one clock that never goes back."""
+
+    time: float
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(Event):
     """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
@@ -23,7 +29,6 @@ class Started:
     the records learned since the last one, and `fraction` is that of a window that they are of.
     """
 
-    time: float
     slots_left: int | None
     rounds: int = 0
     snapshot: bool = False
@@ -33,10 +38,9 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Event):
     """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
 
-    time: float
     records: int
     size_bytes: int
     rejects: int = 0
@@ -44,153 +48,113 @@ class Polled:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Event):
     """A `Learn` is done; the engine has finished `rounds`; `fraction` as in `Started`."""
 
-    time: float
     rounds: int = 0
     fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseDone:
+class ReleaseDone(Event):
     """A `Release` is durable; `snapshot` if it gave topics. `slots_left` as in `Started`."""
 
-    time: float
     snapshot: bool
     slots_left: int | None
     fraction: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetExhausted:
+class BudgetExhausted(Event):
     """A `Release` was refused for good: the budget does not cover it."""
 
-    time: float
 
-
-@dataclass(frozen=True, slots=True)
-class CheckpointTaken:
+class CheckpointTaken(Event):
     """What a `Checkpoint` saves is copied: the engine may go on while the copy is written."""
 
-    time: float
 
-
-@dataclass(frozen=True, slots=True)
-class CheckpointDone:
+class CheckpointDone(Event):
     """A `Checkpoint` is on the disk; it comes behind its `CheckpointTaken`."""
 
-    time: float
-
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Event):
     """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
 
     All other instructions of the same list are carried out all the same. `code` is the exit code
     of the error.
     """
 
-    time: float
     what: Literal["learn", "release", "checkpoint", "dead-letters", "publish"]
     code: int = exit_codes.INTERNAL
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFailed:
+class SourceFailed(Event):
     """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it."""
 
-    time: float
-
 
 @dataclass(frozen=True, slots=True)
-class MemoryPressure:
+class MemoryPressure(Event):
     """Memory is short (`short`), or no longer."""
 
-    time: float
     short: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class SignalReceived:
+class SignalReceived(Event):
     """SIGTERM or SIGINT."""
 
-    time: float
     number: int = 15
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed. To be sent at least once a second."""
 
-    time: float
 
-
-Event = (
-    Started
-    | Polled
-    | Learned
-    | ReleaseDone
-    | BudgetExhausted
-    | CheckpointTaken
-    | CheckpointDone
-    | Failed
-    | SourceFailed
-    | MemoryPressure
-    | SignalReceived
-    | Tick
-)
-
-
-# Instructions.
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Instruction):
     """Read at most `max_records` into a new batch; answered by `Polled` or `SourceFailed`."""
 
     max_records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Instruction):
     """Let the client fetch nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Instruction):
     """Let the client fetch again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuild:
+class Rebuild(Instruction):
     """Close the source and open it behind the last batch polled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learn:
+class Learn(Instruction):
     """Learn from all batches up to this one, numbered from 1 as polled; answered by `Learned`."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Instruction):
     """Make the release that is due; answered by `ReleaseDone` or `BudgetExhausted`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Instruction):
     """Give the newest snapshot out; the same bytes, however often."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlushDeadLetters:
+class FlushDeadLetters(Instruction):
     """Make all dead letters durable that were written so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Instruction):
     """Save the engine, with the position behind a batch.
 
     Answered by `CheckpointTaken`, and then by `CheckpointDone`.
@@ -200,7 +164,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Instruction):
     """Log an event with its values; never document text."""
 
     level: Literal["info", "warning", "error"]
@@ -209,22 +173,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Instruction):
     """End the process now, with this code."""
 
     code: int
-
-
-Instruction = (
-    Poll
-    | Pause
-    | Resume
-    | Rebuild
-    | Learn
-    | Release
-    | Publish
-    | FlushDeadLetters
-    | Checkpoint
-    | LogLine
-    | Exit
-)

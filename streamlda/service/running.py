@@ -10,13 +10,13 @@ from typing import Any
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
+    RejectsFile,
     dead_letter_sink,
     open_stream,
     skip_records,
     snapshot_sink,
     stream_name,
 )
-from streamlda.run.rejects import RejectsFile
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
@@ -240,17 +241,16 @@ class Status:
         """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
         found = self.status()
         memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
-        yield _counter("documents", "Documents read.", "outcome", found["documents"])
-        yield _counter("rejects", "Documents not usable.", "reason", found["rejects"])
-        yield _counter("dead_letters", "Records set aside.", "reason", found["dead_letters"])
-        yield _counter("bytes", "Bytes read from the stream.", None, found["bytes"])
+        yield _counter("documents", "Documents read.", found["documents"], "outcome")
+        yield _counter("rejects", "Documents not usable.", found["rejects"], "reason")
+        yield _counter("dead_letters", "Records set aside.", found["dead_letters"], "reason")
+        yield _counter("bytes", "Bytes read from the stream.", found["bytes"])
         yield _counter(
             "rounds",
             "Rounds finished; the start of a refinement, or a projection given, is one.",
-            None,
             found["rounds"],
         )
-        yield _counter("releases", "Snapshots published.", None, found["releases"])
+        yield _counter("releases", "Snapshots published.", found["releases"])
         yield _gauge("places", "Record slots read since the stream began.", found["places"])
         yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
         lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
@@ -315,26 +315,22 @@ def _count(table: dict[str, int], reason: str) -> None:
     table[key] = table.get(key, 0) + 1
 
 
-def _counter(name: str, text: str, label: str | None, values: int | dict[str, int]) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily
-
-    family = CounterMetricFamily(f"streamlda_{name}", text, labels=[label] if label else [])
-    for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-        family.add_metric([key], value)
-    return family
-
-
-def _gauge(
+def _metric(
+    kind: str,
     name: str,
     text: str,
     values: float | dict[str, int] | None = None,
     label: str | None = None,
-) -> Metric:
-    """Return a gauge; one that is not known has no sample, rather than a wrong one."""
-    from prometheus_client.metrics_core import GaugeMetricFamily
+) -> Any:
+    """Return a metric; one that is not known has no sample, rather than a wrong one."""
+    from prometheus_client import metrics_core
 
-    family = GaugeMetricFamily(f"streamlda_{name}", text, labels=[label] if label else [])
+    family: Any = getattr(metrics_core, f"{kind}MetricFamily")
+    found = family(f"streamlda_{name}", text, labels=[label] if label else [])
     if values is not None:
         for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-            family.add_metric([key], value)
-    return family
+            found.add_metric([key], value)
+    return found
+
+
+_counter, _gauge = partial(_metric, "Counter"), partial(_metric, "Gauge")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ from streamlda.sites.aggregate import check_origin
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import SHARE_FORMAT, Share
+from streamlda.stream.sink import SnapshotSink
 
 #: Entry point of a topic of shares, in the group of `streamlda.stream.sink`.
 SINK = "kafka-shares"
@@ -49,20 +50,14 @@ class Entry(Protocol):
     offset: int
 
 
-class ShareTopic(Protocol):
-    """A place where shares are published and read back; `SINK` announces one."""
+class ShareTopic(SnapshotSink, Protocol):
+    """A sink of shares that reads them back; `SINK` announces one."""
 
     def connect(self) -> None:
         """Connect for writing; else raise `SourceError`."""
 
-    def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
-        """Make a value durable; else raise `SourceError`."""
-
     def read(self) -> Iterator[Entry]:
         """Yield what there is, from the beginning, those of one key in their order."""
-
-    def close(self) -> None:
-        """Release what the topic holds. Closing twice is allowed."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ shares of the round before: anybody who has them can make it again and compare.
 The aggregator is not trusted with it. A site makes the mechanism, the noise and its price from the
 config's settings, whatever the round says; a projection or a bound that somebody chose changes what
 is learned, not what is promised. What the round may hold at all is in
-`streamlda.sites.state_checks`. Masks are bound to the digest of the round, so sites that were given
+`check_arrays`. Masks are bound to the digest of the round, so sites that were given
 different ones do not add up.
 
 A round file is a checked file of `streamlda.container` of kind ``streamlda-round``, version 1.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -31,15 +31,23 @@ from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, write_arrays
 from streamlda.errors import StreamLDAError
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.refinement import RefinementRounds, check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
+from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import parsed
-from streamlda.sites.state_checks import check_arrays
+from streamlda.spectral.topics import SpectralTopics
 
 ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 1
 
 Arrays = Mapping[str, NDArray[Any]]
+
+#: Stages that look through the projection of the pairs before them.
+_TRIPLES = ("triple norms", "triples")
+
+_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done")
+_MOST = 1 + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,3 +179,70 @@ def content_digest(values: Mapping[str, Any], arrays: Arrays) -> bytes:
     for _, array in ordered:
         digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.digest()
+
+
+def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended: bool) -> None:
+    """Refuse arrays that are not those at the beginning of a stage of a window. Time O(values).
+
+    A round comes from an aggregator that nobody has to trust. So nothing in it is used that was not
+    wanted: a stage has its own set of arrays, each of the shape that follows from the config's
+    settings, finite float64 and in the range that a release can give. An array too short would let
+    a kernel read past its end; a number that is not finite, or out of single precision, could make
+    a site's sum fail on one document and not on another.
+
+    `arrays` are those of `PrivateEngine.state`, of which ``sums/`` is left to `Stage.restore`;
+    `ended`: whether there was a snapshot before. Errors are of any kind; `Round.open` words them.
+    """
+    found = {name for name in arrays if not name.startswith("sums/")}
+    wanted = _names(stage, ended=ended)
+    if found != wanted:
+        odd = sorted(found ^ wanted)
+        raise ValueError(f"the stage {stage!r} has other arrays: {str(odd)[:120]}")
+    if "map" in wanted:
+        columns = arrays["map"].shape[-1] if arrays["map"].ndim else 0
+        if columns > min(settings.n_components, settings.n_features):
+            raise ValueError(f"the projection has too many columns: {columns}")
+        check_array("map", arrays["map"], (settings.n_features, columns))
+    if "view/first" in wanted:
+        _check_view(arrays, settings)
+    if is_round(stage):
+        refinement = named(arrays, "refinement/")
+        # Checks all of it, but for what serves diagnostics alone.
+        RefinementRounds.from_state(refinement, settings)
+        for name in ("pair_eigenvalues", "pair_noise"):
+            _check_vector(f"refinement/found/spectral/{name}", arrays, settings)
+
+
+def _names(stage: str, *, ended: bool) -> set[str]:
+    names: set[str] = set()
+    if stage in _TRIPLES:
+        names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
+    if is_round(stage):
+        names |= {f"refinement/{name}" for name in _REFINEMENT} | _topics("refinement/found/")
+    if names:
+        names.add("map")
+    return names | _topics("snapshot/") if ended else names
+
+
+def _topics(prefix: str) -> set[str]:
+    own = {prefix + f.name for f in fields(PrivateTopics) if f.name != "spectral"}
+    return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
+
+
+def _check_view(arrays: Arrays, settings: PrivateSettings) -> None:
+    d, known = settings.n_features, arrays["map"].shape[1]
+    check_array("view/first", arrays["view/first"], (d,), 0.0, _MOST)
+    check_array("view/pairs", arrays["view/pairs"], (d, settings.n_columns or d))
+    check_array("view/directions", arrays["view/directions"], (d, known), -_MOST, _MOST)
+    check_array("view/eigenvalues", arrays["view/eigenvalues"], (known,))
+    _check_vector("view/spectrum", arrays, settings)
+    for name in ("stddev", "floor", "centre"):
+        check_array(f"view/{name}", arrays[f"view/{name}"], (), 0.0)
+
+
+def _check_vector(name: str, arrays: Arrays, settings: PrivateSettings) -> None:
+    array = arrays[name]
+    if array.ndim != 1 or len(array) > settings.n_features:
+        raise ValueError(f"{name} is no vector of this size: {array.shape}")
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise ValueError(f"{name} is not of finite numbers")

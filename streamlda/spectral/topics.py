@@ -318,9 +318,10 @@ class _WhitenedMoments:
         u = self.root.T @ own_q
         inner = self.root.T @ own_pairs @ self.root
         cube = np.multiply.outer(np.multiply.outer(u, u), u)
+        E = np.multiply.outer(inner, u)
         self.tensor = (
             _contract(moments.triples, self.root)
-            - a / (a + 2) * _sym3(np.multiply.outer(inner, u))
+            - a / (a + 2) * (E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1))
             + 2 * a**2 / ((a + 1) * (a + 2)) * cube
         )
         self.noise = _contract(moments.triple_noise, self.root)
@@ -381,7 +382,3 @@ def _contract(tensor: Array, R: Array) -> Array:
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
     symmetric: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)
     return symmetric
-
-
-def _sym3(E: Array) -> Array:
-    return E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1)

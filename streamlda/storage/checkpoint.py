@@ -168,17 +168,6 @@ class Checkpoints:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def save(
-        self,
-        learner: Engine | PrivateLearner,
-        position: Position,
-        vocabulary: Vocabulary,
-        about: Mapping[str, Any] | None = None,
-        rows: DocumentBatch | None = None,
-    ) -> int:
-        """Make the state and the position behind its last document the current generation."""
-        return self.write(self.capture(learner, position, vocabulary, about, rows))
-
     def capture(
         self,
         learner: Engine | PrivateLearner,

@@ -34,15 +34,13 @@ class Publisher:
         self._sink, self._file = sink, file
 
     @classmethod
-    def to(
-        cls, folder: str | None, file: str | None, sink: SnapshotSink | None = None
-    ) -> Publisher:
+    def to(cls, folder: str | None, file: str | None) -> Publisher:
         """Return the publisher to a folder and to a file, where they are given."""
         if folder is None:
-            return cls(None, sink, file)
+            return cls(file=file)
         from streamlda.storage.snapshots import Snapshots
 
-        return cls(Snapshots(folder), sink, file)
+        return cls(Snapshots(folder), file=file)
 
     def store(self, model: TopicModel) -> int:
         """Write a model; return its number in the folder, 0 without one.

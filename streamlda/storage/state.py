@@ -19,7 +19,7 @@ the running stage would take part twice, and nothing but the ledger can notice.
 from __future__ import annotations
 
 import os
-from typing import Any, overload
+from typing import Any
 
 from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
@@ -78,12 +78,6 @@ def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str
     write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 
-@overload
-def load_state(path: str | os.PathLike[str]) -> Engine: ...
-@overload
-def load_state(
-    path: str | os.PathLike[str], learner: PrivateLearner, *, releases_behind: int = 0
-) -> PrivateLearner: ...
 def load_state(
     path: str | os.PathLike[str],
     learner: PrivateLearner | None = None,

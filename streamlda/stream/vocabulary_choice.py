@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,11 @@ VOCABULARY_CHARACTERS = 2**26
 
 #: Name of the release of chosen words.
 WORDS = "words"
+
+#: How a choice of words is paid for (`ReleaseManager.release` of `streamlda.private`): returns what
+#: was drawn, from its name, first slot, slot behind the last, price, draw and facts to store.
+Draw = Callable[[Noise], dict[str, Any]]
+PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +79,6 @@ class VocabularyLearner:
         )
 
 
-class PaidRelease(Protocol):
-    """How a choice of words is paid for: `ReleaseManager.release` of `streamlda.private`."""
-
-    def __call__(
-        self,
-        name: str,
-        first: int,
-        last: int,
-        event: Event,
-        draw: Callable[[Noise], dict[str, Any]],
-        about: Mapping[str, Any],
-        /,
-    ) -> dict[str, Any]:
-        """Pay, draw, store what was drawn, and return it."""
-
-
 class PrivateVocabularySelection:
     """Words to choose privately from the first slots of a stream.
 
@@ -113,10 +102,9 @@ class PrivateVocabularySelection:
         slots: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
-        first_slot: int = 0,
     ) -> None:
         at_least(1, vocabulary_documents=slots, private_vocabulary=size)
-        self.slots, self.first_slot = slots, first_slot
+        self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release

@@ -28,7 +28,7 @@ def save(folder, engine, partition):
         **{"offsets": {str(partition): engine.documents_seen}, "lost": {}},
     }
     with Checkpoints.open(folder) as store:
-        store.save(engine, position, WORDS)
+        store.write(store.capture(engine, position, WORDS))
     return folder
 
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from streamlda.run.parts import security, stream_name
-from streamlda.run.rejects import RejectsFile
+from streamlda.run.parts import RejectsFile, security, stream_name
 from streamlda.settings.build import analyzer, public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject

@@ -58,7 +58,7 @@ def work(folder, documents, batches, on_step=None):
         for _ in range(batches):
             engine.add(documents.rows(learned, learned + BATCH))
             learned = min(ROWS, learned + BATCH)
-            store.save(engine, position_of(learned), WORDS, {"documents": learned})
+            store.write(store.capture(engine, position_of(learned), WORDS, {"documents": learned}))
 
 
 def fork(task):

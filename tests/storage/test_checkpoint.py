@@ -43,7 +43,7 @@ def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
     engine = Engine(replace(SETTINGS, solver=solver, documents_per_round=100))
     engine.add(documents.rows(0, 600))
     with Checkpoints.open(tmp_path) as store:
-        store.save(engine, {}, WORDS)
+        store.write(store.capture(engine, {}, WORDS))
         again = store.newest().restore()
     assert type(again) is type(engine)
     for part in (engine, again):
@@ -82,7 +82,7 @@ def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documen
     with Checkpoints.open(tmp_path) as store:
         with pytest.raises(ModelFileError, match="words-"):
             store.newest()
-        store.save(Engine(SETTINGS), position_of(0), WORDS)
+        store.write(store.capture(Engine(SETTINGS), position_of(0), WORDS))
         assert store.newest().generation == 2
 
 
@@ -115,14 +115,14 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
         with pytest.raises(InvalidSettingError, match="one daemon"):
             Checkpoints.open(folder)
         with pytest.raises(InvalidSettingError, match="plain JSON"):
-            store.save(Engine(SETTINGS), {"news/0": object()}, WORDS)
+            store.write(store.capture(Engine(SETTINGS), {"news/0": object()}, WORDS))
         assert store.newest() is None
         assert list(folder.glob("state-*")) == [], "refused before anything is written"
-        store.save(Engine(SETTINGS), {}, WORDS)
+        store.write(store.capture(Engine(SETTINGS), {}, WORDS))
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
-        store.save(Engine(SETTINGS), {}, WORDS)
+        store.write(store.capture(Engine(SETTINGS), {}, WORDS))
     Checkpoints.open(folder).close()
 
 
@@ -146,7 +146,7 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
     learner = private(ledger)
     with Checkpoints.open(tmp_path / "checkpoints") as store:
         learner.add(documents.rows(0, 10))  # The first stage has 15 slots.
-        store.save(learner, position_of(10), WORDS)
+        store.write(store.capture(learner, position_of(10), WORDS))
         found = store.newest(ledger)
         assert (found.epoch, found.ledger_id) == (0, ledger.ledger_id)
         again = found.restore(private(ledger))
@@ -156,7 +156,7 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
         assert ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
             store.newest(ledger)
-        store.save(learner, position_of(20), WORDS)
+        store.write(store.capture(learner, position_of(20), WORDS))
         assert store.newest(ledger).restore(private(ledger)).engine.slots == 20
         # The newest is lost: the one before is whole, but its documents were released.
         (tmp_path / "checkpoints" / "state-000002").unlink()
@@ -166,7 +166,7 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
 
 def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
     with Checkpoints.open(tmp_path / "checkpoints") as store:
-        store.save(private(ledger), {}, WORDS)
+        store.write(store.capture(private(ledger), {}, WORDS))
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest()
         with (
@@ -174,6 +174,6 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
             pytest.raises(LedgerError, match="with its own ledger"),
         ):
             store.newest(other)
-        store.save(Engine(SETTINGS), {}, WORDS)
+        store.write(store.capture(Engine(SETTINGS), {}, WORDS))
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest(ledger)

@@ -238,7 +238,7 @@ def test_positions_say_what_both_have_read(one, other, wanted, copied):
 
 def save(folder, engine, position, words=WORDS, rows=None):
     with Checkpoints.open(folder) as store:
-        store.save(engine, position, words, rows=rows)
+        store.write(store.capture(engine, position, words, rows=rows))
     return folder
 
 
@@ -327,14 +327,14 @@ def test_a_damaged_generation_is_skipped_and_reported(tmp_path, documents):
 
 def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, monkeypatch):
     with Checkpoints.open(tmp_path / "a") as store:
-        store.save(learned(documents, 0, 100), {"record": 100}, WORDS)
+        store.write(store.capture(learned(documents, 0, 100), {"record": 100}, WORDS))
         restored = []
 
         def overtaken(self, restore=Checkpoint.restore):
             restored.append(self.generation)
             if len(restored) == 1:
                 for stop in (200, 300):
-                    store.save(learned(documents, 0, stop), {"record": stop}, WORDS)
+                    store.write(store.capture(learned(documents, 0, stop), {"record": stop}, WORDS))
             return restore(self)
 
         monkeypatch.setattr(Checkpoint, "restore", overtaken)
@@ -360,7 +360,7 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
                         # Three may come in the way of a read, however slow the machine is.
                         turn.wait_for(lambda: saves[0] < 3)
                         saves[0] += 1
-                    store.save(engine, {"record": stop}, WORDS)
+                    store.write(store.capture(engine, {"record": stop}, WORDS))
                     engine.add(documents.rows(stop, stop + 100))
         except BaseException as error:
             problems.append(error)

@@ -1,10 +1,10 @@
-"""What is needed of a Kafka library to read and to write, so that another could take its place."""
+"""What is read from Kafka and written to it, and how to reach the brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from streamlda.checks import require
 from streamlda_connectors.kafka.security import Security
@@ -105,54 +105,6 @@ class ClientSettings:
                 require(0 < value < 2**31, rule, **{name: value})
 
 
-class Client(Protocol):
-    """A connection that reads assigned partitions of one topic; used from one thread.
-
-    Every method raises `SourceError` if the broker refuses or does not answer in time.
-    """
-
-    def identity(self) -> Identity:
-        """Return which topic this was when connecting."""
-
-    def partitions(self) -> set[int]:
-        """Return the partitions known now, without waiting; new ones appear later."""
-
-    def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
-        """Return what the log of each partition holds now."""
-
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on, and no others."""
-
-    def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
-        """Return up to `max_records` (at least 1) as they come, or nothing in time.
-
-        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
-        cut, and `Broken` if the client is of no use any more.
-        """
-
-    def pause(self, paused: bool) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive."""
-
-    def ends(self) -> dict[int, int]:
-        """Return the last known end of each partition fetched so far, without waiting."""
-
-    def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, behind what `poll` has returned.
-
-        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
-        """
-
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Show `offsets` under the group, without waiting; a failure is only logged."""
-
-    def close(self) -> None:
-        """Close all connections. Closing twice is allowed."""
-
-
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], Client]
-
-
 class Message(NamedTuple):
     """What is written as one record; messages of one key go to one partition."""
 
@@ -177,40 +129,3 @@ class TooLarge(Exception):
 
 class NotWritten(Exception):
     """The brokers refused."""
-
-
-class Delivery(Protocol):
-    """What becomes of one message."""
-
-    def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
-        """Return whether all in-sync replicas have the message, waiting for it that long.
-
-        Raises `TooLarge` or `NotWritten` if they refused this message or one that was sent with it.
-        The producer is of no use then, and what waits has to be sent again by another one.
-        """
-
-
-class Producer(Protocol):
-    """A connection that writes to one topic; used from one thread.
-
-    It tries again by itself, without limit, while the brokers are away: a message is then written
-    once and in order. It does not limit what waits.
-    """
-
-    def settings(self) -> Mapping[str, str]:
-        """Return what the brokers said of the topic when connecting; empty if they would not."""
-
-    def send(self, message: Message) -> Delivery:
-        """Write a message, without waiting.
-
-        Raises `TooLarge` if it is plain at once, and the producer goes on; `NotWritten` if the
-        producer is of no use any more.
-        """
-
-    def close(self) -> None:
-        """Close all connections and drop what is not acknowledged. Closing twice is allowed."""
-
-
-#: Makes a connected producer for the topic of the settings. A topic that is missing is made with
-#: one partition and the given settings. Raises `SourceError` if that fails.
-ConnectProducer = Callable[[ClientSettings, Mapping[str, str]], Producer]

@@ -12,14 +12,8 @@ import orjson
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError, StreamLDAError
-from streamlda_connectors.kafka.client import (
-    Delivery,
-    Message,
-    NotWritten,
-    Producer,
-    Record,
-    TooLarge,
-)
+from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
+from streamlda_connectors.kafka.kafka_python import KafkaPythonDelivery, KafkaPythonProducer
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
@@ -134,7 +128,7 @@ class DeadLetters(TopicWriter):
                 waiting.leave_text_out()
             raise NotWritten(f"TooLarge, {error}") from error
 
-    def _send(self, producer: Producer, letter: _Letter) -> None:
+    def _send(self, producer: KafkaPythonProducer, letter: _Letter) -> None:
         try:
             try:
                 letter.delivery = producer.send(letter.message)
@@ -144,7 +138,7 @@ class DeadLetters(TopicWriter):
         except TooLarge as error:
             raise NotWritten(f"TooLarge, {error}") from error
 
-    def _open_producer(self) -> Producer:
+    def _open_producer(self) -> KafkaPythonProducer:
         """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
             producer = self._connect(self._settings, {})
@@ -205,7 +199,7 @@ class _Letter:
     message: Message
     without_text: Message | None = None
     n_bytes: int = field(init=False)
-    delivery: Delivery | None = None
+    delivery: KafkaPythonDelivery | None = None
 
     def __post_init__(self) -> None:
         self.n_bytes = self.message.n_bytes + LETTER_BYTES

@@ -8,7 +8,7 @@ none is set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +53,10 @@ ENDLESS_MS = 2**31 - 1
 
 
 class KafkaPythonClient:
-    """A `Client` made of one ``KafkaConsumer``, connected when it is made."""
+    """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread.
+
+    Every method raises `SourceError` if the broker refuses or does not answer in time.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -94,17 +97,17 @@ class KafkaPythonClient:
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
     def identity(self) -> Identity:
-        """See `Client`."""
+        """Return which topic this was when connecting."""
         return self._identity
 
     def partitions(self) -> set[int]:
-        """See `Client`."""
+        """Return the partitions known now, without waiting; new ones appear later."""
         if not self._assigned:
             return set(self._first_partitions)
         return set(self._consumer.partitions_for_topic(self._settings.topic))
 
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
-        """See `Client`."""
+        """Return what the log of each partition holds now."""
         parts = [self._partition(number) for number in sorted(partitions)]
         timeout = milliseconds(self._settings.request_timeout_seconds)
         try:
@@ -118,7 +121,7 @@ class KafkaPythonClient:
         return self._kafka.TopicPartition(self._settings.topic, number)
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """See `Client`."""
+        """Read these partitions from these offsets on, and no others."""
         self._assigned = {number: self._partition(number) for number in offsets}
         self._consumer.assign(list(self._assigned.values()))
         for number, offset in offsets.items():
@@ -126,7 +129,11 @@ class KafkaPythonClient:
         self.pause(self._paused)
 
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
-        """See `Client`."""
+        """Return up to `max_records` (at least 1) as they come, or nothing in time.
+
+        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
+        cut, and `Broken` if the client is of no use any more.
+        """
         errors = self._kafka.errors
         try:
             found = self._consumer.poll(milliseconds(timeout_seconds), max_records)
@@ -154,18 +161,21 @@ class KafkaPythonClient:
         ]
 
     def pause(self, paused: bool) -> None:
-        """See `Client`."""
+        """Stop or go on fetching all assigned partitions; polling keeps the connection alive."""
         self._paused = paused
         change = self._consumer.pause if paused else self._consumer.resume
         change(*self._assigned.values())
 
     def ends(self) -> dict[int, int]:
-        """See `Client`."""
+        """Return the last known end of each partition fetched so far, without waiting."""
         ends = {number: self._consumer.highwater(part) for number, part in self._assigned.items()}
         return {number: end for number, end in ends.items() if end is not None}
 
     def positions(self) -> dict[int, int]:
-        """See `Client`."""
+        """Return where each assigned partition goes on, behind what `poll` has returned.
+
+        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
+        """
         timeout = milliseconds(self._settings.request_timeout_seconds)
         try:
             return {
@@ -176,7 +186,7 @@ class KafkaPythonClient:
             raise Broken(type(error).__name__) from error
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """See `Client`."""
+        """Show `offsets` under the group, without waiting; a failure is only logged."""
         if self._settings.group is None:
             return
         entry = self._kafka.structs.OffsetAndMetadata
@@ -184,10 +194,14 @@ class KafkaPythonClient:
         self._consumer.commit_async(rows, callback=_log_commit)
 
     def close(self) -> None:
-        """See `Client`."""
+        """Close all connections. Closing twice is allowed."""
         if not self._closed:
             self._closed = True
             self._consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
+
+
+#: Makes a client that is connected and has nothing assigned.
+Connect = Callable[[ClientSettings], KafkaPythonClient]
 
 
 def _record(rows: Sequence[Any], index: int) -> Record:
@@ -205,11 +219,12 @@ def _log_commit(offsets: object, response: object) -> None:
 
 
 class KafkaPythonProducer:
-    """A `Producer` made of one idempotent ``KafkaProducer`` with ``acks=all``.
+    """One idempotent ``KafkaProducer`` with ``acks=all``; used from one thread.
 
-    A delivery never times out, so a broker that comes back gets each message once: what was sent
-    again after a time-out of ours could be there twice. A missing topic is made with one partition
-    and `topic_settings`.
+    It tries again by itself, and limits nothing that waits. A delivery never times out, so a broker
+    that comes back gets each message once: what was sent again after a time-out of ours could be
+    there twice. A missing topic is made with one partition and `topic_settings`; raises
+    `SourceError` if that fails.
     """
 
     def __init__(self, settings: ClientSettings, topic_settings: Mapping[str, str]) -> None:
@@ -263,11 +278,15 @@ class KafkaPythonProducer:
         return {key: entry["value"] for key, entry in values.items()}
 
     def settings(self) -> Mapping[str, str]:
-        """See `Producer`."""
+        """Return what the brokers said of the topic when connecting; empty if they would not."""
         return self._topic
 
     def send(self, message: Message) -> KafkaPythonDelivery:
-        """See `Producer`."""
+        """Write a message, without waiting.
+
+        Raises `TooLarge` if it is plain at once, and the producer goes on; `NotWritten` if the
+        producer is of no use any more.
+        """
         errors = self._kafka.errors
         try:
             future = self._producer.send(
@@ -280,7 +299,7 @@ class KafkaPythonProducer:
         return KafkaPythonDelivery(future, errors)
 
     def close(self) -> None:
-        """See `Producer`."""
+        """Close all connections and drop what is not acknowledged. Closing twice is allowed."""
         if self._closed:
             return
         self._closed = True
@@ -295,13 +314,17 @@ class KafkaPythonProducer:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPythonDelivery:
-    """A `Delivery`: a future of the package, and the package's errors."""
+    """What becomes of one message: a future of the package, and the package's errors."""
 
     _future: Any
     _errors: Any
 
     def acknowledged(self, timeout_seconds: float = 0.0) -> bool:
-        """See `Delivery`."""
+        """Return whether all in-sync replicas have the message, waiting for it that long.
+
+        Raises `TooLarge` or `NotWritten` if they refused this message or one that was sent with it.
+        The producer is of no use then, and what waits has to be sent again by another one.
+        """
         if not self._future.is_done and timeout_seconds > 0:
             # The future shows a time-out too.
             with suppress(self._errors.KafkaError):
@@ -315,6 +338,10 @@ class KafkaPythonDelivery:
         if isinstance(error, too_large):
             raise TooLarge from error
         raise NotWritten(type(error).__name__) from error
+
+
+#: Makes a connected producer for the topic of the settings.
+ConnectProducer = Callable[[ClientSettings, Mapping[str, str]], KafkaPythonProducer]
 
 
 def load(purpose: str) -> Any:

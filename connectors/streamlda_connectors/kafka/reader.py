@@ -14,13 +14,12 @@ from streamlda.stream.source import Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
-    Client,
     ClientSettings,
-    Connect,
     OutOfRange,
     Run,
     Truncated,
 )
+from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.share import Share, after_gap, read_position
 
 logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class Reader:
         self._truncated = False
         self._look_at = 0.0
         self._paused = False
-        self._client: Client | None = connect(settings)
+        self._client: KafkaPythonClient | None = connect(settings)
         try:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
@@ -153,7 +152,7 @@ class Reader:
             self._note_gap(number, good, good - at, "damaged")
         self._rebuild()
 
-    def _rebuild(self) -> Client:
+    def _rebuild(self) -> KafkaPythonClient:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
         self._drop_client()
         client = self._connect(self._settings)
@@ -175,7 +174,7 @@ class Reader:
         self._client = client
         return client
 
-    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
+    def _go_to(self, client: KafkaPythonClient, offsets: Mapping[int, int]) -> None:
         bounds = client.bounds(set(offsets))
         moved = self._check_gaps(offsets, bounds)
         client.assign(moved)
@@ -220,7 +219,7 @@ class Reader:
         if lost:
             self.lost[number] += lost
 
-    def _pick_up_partitions(self, client: Client) -> None:
+    def _pick_up_partitions(self, client: KafkaPythonClient) -> None:
         if monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)

@@ -9,9 +9,9 @@ from typing import Any
 from streamlda.checks import one_of
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
-from streamlda_connectors.kafka.client import ClientSettings, Connect
+from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
-from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
@@ -68,7 +68,7 @@ class KafkaSource:
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
     connect : callable, optional
-        Makes a client from `ClientSettings`; another library than kafka-python.
+        Makes a client from `ClientSettings`.
 
     Raises
     ------

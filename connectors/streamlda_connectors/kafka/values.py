@@ -13,19 +13,17 @@ from streamlda.errors import SourceError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
-    Client,
     ClientSettings,
-    Connect,
-    ConnectProducer,
     Message,
     NotWritten,
     OutOfRange,
-    Producer,
     Record,
     TooLarge,
 )
 from streamlda_connectors.kafka.kafka_python import (
     MAX_REQUEST_BYTES,
+    Connect,
+    ConnectProducer,
     KafkaPythonClient,
     KafkaPythonProducer,
 )
@@ -40,7 +38,7 @@ class TopicWriter:
 
     `request_timeout_seconds` is the longest time to wait for the brokers: when connecting, and for
     each value. `security`: `Security`, or a mapping of its attributes. `client_id`: name in the
-    brokers' logs and quotas. `connect` makes a producer; another library than kafka-python.
+    brokers' logs and quotas. `connect` makes a producer.
     """
 
     #: What is written, as messages name it.
@@ -65,7 +63,7 @@ class TopicWriter:
         )
         self._connect = connect
         self._closed = False
-        self._producer: Producer | None = None
+        self._producer: KafkaPythonProducer | None = None
 
     def close(self) -> None:
         """Close the connection; what is not durable may be lost. Closing twice is allowed."""
@@ -256,7 +254,7 @@ class ShareTopic(ValueTopic):
                 error=SourceError,
             ) from error
 
-    def _until(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
+    def _until(self, client: KafkaPythonClient, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
         if not bounds:
             return
         client.assign({number: bound.first for number, bound in bounds.items()})

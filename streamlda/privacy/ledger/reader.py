@@ -187,16 +187,11 @@ class LedgerReader:
             )
 
     def report(self) -> dict[str, Any]:
-        """Return budget, spending and every release as plain JSON values.
+        """Return budget, spending and every release as plain JSON values: `ReportBuilder.finish`.
 
-        ``budget`` (the terms, and their mu and mu_squared), ``spent``, ``left`` and
-        ``left_for_new_documents`` (each in ``mu_squared``, ``mu`` and ``epsilon`` at the ledger's
-        delta; spent is rounded up, left is what one more release alone may cost, on the documents
-        that have spent most and on new ones, rounded down), ``releases_left`` (by the horizon,
-        None without one), ``generation``, ``ledger_id``, ``format_version``, ``entries`` (rows),
-        ``pending`` and ``lost`` (numbers of intents), ``snapshots`` (one per intent: its row, its
-        own ``epsilon``, the ``epsilon_spent_after`` it, its ``state``, and the ``artifact`` with
-        its ``digest``). Time O(rows), and about 3 ms for each distinct figure of epsilon.
+        Spent is rounded up. Left is what one more release alone may cost, of the documents that
+        have spent most and of new ones, rounded down; `streamlda budget --help` describes the keys.
+        Time O(rows), and about 3 ms for each distinct figure of epsilon.
         """
         builder = ReportBuilder(0, sys.maxsize)
         for row in self._file.rows():
