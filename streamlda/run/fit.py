@@ -23,7 +23,7 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.pipeline import Pipeline, RecordCounts, Released
-from streamlda.stream.source import RecordBatch, Source
+from streamlda.stream.source import RecordBatch, Reject, Source
 from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
@@ -101,15 +101,14 @@ class _Crank:
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed = ""
-        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
+        self._ledger = ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}")
+        )
         folder = settings.checkpoint.folder
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
-        on_reject = None
-        if settings.source.rejects is not None:
-            append = self._store is not None and not self._store.empty
-            file = RejectsFile(settings.source.rejects, append=append)
-            on_reject = opened.enter_context(file).write
+        self._rejects: RejectsFile | None = None
         self._publisher = Publisher.to(settings.output.folder, settings.output.file)
+        on_reject = None if settings.source.rejects is None else self._on_reject
         run = open_pipeline(settings, self._store, ledger, on_reject)
         self._pipeline = run.pipeline
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
@@ -117,7 +116,16 @@ class _Crank:
         self._resumed = run.checkpoint is not None
         self._source = open_stream(settings)
         opened.callback(self._source.close)
+        if settings.source.rejects is not None:
+            # Behind the source: a name that is wrong must not empty the file of an earlier run.
+            append = self._store is not None and not self._store.empty
+            file = RejectsFile(settings.source.rejects, append=append)
+            self._rejects = opened.enter_context(file)
         self._go_on(run)
+
+    def _on_reject(self, reject: Reject) -> None:
+        if self._rejects is not None:
+            self._rejects.write(reject)
 
     def _go_on(self, run: OpenedRun) -> None:
         if run.checkpoint is not None:
@@ -236,8 +244,12 @@ class _Crank:
             return
         file = self._settings.output.file
         model = load(file) if file is not None and Path(file).exists() else None
-        same = model is not None and model.settings.get("stream") == stream_name(self._settings)
-        if model is not None and same and model.privacy.get("cohort"):
+        assert self._ledger is not None
+        here = (stream_name(self._settings), self._ledger.ledger_id)
+        if model is not None and here == (
+            model.settings.get("stream"),
+            model.privacy.get("ledger"),
+        ):
             self._newest = model
         else:
             self._missed = (

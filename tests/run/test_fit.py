@@ -112,6 +112,16 @@ def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp
     assert not (tmp_path / "m").exists()
 
 
+def test_a_source_that_is_not_there_leaves_an_older_file_of_rejects(tmp_path):
+    rejects = tmp_path / "rejects"
+    rejects.write_text("older")
+    flags = {"source.files": [str(tmp_path / "none.txt")], "source.rejects": str(rejects)}
+    flags |= {"output.file": str(tmp_path / "m")}
+    with pytest.raises(SourceError):
+        fit(load_settings(None, {}, flags, "fit"))
+    assert rejects.read_text() == "older"
+
+
 @pytest.mark.parametrize("route", ["fit", "run"])
 @pytest.mark.parametrize(
     "flags",
