@@ -157,7 +157,7 @@ def test_state_is_bounded_whatever_the_stream(documents):
     for _ in range(3):
         fed(learner, documents, 0, 6000)
         arrays = learner.state()[0]
-        assert {name.partition(".")[0] for name in arrays} == {"refinement", "frequencies"}
+        assert {name.partition(".")[0] for name in arrays} == {"refinement", "frequencies", "measures"}
         assert learner._phase.recent.parts == []
         waiting = [array.nbytes for name, array in arrays.items() if "waiting" in name]
         sizes.append(sum(array.nbytes for array in arrays.values()) - sum(waiting))
