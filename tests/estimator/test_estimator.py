@@ -213,6 +213,8 @@ def test_every_parameter_reaches_the_engine():
     ("parameters", "rule"),
     [
         ({"n_components": 0}, "n_components must be >= 1, got n_components=0"),
+        ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
+        ({"n_components": 10.0}, "n_components must be an integer, got n_components=10.0"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": 1.5}, "refinement_passes must be an integer or auto"),
         ({"memory_documents": 9, "solver": "simultaneous"}, "must be >= 4 warmup_documents"),
