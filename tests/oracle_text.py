@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections import Counter
 from itertools import groupby, pairwise
 
+import numpy as np
+
 
 def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
     rows, topics = [], range(len(alpha))
@@ -47,6 +49,30 @@ def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolera
                 break
         rows.append([g / math.fsum(gamma) for g in gamma])
     return rows
+
+
+def optimum(counts, components, alpha):
+    """Return the proportions that maximize ``counts log p + alpha log theta``, by Newton steps."""
+    counts, components = counts[counts > 0], components[:, counts > 0]
+    theta = np.full(len(alpha), 1 / len(alpha))
+
+    def value(theta):
+        return counts @ np.log(theta @ components) + alpha @ np.log(theta)
+
+    for _ in range(500):
+        seen = components / (theta @ components)
+        gradient = seen @ counts + alpha / theta
+        curvature = (seen * counts) @ seen.T + np.diag(alpha / theta**2)
+        # The step keeps the sum: one multiplier more.
+        border = np.ones((len(alpha), 1))
+        system = np.block([[curvature, border], [border.T, np.zeros((1, 1))]])
+        step = np.linalg.solve(system, np.append(gradient, 0))[:-1]
+        if np.abs(step).sum() < 1e-12:
+            return theta
+        while (theta + step).min() <= 0 or value(theta + step) < value(theta) - 1e-9:
+            step = step / 2
+        theta = theta + step
+    raise AssertionError("Newton's method must converge")
 
 
 def word_probabilities(word_ids, row_pointers, words, theta):
