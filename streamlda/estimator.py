@@ -305,7 +305,7 @@ class StreamLDA(BaseTopicEstimator):
         Raises
         ------
         ValueError
-            If counts are negative or not finite, or a parameter has changed or sets passes or sweeps.
+            If counts are negative or not finite, or a parameter changed or sets passes or sweeps.
         BudgetExceededError, LedgerError
             As `fit`.
         """
