@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -361,10 +362,12 @@ def _holds_texts(X: Any) -> bool:
     if scipy.sparse.issparse(X):
         return False
     if isinstance(X, np.ndarray):
-        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and any(map(_holds_texts, X.flat)))
-    if isinstance(X, list | tuple | set | Iterator):
-        # An iterator holds no matrix; it is not read.
-        return isinstance(X, Iterator) or any(map(_holds_texts, X))
+        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and _holds_texts(X.ravel().tolist()))
+    if isinstance(X, Iterator):
+        return True  # or whatever it gives: it is no matrix, and not read
+    if isinstance(X, list | tuple | set):
+        numbers = all(issubclass(kind, Number) for kind in set(map(type, X)))
+        return not numbers and any(map(_holds_texts, X))
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         kinds = zip(X.columns, X.dtypes, strict=True)
         return any(

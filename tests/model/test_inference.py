@@ -65,7 +65,7 @@ def test_kernels_equal_oracle(kind, n_components, until):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def documents_of(share, n_components=8, n_documents=60):
+def documents_of(share, n_components=8, n_documents=20):
     """Return 150-token documents of topics that have this share of their words in common."""
     rng = np.random.default_rng(4)
     common, own = rng.dirichlet(np.full(200, 0.1)), rng.dirichlet(np.full(200, 0.1), n_components)
@@ -90,7 +90,7 @@ def test_updates_never_lower_the_objective_and_are_few_where_topics_are_alike():
     """Without momentum, most of these documents take 300 updates, and some 900."""
     batch, components, alpha = documents_of(0.95)
     counts, before = batch.to_csr().toarray(), -np.inf
-    for n in (*range(1, 60), 80, 160):
+    for n in (*range(1, 40), 160):
         theta = topic_proportions(batch, components, alpha, max_iterations=n)
         value = np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
         assert np.all(value > before - 1e-9)
