@@ -17,7 +17,7 @@ Where topics are alike those updates are short long before the optimum is near, 
 accelerated, and a document is done by its distance to the optimum. Against the plain update
 until a step of 1e-4, largest L1 distance to the optimum of 1,000 documents each:
 
-- KOS, K=20: 3e-4 for 5e-3; 20 Newsgroups, K=20: 8e-4 for 2e-2; K=100: 4e-4 for 3e-2, in 20 to
+- KOS, K=20: 5e-4 for 5e-3; 20 Newsgroups, K=20: 8e-4 for 2e-2; K=100: 4e-4 for 3e-2, in 20 to
   30 % less time;
 - 10 topics that share 95 % of their words: 2e-4 for 3e-1, in 20 % less time.
 """
