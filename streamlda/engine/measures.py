@@ -18,7 +18,16 @@ from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import ExpectedTokens, Samples, measured, prevalence
+from streamlda.refinement.measures import (
+    COHERENCE_DOCUMENTS,
+    COHERENCE_ENTRIES,
+    SAMPLE_DOCUMENTS,
+    SAMPLE_ENTRIES,
+    ExpectedTokens,
+    Samples,
+    measured,
+    prevalence,
+)
 from streamlda.refinement.sample import Sample
 
 #: Documents, and counts, of the sample of an interval.
@@ -28,9 +37,14 @@ INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
 #: next step at either end.
 LEAST_EXPECTED = 0.9
 
+#: Bytes of all three samples at most: 12 a count, and 24 a document.
+MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 24 * (
+    SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
+)
+
 
 class Measures:
-    """Samples and sums of one engine. Memory: 12 bytes a count, 17 MiB at most."""
+    """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
 
     def __init__(self) -> None:
         self.samples = Samples()

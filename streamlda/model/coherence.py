@@ -148,21 +148,26 @@ class NpmiCounter:
         per_topic = self._pairs.shape[1]
         halves = self._pairs.reshape(-1, per_topic, per_topic)
         joint = (halves + halves.transpose(0, 2, 1)) / self._windows
-        means = _npmi(joint, self._occurrences[self._slots] / self._windows)
+        single = self._occurrences[self._slots] / self._windows
+        product = single[:, :, None] * single[:, None, :]
+        seen = product > 0
+        npmi = np.full(joint.shape, -1.0)
+        smooth = joint[seen] + NPMI_EPSILON
+        npmi[seen] = np.log(smooth / product[seen]) / -np.log(smooth)
+        others = ~np.eye(per_topic, dtype=np.bool_)
+        means = npmi[:, others].mean(axis=1)
         return Coherence(float(means.mean()), means, self._windows)
 
 
 def topic_npmi(
     components: NDArray[np.float64],
     documents: DocumentBatch,
-    weights: NDArray[np.float64] | None = None,
     *,
     n: int = NPMI_WORDS,
-) -> NDArray[np.float64]:
+) -> list[float] | None:
     """Return the NPMI of each topic's most probable words, each document one window.
 
-    As `NpmiCounter` with ``window=None``, for documents that may weigh differently. Time
-    O(nnz + K n (documents with a word + K n)), memory O(V + K n (documents with a word + K n)).
+    As `NpmiCounter` with ``window=None``. Time O(nnz + top words n).
 
     Parameters
     ----------
@@ -170,55 +175,25 @@ def topic_npmi(
         Word probabilities of each topic.
     documents : DocumentBatch
         What is counted, over the same V words.
-    weights : ndarray of shape (n_documents,), optional
-        What each document counts for, above 0; all the same by default.
     n : int, default 10
         Words of a topic, 2 or more; all V if there are fewer.
 
     Returns
     -------
-    ndarray of shape (K,)
-        -1 to 1; a pair with a word that never occurs scores -1.
+    list of K float, or None
+        -1 to 1; a pair with a word that never occurs scores -1. None without documents, or with
+        less than two words.
 
     Raises
     ------
-    InsufficientDataError
-        Without documents.
     InvalidDocumentsError
         If the documents have another number of words.
     """
-    from scipy.sparse import csr_matrix
-
     at_least(2, n=n)
     documents.check_features(components.shape[1], "topics")
-    total = documents.n_documents if weights is None else weights.sum()
-    rule = "coherence needs at least 1 document"
-    require(total, rule, documents=0, remedy="add documents", error=InsufficientDataError)
-    watched, slots = np.unique(top_words(components, min(n, documents.n_features)), return_inverse=True)
-    slots = slots.reshape(len(components), -1)
-    slot_of_word = np.full(documents.n_features, -1, dtype=np.int32)
-    slot_of_word[watched] = np.arange(len(watched), dtype=np.int32)
-    columns = slot_of_word[documents.word_ids]
-    kept = columns >= 0
-    pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[documents.row_pointers]
-    shape = documents.n_documents, len(watched)
-    ones = np.ones(int(pointers[-1]))
-    holds: Any = csr_matrix((ones, columns[kept], pointers), shape=shape)
-    row_weights = np.ones(shape[0]) if weights is None else weights
-    weighted: Any = csr_matrix(
-        (np.repeat(row_weights, np.diff(pointers)), columns[kept], pointers), shape=shape
-    )
-    joint = np.asarray((holds.T @ weighted).todense()) / total
-    return _npmi(joint[slots[:, :, None], slots[:, None, :]], joint.diagonal()[slots])
-
-
-def _npmi(joint: NDArray[np.float64], single: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the NPMI of each topic: of probabilities of pairs, (K, n, n), and words, (K, n)."""
-    product = single[:, :, None] * single[:, None, :]
-    seen = product > 0
-    npmi = np.full(joint.shape, -1.0)
-    smooth = joint[seen] + NPMI_EPSILON
-    npmi[seen] = np.log(smooth / product[seen]) / -np.log(smooth)
-    others = ~np.eye(joint.shape[1], dtype=np.bool_)
-    means: NDArray[np.float64] = npmi[:, others].mean(axis=1)
-    return means
+    if not len(documents) or documents.n_features < 2:
+        return None
+    counter = NpmiCounter(top_words(components, min(n, documents.n_features)), window=None)
+    counter.add_batch(documents)
+    found: list[float] = counter.result().per_topic.tolist()
+    return found

@@ -117,7 +117,7 @@ def measured(
     shares = _prevalence(model, drawn, samples.tokens.end, expected)
     said = {
         "prevalence_documents": len(drawn.documents),
-        "topic_npmi": topic_npmi(model.components, counted.documents).tolist(),
+        "topic_npmi": topic_npmi(model.components, counted.documents),
         "topic_npmi_documents": len(counted.documents),
     }
     return replace(model, prevalence=shares, diagnostics={**model.diagnostics, **said})
@@ -167,7 +167,9 @@ def _prevalence(
     return shares
 
 
-def _expected_shares(documents: DocumentBatch, components: Array, expected: ExpectedTokens) -> Array:
+def _expected_shares(
+    documents: DocumentBatch, components: Array, expected: ExpectedTokens
+) -> Array:
     """Return the share of each topic in each document, (n, K), as an E-step says."""
     words, ids = word_major(documents, components, len(expected.alpha))
     topics, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
@@ -207,7 +209,9 @@ def with_fitted_alpha(model: TopicModel, drawn: Drawn) -> TopicModel:
     alpha = np.full(K, alpha_0 / K)
     # Tokens were drawn alike; so that documents are, those of many tokens count for less.
     alike = drawn._replace(hits=drawn.hits / drawn.documents.lengths)
-    chosen = alike.fewer(min(ALPHA_DOCUMENTS, len(drawn.hits)//2), len(drawn.documents.counts)).documents
+    chosen = alike.fewer(
+        min(ALPHA_DOCUMENTS, len(drawn.hits) // 2), len(drawn.documents.counts)
+    ).documents
     topics = smoothed(model.components, model.background, SMOOTHING)
     found, ids = word_major(chosen, topics, K)
     words, prior = found.astype(np.float32), alpha.astype(np.float32)

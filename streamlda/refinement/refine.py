@@ -144,6 +144,6 @@ def refined(
 
 def _reordered(found: Mapping[str, Any], order: list[int], warnings: list[str]) -> dict[str, Any]:
     """Return the diagnostics of the spectral fit for topics in a new order."""
-    moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if name in found}
+    moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if found.get(name)}
     earlier = [f"before refinement: {text}" for text in found.get("warnings", [])]
     return {**found, **moved, "warnings": [*earlier, *warnings]}

@@ -13,6 +13,7 @@ from streamlda.documents import DocumentBatch
 
 Array = NDArray[np.float64]
 
+
 class _Part(NamedTuple):
     """Some documents of a sample, and the place that each of them begins at."""
 
@@ -50,13 +51,20 @@ class Sample:
             self._thin()
 
     def merge(self, other: Sample) -> None:
-        """Take the documents of another stream, of which the sample is not changed."""
-        self._parts += other._parts
+        """Take the documents of another stream, of which the sample is not changed.
+
+        Taking A into B and B into A give the same.
+        """
+        first, second = sorted((self, other), key=lambda sample: (sample.end, sample._content()))
+        self._parts = [*first._parts, *second._parts]
         self.end += other.end
         if self.distance != other.distance:
             self.distance = max(self.distance, other.distance)
             self._drop()
         self._thin()
+
+    def _content(self) -> list[bytes]:
+        return [array.tobytes() for array in self.state()[0].values()]
 
     def _thin(self) -> None:
         while len(self) > 1 and (len(self) > self.most or self._entries > self.entries):
