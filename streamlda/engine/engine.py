@@ -268,7 +268,9 @@ class Engine(Learner):
             As `topics`.
         """
         with one_blas_thread():
-            model = self.measures.published(self._phase.snapshot(), self._phase.expected())
+            model = self.measures.published(
+                *(self._phase.snapshot(), self._phase.expected(), self._phase.documents())
+            )
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
