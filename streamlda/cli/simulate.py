@@ -132,6 +132,7 @@ def planted_model(planted: PlantedLDA, words: list[str]) -> TopicModel:
 
     return TopicModel(
         components=planted.components,
+        prevalence=planted.alpha / planted.alpha.sum(),
         alpha=planted.alpha,
         background=planted.alpha @ planted.components / planted.alpha.sum(),
         vocabulary=Vocabulary.given(words),

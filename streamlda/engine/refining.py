@@ -160,6 +160,7 @@ class Refinement(Phase):
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
+            prevalence=found.alpha / found.alpha.sum(),
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={
