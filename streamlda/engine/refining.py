@@ -52,6 +52,7 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import ending_settings, passes_for, stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
@@ -101,8 +102,7 @@ class Refinement(Phase):
         steps = stream_settings(settings.warmup_documents)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(recent.latest())
-        earlier = [f"before refinement: {text}" for text in model.diagnostics["warnings"]]
-        start = {**model.diagnostics, "warnings": earlier}
+        start = of_start(model.diagnostics)
         return cls(settings, counters, stepwise, start, frequencies, recent)
 
     @classmethod
@@ -204,7 +204,7 @@ class Refinement(Phase):
             settings,
             counters,
             StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"]),
-            refinement["start"],
+            of_start(refinement["start"]),
             np.array(arrays["frequencies"]),
             RecentDocuments.from_state(arrays, settings),
         )

@@ -43,6 +43,13 @@ class Spectrum(NamedTuple):
     eigenvalues: Array
     floor: Array | None
 
+    @classmethod
+    def padded(cls, eigenvalues: Array, noise: Array) -> Self:
+        """Return a spectrum whose noise was measured up to some direction."""
+        noise = noise[: len(eigenvalues)]
+        rest = np.full(len(eigenvalues) - len(noise), noise[-1])
+        return cls(eigenvalues, np.append(noise, rest))
+
     @property
     def above(self) -> int | None:
         """How many directions are above the noise; None if it was not measured."""
