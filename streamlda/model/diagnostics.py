@@ -7,7 +7,7 @@ for two without a word in common. The sum alone is their affinity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +31,10 @@ CLEAR_DROP = 2.0
 #: A topic of a private model is hidden when more than this part of it is the background.
 MOSTLY_HIDDEN = 0.5
 
-#: A topic whose words meet as often as by chance has an NPMI of about 0.
-LEAST_NPMI = 0.0
+#: A topic's words are apart where its NPMI is less than this part of the usual one, the median of
+#: all topics. Planted topics, 2 to 50 of them, had 0.35 of it or more wherever the median was
+#: `LEAST_USUAL_NPMI` or more; below, documents mix too many topics for pairs of words to tell.
+APART, LEAST_USUAL_NPMI = 0.25, 0.03
 
 #: Why a topic should not be relied on, as `junk_topics` names it, in words.
 DOUBTS = {
@@ -40,7 +42,8 @@ DOUBTS = {
     "background": "says what all other topics say together",
     "copy": "says what a more prevalent topic says",
     "flat": "has no words that are more probable than others",
-    "apart": "has words that meet in documents more rarely than by chance",
+    "apart": "has words that meet in documents far less than those of other topics",
+    "spare": "is more than the documents hold, and among the smallest",
     "hidden": "is hidden by the noise of privacy",
 }
 
@@ -222,60 +225,30 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
 
     The reasons, which are about the topics as they are in the model:
 
+    - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
+      no direction of the word pairs tells documents apart.
     - ``"background"``: it says what all other topics say together (closer than `closest`). A topic
       is compared with the others and not with the corpus, which a large topic is close to because
       it is most of it.
-    - ``"copy"``: it says what a more prevalent topic says (closer than `closest`).
     - ``"flat"``: all words that occur are about as probable.
-    - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
-      no direction of the word pairs tells documents apart.
-    - ``"apart"``: its most probable words meet in documents more rarely than by chance
-      (`LEAST_NPMI`).
+    - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`).
+    - ``"apart"``: its most probable words meet in documents far less than those of other topics
+      (`APART`), and it is smaller than most.
     - ``"hidden"``: the noise of privacy hid more than half of it.
+    - ``"spare"``: the documents hold fewer topics (`suggest_n_components`) than are left, of which
+      it is among the smallest. Where prevalence was measured.
 
     What a model does not know of itself gives no reason. Time O(K^2 V), memory O(K^2 + V).
     """
-    K, share = model.n_components, model.weights
-    whole = share @ model.components
-    occurs = (model.background > 0) | (whole > 0)
-    flat = occurs / occurs.sum()
-    found: list[list[str]] = [[] for _ in range(K)]
-    for k, topic in enumerate(model.components):
-        others = np.maximum(whole - share[k] * topic, 0.0)
-        if K > 1 and others.sum() > 0:
-            others /= others.sum()
-            if hellinger(topic[None], others[None])[0, 0] < closest:
-                found[k].append("background")
-        if hellinger(topic[None], flat[None])[0, 0] < closest:
-            found[k].append("flat")
-    for k in _copies(model, closest):
-        found[k].append("copy")
-    for k in _noise(model):
-        found[k].append("noise")
-    for name, reason, least, most in (
-        ("topic_npmi", "apart", -np.inf, LEAST_NPMI),
-        ("mixed_with_background", "hidden", MOSTLY_HIDDEN, np.inf),
-    ):
-        known = numbers(model.diagnostics, name)
-        if known is not None and len(known) == K:
-            marked = np.isfinite(known) & (known > least) & (known < most)
-            for k in np.flatnonzero(marked).tolist():
-                found[k].append(reason)
+    found: list[list[str]] = [[] for _ in range(model.n_components)]
+    for reason, judge in _JUDGES.items():
+        good = [k for k in model.order if not found[k]]
+        for k in judge(model, good, closest):
+            found[k].append(reason)
     return [tuple(reasons) for reasons in found]
 
 
-def _copies(model: TopicModel, closest: float) -> list[int]:
-    """Return the topics that are near a more prevalent one which is no copy itself."""
-    apart = hellinger(model.components, model.components)
-    kept: list[int] = []
-    copies: list[int] = []
-    for k in model.order:
-        (copies if (apart[k, kept] < closest).any() else kept).append(k)
-    return copies
-
-
-def _noise(model: TopicModel) -> list[int]:
-    """Return the topics that the word pairs and triples of the documents do not support."""
+def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
     known, K = model.diagnostics, model.n_components
     tested = type(known.get("documents_behind_directions")) is int
     if tested and K > 1 and known.get("directions_supported") in (0, 1):
@@ -285,6 +258,74 @@ def _noise(model: TopicModel) -> list[int]:
     if "refinement" in known or not isinstance(supported, list) or len(supported) != K:
         return []
     return [k for k in range(K) if supported[k] is False]
+
+
+def _background(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    share, found = model.weights, []
+    whole = share @ model.components
+    for k, topic in enumerate(model.components):
+        others = np.maximum(whole - share[k] * topic, 0.0)
+        if model.n_components > 1 and others.sum() > 0:
+            others /= others.sum()
+            if hellinger(topic[None], others[None])[0, 0] < closest:
+                found.append(k)
+    return found
+
+
+def _flat(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    occurs = (model.background > 0) | (model.components > 0).any(axis=0)
+    apart = hellinger(model.components, (occurs / occurs.sum())[None])[:, 0]
+    return np.flatnonzero(apart < closest).tolist()
+
+
+def _copies(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    apart = hellinger(model.components, model.components)
+    kept: list[int] = []
+    copies: list[int] = []
+    for k in good:
+        (copies if (apart[k, kept] < closest).any() else kept).append(k)
+    return copies
+
+
+def _apart(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    npmi = _of_topics(model, "topic_npmi")
+    if npmi is None or not np.isfinite(npmi).any():
+        return []
+    usual = float(np.median(npmi[np.isfinite(npmi)]))
+    small = model.weights < 1 / model.n_components
+    return np.flatnonzero(small & (npmi < APART * usual)).tolist() * (usual >= LEAST_USUAL_NPMI)
+
+
+def _hidden(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    mixed = _of_topics(model, "mixed_with_background")
+    return [] if mixed is None else np.flatnonzero(mixed > MOSTLY_HIDDEN).tolist()
+
+
+def _spare(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    held = suggest_n_components(model.diagnostics)
+    if model.prevalence is None or held.basis != "drop":
+        return []
+    assert held.n_components is not None
+    return good[held.n_components :]
+
+
+#: Whatever judges topics, in order: `good` are those that no earlier reason was found for, the most
+#: prevalent first.
+_JUDGES: dict[str, Callable[[TopicModel, list[int], float], list[int]]] = {
+    "noise": _noise,
+    "background": _background,
+    "flat": _flat,
+    "copy": _copies,
+    "apart": _apart,
+    "hidden": _hidden,
+    "spare": _spare,
+}
+
+
+def _of_topics(model: TopicModel, name: str) -> Array | None:
+    """Return the numbers that a model holds of each topic, or None."""
+    found = numbers(model.diagnostics, name)
+    return None if found is None or len(found) != model.n_components else found
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:

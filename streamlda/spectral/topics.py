@@ -132,13 +132,18 @@ class SpectralTopics:
     def supported_among(self, directions: int) -> NDArray[np.bool_]:
         """Return which of the topics stand out where so many directions are real, shape (K,).
 
-        The eigenvectors turn within those, so no more topics than directions are real: those that
-        noise turns least. One direction is the word frequencies, and tells no topic from another.
+        No more topics than directions are real: those that noise turns least, each once. One
+        direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
         """
-        real = np.zeros(len(self.alpha), dtype=np.bool_)
+        K = len(self.alpha)
+        if directions >= K:
+            return self.supported
         turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
-        real[np.argsort(turned, kind="stable")[:directions]] = directions > 1 or len(real) == 1
-        return real & self.supported
+        roots, chosen = np.sqrt(self.normalized()), np.zeros(K, dtype=np.bool_)
+        for k in np.argsort(turned, kind="stable"):
+            same = bool(np.any(roots[chosen] @ roots[k] > SAME_TOPIC_AFFINITY))
+            chosen[k] = directions > max(1, np.sum(chosen)) and not same
+        return chosen & self.supported
 
     def normalized(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
