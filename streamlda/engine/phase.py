@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -98,6 +98,9 @@ class Phase(ABC):
         above = None if tested is None else tested.spectrum(alpha_0).above
         return K if above is None else min(K, above)
 
+    def _alpha_0_estimate(self, alpha_0: float, tested: TestedPairs | None) -> dict[str, Any]:
+        return alpha_0_estimate(alpha_0, self._distinct_topics(tested))
+
     def snapshot(self) -> TopicModel:
         """Return a model without vocabulary; the phase is not changed."""
         return self._model(self.topics(), self.rounds())
@@ -127,7 +130,7 @@ class Phase(ABC):
         documents = None if tested is None else tested.documents
         known = diagnostics(found, spectrum, supported, documents)
         if self.settings.alpha_0 is None:
-            estimate = alpha_0_estimate(found.alpha_0, self._distinct_topics(tested))
+            estimate = self._alpha_0_estimate(found.alpha_0, tested)
             known["alpha_0_estimate"] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(

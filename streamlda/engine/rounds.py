@@ -125,7 +125,7 @@ class Rounds(Phase):
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
-        arrays |= _tested_state(self.beginning)
+        arrays |= tested_state(self.beginning)
         if self.recent is not None:
             arrays |= self.recent.state()
         return arrays, refinement_values(self.refines, follows=self.recent is None)
@@ -140,7 +140,7 @@ class Rounds(Phase):
             recent = RecentDocuments.from_state(arrays, settings)
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
-        beginning = _restored_tested(arrays)
+        beginning = restored_tested(arrays)
         return cls(settings, counters, current, finished, beginning, refines, recent)
 
 
@@ -227,14 +227,14 @@ class SharedSums(Phase):
 
     def state(self) -> State:
         """Return the sums."""
-        arrays = moments_state("current.", self.moments) | _tested_state(self.beginning)
+        arrays = moments_state("current.", self.moments) | tested_state(self.beginning)
         return arrays, {"shared_map": True}
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
         moments = restored_moments("current.", saved[0])
-        return cls(settings, counters, moments, _restored_tested(saved[0]))
+        return cls(settings, counters, moments, restored_tested(saved[0]))
 
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
@@ -247,11 +247,13 @@ def moments_state(prefix: str, moments: Moments) -> Arrays:
     return with_prefix({"whitening": moments.whitening, **moments.state()}, prefix)
 
 
-def _tested_state(tested: TestedPairs | None) -> Arrays:
+def tested_state(tested: TestedPairs | None) -> Arrays:
+    """Return tested pairs as named arrays; nothing if there are none."""
     return {} if tested is None else with_prefix(tested.state(), "beginning.")
 
 
-def _restored_tested(arrays: Mapping[str, NDArray[Any]]) -> TestedPairs | None:
+def restored_tested(arrays: Mapping[str, NDArray[Any]]) -> TestedPairs | None:
+    """Return what `tested_state` was called on."""
     state = named(arrays, "beginning.")
     return TestedPairs.from_state(state) if state else None
 

@@ -159,11 +159,13 @@ class EngineSettings(TopicSettings):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
+        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 3 t^2 + 2 t^3).
 
         Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
         with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets
         keeps a second round: 8 (d (3 + 2 K) + K^2) more.
+
+        Either has 16 t^2 bytes of what the warm-up says of itself.
 
         With a refinement this is the bound while sums are taken; `refining_bytes` replaces it.
         """
@@ -173,7 +175,7 @@ class EngineSettings(TopicSettings):
             L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
             kept = 0 if self.memory_documents is None else d * (3 + 2 * K) + K**2
             return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + kept)
-        return 2 * 8 * (3 * d + 2 * d * m + d * t + 2 * t**2 + 2 * t**3)
+        return 2 * 8 * (3 * d + 2 * d * m + d * t + 3 * t**2 + 2 * t**3)
 
     @property
     def refining_bytes(self) -> int:

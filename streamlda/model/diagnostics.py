@@ -28,6 +28,9 @@ CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))
 #: that is larger. On planted corpora of 4 to 50 topics it was 3 times or more.
 CLEAR_DROP = 2.0
 
+#: And is followed by so many directions: of fewer, the noise of the last few is drawn too small.
+LEAST_REST = 5
+
 #: A topic of a private model is hidden when more than this part of it is the background.
 MOSTLY_HIDDEN = 0.5
 
@@ -180,7 +183,7 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
             "documents support at least as many topics. A fit with more would show where it ends."
         )
         return SuggestedTopics(None, "all", reason)
-    if values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
+    if k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
         times = float(values[k - 1] / floor[k])
         reason = (
             f"{k} direction{' of the word pairs stands' if k == 1 else 's of the word pairs stand'}"

@@ -34,11 +34,13 @@ import numpy as np
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
+from streamlda.model.diagnostics import suggest_n_components
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.spectral.topics import few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.
@@ -140,7 +142,8 @@ def refined(
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the diagnostics of topics refined from those that `found` is about.
 
-    What it says of documents stays, and of alpha_0; the rest is of the ``start``.
+    What it says of documents stays, and of alpha_0; the rest is of the ``start``. So too a warning
+    of few directions, if their number is clear: of most text it is not, however good the topics.
     """
     if "start" in found:
         return {**found, "warnings": [*found["warnings"]]}
@@ -148,4 +151,9 @@ def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
     kept["start"] = {name: found[name] for name in _OF_TOPICS if name in found}
     estimate = found.get("alpha_0_estimate", {"identified": True})
     kept["warnings"] = [] if estimate["identified"] else [estimate["reason"]]
+    K, directions = len(found["eigenvalues"]), found["directions_supported"]
+    documents = found.get("documents_behind_directions")
+    clear = suggest_n_components(found).basis in ("drop", "none")
+    if documents is not None and directions < K and clear:
+        kept["warnings"].insert(0, few_directions(directions, K, documents))
     return kept

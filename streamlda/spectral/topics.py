@@ -142,7 +142,7 @@ class SpectralTopics:
         roots, chosen = np.sqrt(self.normalized()), np.zeros(K, dtype=np.bool_)
         for k in np.argsort(turned, kind="stable"):
             same = bool(np.any(roots[chosen] @ roots[k] > SAME_TOPIC_AFFINITY))
-            chosen[k] = directions > max(1, np.sum(chosen)) and not same
+            chosen[k] = directions > max(1, int(chosen.sum())) and not same
         return chosen & self.supported
 
     def normalized(self) -> Array:
@@ -294,11 +294,7 @@ def diagnostics(
     condition = found.condition_number
     warnings = []
     if directions is not None and directions < K:
-        warnings.append(
-            f"word pairs tell {directions} of {K} topics apart above sampling noise "
-            f"(documents={documents or found.documents}); read more documents or ask for fewer "
-            "topics"
-        )
+        warnings.append(few_directions(directions, K, documents or found.documents))
     if len(weak):
         listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
         warnings.append(
@@ -323,6 +319,14 @@ def diagnostics(
         "pair_noise": None if spectrum.floor is None else spectrum.floor.tolist(),
         "warnings": warnings,
     }
+
+
+def few_directions(directions: int, n_components: int, documents: int) -> str:
+    """Return what to warn of where word pairs tell fewer topics apart."""
+    return (
+        f"word pairs tell {directions} of {n_components} topics apart above sampling noise "
+        f"(documents={documents}); read more documents or ask for fewer topics"
+    )
 
 
 class _WhitenedMoments:
