@@ -41,7 +41,7 @@ from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import TestedPairs
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -100,7 +100,7 @@ class Engine(Learner):
         counters: Counters | None = None,
         current: Moments | None = None,
         finished: Moments | None = None,
-        beginning: TestedPairs | None = None,
+        beginning: HeldOutPairs | None = None,
     ) -> Self:
         """Return an engine that goes on in rounds whose sums were taken elsewhere.
 
@@ -118,7 +118,7 @@ class Engine(Learner):
         settings: EngineSettings,
         counters: Counters,
         moments: Moments,
-        beginning: TestedPairs | None = None,
+        beginning: HeldOutPairs | None = None,
     ) -> Self:
         """Return an engine with a shared projection whose sums were taken elsewhere; owned.
 

@@ -16,7 +16,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import Spectrum, TestedPairs
+from streamlda.spectral.support import HeldOutPairs, Spectrum
 from streamlda.spectral.topics import (
     RoundMoments,
     SpectralTopics,
@@ -73,7 +73,7 @@ class Phase(ABC):
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
 
-    def tested(self) -> TestedPairs | None:
+    def held_out(self) -> HeldOutPairs | None:
         """Return pairs through a projection that was made of other documents, if there are any."""
         return None
 
@@ -84,7 +84,7 @@ class Phase(ABC):
         first, *others = self.rounds()
         moments = RoundMoments.of(first)
         if alpha_0 is None:
-            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.tested()), rng)
+            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.held_out()), rng)
         found = recover_topics(moments, K, alpha_0, rng)
         for other in others:
             if other.documents >= LEAST_AVERAGED_SHARE * first.documents:
@@ -92,14 +92,14 @@ class Phase(ABC):
                 found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
         return found
 
-    def _distinct_topics(self, tested: TestedPairs | None) -> int:
+    def _distinct_topics(self, held_out: HeldOutPairs | None) -> int:
         """Return how many topics alpha_0 is estimated from: none that is known to be noise."""
         K, alpha_0 = self.settings.n_components, self.settings.working_alpha_0
-        above = None if tested is None else tested.spectrum(alpha_0).above
+        above = None if held_out is None else held_out.spectrum(alpha_0).above
         return K if above is None else min(K, above)
 
-    def _alpha_0_estimate(self, alpha_0: float, tested: TestedPairs | None) -> dict[str, Any]:
-        return alpha_0_estimate(alpha_0, self._distinct_topics(tested))
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
+        return alpha_0_estimate(alpha_0, self._distinct_topics(held_out))
 
     def snapshot(self) -> TopicModel:
         """Return a model without vocabulary; the phase is not changed."""
@@ -122,15 +122,15 @@ class Phase(ABC):
     def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
-        tested = self.tested()
+        held_out = self.held_out()
         supported, spectrum = found.supported, Spectrum(found.pair_eigenvalues, None)
-        if tested is not None:
-            spectrum = tested.spectrum(found.alpha_0)
+        if held_out is not None:
+            spectrum = held_out.spectrum(found.alpha_0)
             supported = found.supported_among(spectrum.above or 0)
-        documents = None if tested is None else tested.documents
+        documents = None if held_out is None else held_out.documents
         known = diagnostics(found, spectrum, supported, documents)
         if self.settings.alpha_0 is None:
-            estimate = self._alpha_0_estimate(found.alpha_0, tested)
+            estimate = self._alpha_0_estimate(found.alpha_0, held_out)
             known["alpha_0_estimate"] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(

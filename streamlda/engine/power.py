@@ -66,17 +66,17 @@ from streamlda.engine.generation import (
 )
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.rounds import (
+    held_out_state,
     moments_state,
+    restored_held_out,
     restored_moments,
-    restored_tested,
-    tested_state,
 )
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, first_projection, tested_pairs
+from streamlda.engine.warmup import WarmUpDocuments, first_projection, held_out_pairs
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import TestedPairs
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
 
 #: Documents of a generation for each round that a search needs, where rounds are left open: they
@@ -103,7 +103,7 @@ class Generations(Phase):
         self._running: Generation | None = None
         self._ended: GenerationSnapshot | None = None
         #: What the newest warm-up says of its own directions.
-        self._tested: TestedPairs | None = None
+        self._held_out: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the warm-up or of a round."""
@@ -127,7 +127,7 @@ class Generations(Phase):
         warmup, settings = self._warmup.batch(), self.settings
         if warmup.usable.any():
             alpha_0 = settings.working_alpha_0
-            self._tested = tested_pairs(warmup, settings)
+            self._held_out = held_out_pairs(warmup, settings)
             sketch = Moments(first_projection(warmup, settings), triple_columns=0)
             sketch.add(warmup)
             V = whitened_projection(sketch, settings.n_components, alpha_0)
@@ -162,11 +162,11 @@ class Generations(Phase):
         """Return the sums of the generations that topics are read from."""
         return [found.moments for found in self._readable()._snapshots()]
 
-    def tested(self) -> TestedPairs | None:
+    def held_out(self) -> HeldOutPairs | None:
         """Return half of the newest warm-up, through a projection of the other half."""
-        return self._tested
+        return self._held_out
 
-    def _alpha_0_estimate(self, alpha_0: float, tested: TestedPairs | None) -> dict[str, Any]:
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
         reason = f"an online solver does not estimate alpha_0; it is taken as {alpha_0:g}"
         return {"value": alpha_0, "identified": False, "reason": reason}
 
@@ -240,7 +240,7 @@ class Generations(Phase):
             arrays |= moments_state("current.", self._running.moments)
         if self._ended is not None:
             arrays |= moments_state("finished.", self._ended.moments)
-        arrays |= self._warmup.state() | tested_state(self._tested)
+        arrays |= self._warmup.state() | held_out_state(self._held_out)
         if self._running is not None:
             more, values["refining"] = self._running.state()
             arrays |= more
@@ -255,7 +255,7 @@ class Generations(Phase):
         arrays, values = saved
         phase = cls(settings, counters)
         phase._warmup.restore(arrays, settings.n_features)
-        phase._tested = restored_tested(arrays)
+        phase._held_out = restored_held_out(arrays)
         if values["refining"] is not None:
             moments = restored_moments("current.", arrays)
             phase._running = Generation.from_state(settings, moments, (arrays, values["refining"]))

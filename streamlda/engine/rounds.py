@@ -19,12 +19,12 @@ from streamlda.engine.warmup import (
     WarmUpDocuments,
     better_projection,
     first_projection,
-    tested_pairs,
+    held_out_pairs,
 )
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refined
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import TestedPairs
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
 
 
@@ -48,7 +48,7 @@ class Rounds(Phase):
 
     current: Moments
     finished: Moments | None = None
-    beginning: TestedPairs | None = None
+    beginning: HeldOutPairs | None = None
     refines: bool = False
     recent: RecentDocuments | None = None
 
@@ -103,10 +103,10 @@ class Rounds(Phase):
         rounds = [part for part in (self.current, self.finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
-    def tested(self) -> TestedPairs | None:
+    def held_out(self) -> HeldOutPairs | None:
         """Return the pairs of the round, or half of the beginning, that has most documents."""
         later = [self.current, self.finished][: self.counters.rounds_finished]
-        found = [TestedPairs.of(part) for part in later if part and part.documents > 1]
+        found = [HeldOutPairs.of(part) for part in later if part and part.documents > 1]
         found += [self.beginning] if self.beginning else []
         return max(found, key=lambda pairs: pairs.documents, default=None)
 
@@ -125,7 +125,7 @@ class Rounds(Phase):
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
-        arrays |= tested_state(self.beginning)
+        arrays |= held_out_state(self.beginning)
         if self.recent is not None:
             arrays |= self.recent.state()
         return arrays, refinement_values(self.refines, follows=self.recent is None)
@@ -140,7 +140,7 @@ class Rounds(Phase):
             recent = RecentDocuments.from_state(arrays, settings)
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
-        beginning = restored_tested(arrays)
+        beginning = restored_held_out(arrays)
         return cls(settings, counters, current, finished, beginning, refines, recent)
 
 
@@ -176,8 +176,8 @@ class WarmUp(Phase):
             recent = RecentDocuments(settings.warmup_documents)
             recent.add(warmup)
         counters.projection_documents = moments.documents
-        tested = tested_pairs(warmup, settings)
-        return Rounds(settings, counters, moments, None, tested, self.refines, recent)
+        held_out = held_out_pairs(warmup, settings)
+        return Rounds(settings, counters, moments, None, held_out, self.refines, recent)
 
     def _ended(self) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
@@ -209,7 +209,7 @@ class SharedSums(Phase):
     """
 
     moments: Moments
-    beginning: TestedPairs | None = None
+    beginning: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take all documents."""
@@ -221,20 +221,20 @@ class SharedSums(Phase):
         self._require_documents()
         return [self.moments]
 
-    def tested(self) -> TestedPairs | None:
+    def held_out(self) -> HeldOutPairs | None:
         """Return the pairs of all documents, or of half of those that gave the projection."""
-        return self.beginning or TestedPairs.of(self.moments)
+        return self.beginning or HeldOutPairs.of(self.moments)
 
     def state(self) -> State:
         """Return the sums."""
-        arrays = moments_state("current.", self.moments) | tested_state(self.beginning)
+        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
         return arrays, {"shared_map": True}
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit."""
         moments = restored_moments("current.", saved[0])
-        return cls(settings, counters, moments, restored_tested(saved[0]))
+        return cls(settings, counters, moments, restored_held_out(saved[0]))
 
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
@@ -247,15 +247,15 @@ def moments_state(prefix: str, moments: Moments) -> Arrays:
     return with_prefix({"whitening": moments.whitening, **moments.state()}, prefix)
 
 
-def tested_state(tested: TestedPairs | None) -> Arrays:
-    """Return tested pairs as named arrays; nothing if there are none."""
-    return {} if tested is None else with_prefix(tested.state(), "beginning.")
+def held_out_state(held_out: HeldOutPairs | None) -> Arrays:
+    """Return held-out pairs as named arrays; nothing if there are none."""
+    return {} if held_out is None else with_prefix(held_out.state(), "beginning.")
 
 
-def restored_tested(arrays: Mapping[str, NDArray[Any]]) -> TestedPairs | None:
-    """Return what `tested_state` was called on."""
+def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None:
+    """Return what `held_out_state` was called on."""
     state = named(arrays, "beginning.")
-    return TestedPairs.from_state(state) if state else None
+    return HeldOutPairs.from_state(state) if state else None
 
 
 def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:

@@ -13,7 +13,7 @@ from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.spectral.moments import Moments, half_of
-from streamlda.spectral.support import TestedPairs
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.whitening import (
     centred_pairs,
     next_projection,
@@ -97,7 +97,7 @@ def first_projection(warmup: DocumentBatch, settings: EngineSettings) -> Array:
     return _power_steps(warmup, settings, settings.n_columns, WARMUP_POWER_STEPS)
 
 
-def tested_pairs(warmup: DocumentBatch, settings: EngineSettings) -> TestedPairs | None:
+def held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
     """Find directions in one half of the warm-up documents, and return what the other says of them.
 
     None if there are not enough for two halves of a half. Time as for two thirds of one of the
@@ -110,7 +110,7 @@ def tested_pairs(warmup: DocumentBatch, settings: EngineSettings) -> TestedPairs
         return None
     steps, columns = TEST_POWER_STEPS, settings.n_triple_columns
     W = _power_steps(warmup.where(warmup.usable & ~second), settings, columns, steps)
-    return TestedPairs.of_documents(warmup.where(second), W)
+    return HeldOutPairs.of_documents(warmup.where(second), W)
 
 
 def _power_steps(

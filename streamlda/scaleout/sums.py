@@ -17,7 +17,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import projection_digest
 from streamlda.scaleout.shards import Shard, batches_of, task_of
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import TestedPairs
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.stream.pipeline import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
@@ -59,7 +59,7 @@ class Sums:
         """Documents learned from."""
         return sum(self.usable.values())
 
-    def engine(self, plan: Plan, beginning: TestedPairs | None = None) -> Engine:
+    def engine(self, plan: Plan, beginning: HeldOutPairs | None = None) -> Engine:
         """Return an engine with a shared projection, as if it had seen the documents itself.
 
         Of a sketch it makes a better projection, and no topics. `beginning` as `Engine.of_sums`.

@@ -57,7 +57,7 @@ class Spectrum(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TestedPairs:
+class HeldOutPairs:
     """Pair moments through a projection that knows nothing of their `documents`.
 
     `first` is W'M1, (t,), `pairs` is W'G, and `noise` one draw of its sampling noise, both (t, t).
