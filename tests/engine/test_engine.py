@@ -271,6 +271,31 @@ def test_a_stream_without_topics_shows_one_direction_at_most_wherever_it_stands(
             assert 90 < tested <= stop
 
 
+@pytest.mark.parametrize(
+    ("planted", "wanted", "solver", "value", "reason"),
+    [
+        (4, 4, "whitened-tensor", 1.0, None),
+        # Twice as many as there are: by all of them it is 4.
+        (4, 8, "whitened-tensor", 1.0, None),
+        (2, 4, "whitened-tensor", 1.0, "word pairs tell 2 apart"),
+        (4, 2, "whitened-tensor", 1.0, "word pairs tell 2 apart"),
+        (4, 4, "simultaneous", 1.0, "does not estimate"),
+    ],
+)
+def test_alpha_0_is_that_of_the_topics_that_are_there_or_said_to_be_unknown(
+    planted, wanted, solver, value, reason
+):
+    documents = PlantedLDA(planted, 150, topic_concentration=0.1, seed=3).documents(6000)
+    asked = {"n_components": wanted, "alpha_0": None, "solver": solver, "refine": False}
+    found = fed(engine(**asked), documents).snapshot()
+    estimate = found.diagnostics["alpha_0_estimate"]
+    assert estimate["value"] == pytest.approx(value, rel=0.1)
+    assert estimate["value"] == pytest.approx(found.alpha_0)
+    assert estimate["identified"] == (reason is None)
+    assert reason is None or reason in estimate["reason"]
+    assert (estimate["reason"] in found.diagnostics["warnings"]) == (reason is not None)
+
+
 @pytest.mark.parametrize("period", [2, 3, 4])
 def test_topics_that_come_in_turns_are_not_taken_for_noise(period):
     """Noise is measured by halves of the stream; no periodic order may look like noise."""
