@@ -102,8 +102,7 @@ class Refinement(Phase):
         steps = stream_settings(settings.warmup_documents)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(recent.latest())
-        start = of_start(model.diagnostics)
-        return cls(settings, counters, stepwise, start, frequencies, recent)
+        return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent)
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
@@ -164,7 +163,7 @@ class Refinement(Phase):
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={
-                **self.start,
+                **of_start(self.start),
                 "documents_skipped": self.counters.documents_skipped,
                 "refinement": done,
             },
@@ -204,7 +203,7 @@ class Refinement(Phase):
             settings,
             counters,
             StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"]),
-            of_start(refinement["start"]),
+            refinement["start"],
             np.array(arrays["frequencies"]),
             RecentDocuments.from_state(arrays, settings),
         )
