@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
-    The share is that of all tokens, as measured by the fit; a dash where it was not. A
+    The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI
+    says how well the first 10 words go together in documents, -1 to 1, if it was counted. A
     question mark stands at topics that should not be relied on; below the table is why. The
     header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
@@ -39,8 +40,12 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 def described(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     from streamlda.model.diagnostics import junk_topics
+    from streamlda.model.quality import exclusivity, nearest_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
+    since = None if model.interval is None else model.interval.prevalence
+    own, near = exclusivity(model.components), nearest_topics(model.components)
+    npmi = _npmi(model)
     counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -58,6 +63,12 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
             {
                 "topic": k,
                 "share": model.shares[k],
+                "prevalence": model.shares[k],
+                "interval_share": None if since is None else since[k],
+                "alpha": float(model.alpha[k]),
+                "npmi": npmi[k],
+                "exclusivity": float(own[k]),
+                "nearest": None if (found := near[k]) is None else found._asdict(),
                 "doubts": list(doubts[k]),
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
@@ -71,15 +82,24 @@ def table(model: TopicModel, n_words: int) -> list[str]:
     from streamlda.model.diagnostics import DOUBTS, junk_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
-    lines = ["topic  share   words"]
+    npmi = _npmi(model)
+    counted = any(value is not None for value in npmi)
+    lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
         mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        lines.append(f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}")
+        goes = "" if npmi[k] is None else f" {npmi[k]:5.2f}"
+        lines.append(f"{k:5d} {share}{goes} {mark} {' '.join(word for word, _ in words[k])}")
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
             lines.append(f"    ? {meaning}: {', '.join(marked)}")
     return lines
+
+
+def _npmi(model: TopicModel) -> list[float | None]:
+    """Return the NPMI of each topic; None where it was not counted."""
+    found: list[float | None] | None = model.diagnostics.get("topic_npmi")
+    return found or [None] * model.n_components
 
 
 def _counts_slots(model: TopicModel) -> bool:

@@ -7,7 +7,7 @@ annealing, these sums are made use of; else its prevalence is that of the sample
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 2000, 2**17
 #: next step at either end.
 LEAST_EXPECTED = 0.9
 
-#: Bytes of all three samples at most: 12 a count, and 24 a document.
+#: Bytes of all three samples at most (16.3 MiB): 12 a count, and 24 a document.
 MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 24 * (
     SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
 )
@@ -47,9 +47,25 @@ MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 
 class Measures:
     """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
 
-    def __init__(self) -> None:
+    def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
+        """Begin behind so many documents and tokens."""
         self.samples, self.bins = Samples(), Bins()
         self.restart(None)
+        self.samples.documents.end = float(documents)
+        self.samples.tokens.end = self.interval.end = tokens
+
+    @classmethod
+    def consecutive(cls, parts: Sequence[Measures]) -> Self:
+        """Return the measures of a stream of those of its parts, each begun behind the last."""
+        made = cls()
+        every = [part.samples for part in parts]
+        made.samples.tokens = Sample.consecutive([one.tokens for one in every])
+        made.samples.documents = Sample.consecutive([one.documents for one in every])
+        made.interval = Sample.consecutive([part.interval for part in parts])
+        made.documents = sum(part.documents for part in parts)
+        for part in parts:
+            made.bins.merge(part.bins)
+        return made
 
     def restart(self, expected: ExpectedTokens | None) -> None:
         """Begin the next interval, where E-steps have the tokens given."""
