@@ -160,8 +160,8 @@ class StreamLDA(BaseTopicEstimator):
     sample of them is kept to measure prevalence and coherence, 17 MiB at most
     (`streamlda.engine.measures`), in states and pickles too.
     Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
-    until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are first
-    read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
+    until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are
+    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
 
     *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
     follow the model; on text likelihood finds better ones, and `streamlda.refinement.refine` has
