@@ -62,17 +62,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import from_arrays, to_arrays
 from streamlda.checks import require
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
-from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.clipping import NormHistogram, clip_factors, private_quantile
 from streamlda.privacy.mechanism import Block
-from streamlda.private.contributions import View
+from streamlda.private.comparison import LENGTHS_WEIGHT, LONG, ComparisonStatistic
+from streamlda.private.contributions import Lengths, NormStatistic, Statistic, View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
-from streamlda.private.topics import PrivateTopics, check_documents
+from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 from streamlda.refinement.stepwise_em import blocks, entries_by_word
-from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
 
@@ -187,6 +186,9 @@ class RefinementRounds:
 
     def __init__(self, settings: PrivateSettings, start: PrivateTopics) -> None:
         self._settings = settings
+        #: The topics of the moments, which are published if documents prefer them; None in states
+        #: of 0.1.0, whose rounds do not compare.
+        self._moments: PrivateTopics | None = start
         self._start = split_topics(start, most_topics(settings), settings.seed)
         self.components = self._start.components
         #: Fraction of each topic in the tokens that are not background; sums to 1.
@@ -195,6 +197,8 @@ class RefinementRounds:
         self._mixed = self._start.mixed
         d, K = self.components.shape[1], len(self.components)
         self._sums, self._variance = np.zeros((d, K)), np.zeros(d)
+        self._long = Lengths.largest_norm
+        self._compared: tuple[Mapping[str, Array], Mapping[str, float]] | None = None
 
     @property
     def word_weights(self) -> Array:
@@ -203,13 +207,23 @@ class RefinementRounds:
         scaled: Array = weights / weights.min()
         return scaled
 
-    def statistic(self) -> RefinementStatistic:
+    def statistics(self) -> list[Statistic]:
         """Return what the next round sums."""
         rounds = self._settings.n_refinement_rounds
         flat = FLATNESS * (1 - self.rounds_done / (rounds - 1)) if rounds > 1 else 0.0
         topics = (1 - flat) * self.components + flat * self._start.background
         prior = self._start.spectral.alpha_0 * self.proportions
-        return RefinementStatistic(topics, prior, self._start.background, self.word_weights)
+        sums: list[Statistic] = [
+            RefinementStatistic(topics, prior, self._start.background, self.word_weights)
+        ]
+        # The first round begins with the topics of the moments: there is nothing to compare.
+        if self._moments is None or rounds == 1:
+            return sums
+        if self.rounds_done == rounds - 2:
+            sums.append(NormStatistic(Lengths(), LENGTHS_WEIGHT))
+        if self.rounds_done == rounds - 1:
+            sums.append(ComparisonStatistic(self._refined(), self._moments, self._long))
+        return sums
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Move the topics by the released sums of a round; time and memory O(d K)."""
@@ -229,18 +243,47 @@ class RefinementRounds:
         self.proportions = (1 - EVEN_PRIOR) * tokens / tokens.sum() + EVEN_PRIOR / K
         self._sums, self._variance = sums, variance
         self.rounds_done += 1
+        if "length_norms" in released:
+            edges = NormHistogram(Lengths.largest_norm).edges
+            counts, noise = released["length_norms"], stddevs["length_norms"]
+            self._long = private_quantile(counts, edges, LONG, noise)
+        if "preferred" in released:
+            self._compared = released, stddevs
 
     def topics(self) -> PrivateTopics:
-        """Return the topics of now, most prevalent first.
+        """Return the topics of now, or those of the moments if documents prefer these.
+
+        What documents compare with are the topics that the last round began with: those of now have
+        one round more. The most prevalent are first.
+        """
+        refined = self._refined()
+        if self._compared is None:
+            shares = mixture_shares(refined.components, refined.background)
+            return replace(refined, prevalence=shares).rows(np.argsort(-shares, kind="stable"))
+        assert self._moments is not None
+        released, stddevs = self._compared
+        preferred = float(released["preferred"])
+        name, found = ("tokens", refined) if preferred > 0 else ("start_tokens", self._moments)
+        found = replace(found, preferred=preferred, preferred_noise=stddevs["preferred"])
+        return found.measured(released[name], stddevs[name])
+
+    def _refined(self) -> PrivateTopics:
+        """Return the topics of now, in the order of the sums.
 
         What is known of their eigenvalues is that of the topics they began as, and `mixed` the
         fraction of each on words whose expected tokens are fewer than a standard deviation of
         noise.
         """
-        start, alpha = self._start, self._start.spectral.alpha_0 * self.proportions
-        spectral = replace(start.spectral, alpha=alpha)
-        topics = PrivateTopics(self.components, alpha, start.background, spectral, self._mixed)
-        return topics.rows(np.argsort(-self.proportions, kind="stable"))
+        alpha = self._start.spectral.alpha_0 * self.proportions
+        return replace(
+            self._start,
+            components=self.components,
+            alpha=alpha,
+            spectral=replace(self._start.spectral, alpha=alpha),
+            mixed=self._mixed,
+            prevalence=None,
+            refined=True,
+        )
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what `from_state` needs: noisy values only."""
@@ -251,9 +294,10 @@ class RefinementRounds:
             "sums": self._sums,
             "variance": self._variance,
             "done": np.array(self.rounds_done),
+            "long": np.array(self._long),
         }
-        start = to_arrays(self._start, "found/", but=("spectral",))
-        return arrays | start | to_arrays(self._start.spectral, "found/spectral/")
+        moments = {} if self._moments is None else self._moments.arrays("moments/")
+        return arrays | self._start.arrays("found/") | moments
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> Self:
@@ -261,8 +305,12 @@ class RefinementRounds:
         _check_state(state, settings)
         rounds = cls.__new__(cls)
         rounds._settings = settings
-        spectral = from_arrays(SpectralTopics, state, "found/spectral/")
-        rounds._start = from_arrays(PrivateTopics, state, "found/", spectral=spectral)
+        rounds._start = PrivateTopics.of_arrays(state, "found/")
+        rounds._moments = rounds._compared = None
+        rounds._long = Lengths.largest_norm
+        if "moments/alpha" in state:
+            rounds._moments = PrivateTopics.of_arrays(state, "moments/")
+            rounds._long = float(state["long"])
         rounds.components, rounds.proportions = state["components"], state["shares"]
         rounds._mixed, rounds._sums = state["mixed"], state["sums"]
         rounds._variance, rounds.rounds_done = state["variance"], int(state["done"])
@@ -350,17 +398,28 @@ def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -
         "sums": ((d, K),),
         "variance": ((d,), 0.0),
         "done": ((), 0.0, settings.n_refinement_rounds - 1),
-        "found/components": ((K, d), 0.0, most),
-        "found/alpha": ((K,), 0.0),
-        "found/background": ((d,), 0.0, most),
-        "found/mixed": ((K,),),
-        "found/spectral/topics": ((K, d),),
-        "found/spectral/alpha": ((K,),),
-        "found/spectral/eigenvalues": ((K,),),
-        "found/spectral/eigenvalue_noise": ((K,),),
-        "found/spectral/alpha_0": ((), LEAST_ALPHA_0, MOST_ALPHA_0),
-        "found/spectral/alpha_fit": ((),),
-        "found/spectral/documents": ((), 0.0),
+        **_topics_rules("found/", K, d),
     }
+    if "moments/alpha" in state:
+        n = len(np.atleast_1d(state["moments/alpha"]))
+        rules |= {"long": ((), 1e-6, Lengths.largest_norm), **_topics_rules("moments/", n, d)}
     for name, rule in rules.items():
         check_array(f"refinement/{name}", state[name], *rule)
+
+
+def _topics_rules(prefix: str, K: int, d: int) -> dict[str, tuple[Any, ...]]:
+    """Return shapes and ranges of saved topics."""
+    rules: dict[str, tuple[Any, ...]] = {
+        "components": ((K, d), 0.0, 1 + 1e-9),
+        "alpha": ((K,), 0.0),
+        "background": ((d,), 0.0, 1 + 1e-9),
+        "mixed": ((K,),),
+        "spectral/topics": ((K, d),),
+        "spectral/alpha": ((K,),),
+        "spectral/eigenvalues": ((K,),),
+        "spectral/eigenvalue_noise": ((K,),),
+        "spectral/alpha_0": ((), LEAST_ALPHA_0, MOST_ALPHA_0),
+        "spectral/alpha_fit": ((),),
+        "spectral/documents": ((), 0.0),
+    }
+    return {prefix + name: rule for name, rule in rules.items()}
