@@ -42,8 +42,8 @@ from streamlda.private.topics import PrivateTopics
 
 Array = NDArray[np.float64]
 
-#: Weights beside that of the round's sums, 1: their noise is 2.5 % larger for it.
-PREFERRED_WEIGHT, TOKENS_WEIGHT, START_WEIGHT, LENGTHS_WEIGHT = 0.01, 0.03, 0.01, 0.01
+#: Weights beside that of the round's sums, 1, whose noise is 2.5 % larger for it in the last round.
+WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norms": 0.01}
 
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0
@@ -65,21 +65,16 @@ class ComparisonStatistic:
 
     def blocks(self) -> list[Block]:
         """A document adds one term to each cell."""
-        weights = {
-            "preferred": PREFERRED_WEIGHT,
-            "tokens": TOKENS_WEIGHT,
-            "start_tokens": START_WEIGHT,
-        }
         return [
             Block(
                 name,
-                self._sums[name].shape,
+                sums.shape,
                 1.0,
-                weight,
+                WEIGHTS[name],
                 nonnegative=name != "preferred",
                 magnitude=1.01,
             )
-            for name, weight in weights.items()
+            for name, sums in self._sums.items()
         ]
 
     def add(self, view: View) -> None:
@@ -131,11 +126,9 @@ def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array)
 
 def _halves(batch: DocumentBatch) -> tuple[DocumentBatch, Array]:
     """Return the documents by every second of their tokens, and the counts of the others."""
-    odd = batch.counts % 2 == 1
-    # Words with an odd count before, in the same document: counts may be too large to be added.
-    before = np.cumsum(odd) - odd
+    before = np.cumsum(batch.counts) - batch.counts  # Exact: whole numbers below 2^53.
     before -= np.repeat(before[batch.row_pointers[:-1]], np.diff(batch.row_pointers))
-    seen = np.floor(batch.counts / 2) + (odd & (before % 2 == 0))
+    seen = (batch.counts + (before % 2 == 0)) // 2
     kept = np.flatnonzero(seen)
     pointers = np.searchsorted(kept, batch.row_pointers).astype(np.int64)
     half = DocumentBatch(seen[kept], batch.word_ids[kept], pointers, batch.n_features)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -258,14 +259,19 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     notes = diagnostics(found.spectral)
     warnings = notes["warnings"]
     assert isinstance(warnings, list)
-    if found.refined:
-        warnings = []
-        for name in ("alpha_fit", "eigenvalues", "eigenvalue_noise", "topic_supported"):
-            del notes[name]
-    if found.preferred is not None:
-        net, noise = found.preferred, found.preferred_noise
-        notes["refinement"] = {"kept": found.refined, "preferred": net, "noise": noise}
-        if not found.refined:
+    if found.refinement is not None:
+        kept, net, noise = found.refinement.tolist()
+        compared = math.isfinite(net)
+        notes["refinement"] = {
+            "kept": bool(kept),
+            "preferred": net if compared else None,
+            "noise": noise if compared else None,
+        }
+        if kept:
+            warnings = []
+            for name in ("alpha_fit", "eigenvalues", "eigenvalue_noise", "topic_supported"):
+                del notes[name]
+        else:
             warnings = [
                 *warnings,
                 "refined topics did not explain fresh documents better than those of the moments, "

@@ -66,7 +66,7 @@ from streamlda.checks import require
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import NormHistogram, clip_factors, private_quantile
 from streamlda.privacy.mechanism import Block
-from streamlda.private.comparison import LENGTHS_WEIGHT, LONG, ComparisonStatistic
+from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic, View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
@@ -185,7 +185,7 @@ class RefinementRounds:
     """
 
     def __init__(self, settings: PrivateSettings, start: PrivateTopics) -> None:
-        self._settings = settings
+        self._settings, start = settings, replace(start, prevalence=None)
         #: The topics of the moments, which are published if documents prefer them; None in states
         #: of 0.1.0, whose rounds do not compare.
         self._moments: PrivateTopics | None = start
@@ -197,7 +197,8 @@ class RefinementRounds:
         self._mixed = self._start.mixed
         d, K = self.components.shape[1], len(self.components)
         self._sums, self._variance = np.zeros((d, K)), np.zeros(d)
-        self._long = Lengths.largest_norm
+        #: Tokens from which on documents count alike; all do if it is not known.
+        self._long = 1.0
         self._compared: tuple[Mapping[str, Array], Mapping[str, float]] | None = None
 
     @property
@@ -220,7 +221,7 @@ class RefinementRounds:
         if self._moments is None or rounds == 1:
             return sums
         if self.rounds_done == rounds - 2:
-            sums.append(NormStatistic(Lengths(), LENGTHS_WEIGHT))
+            sums.append(NormStatistic(Lengths(), WEIGHTS["length_norms"]))
         if self.rounds_done == rounds - 1:
             sums.append(ComparisonStatistic(self._refined(), self._moments, self._long))
         return sums
@@ -246,7 +247,9 @@ class RefinementRounds:
         if "length_norms" in released:
             edges = NormHistogram(Lengths.largest_norm).edges
             counts, noise = released["length_norms"], stddevs["length_norms"]
-            self._long = private_quantile(counts, edges, LONG, noise)
+            found = private_quantile(counts, edges, LONG, noise)
+            # The largest length there can be says that the noise hides all others.
+            self._long = found if found < edges[-1] else 1.0
         if "preferred" in released:
             self._compared = released, stddevs
 
@@ -259,13 +262,15 @@ class RefinementRounds:
         refined = self._refined()
         if self._compared is None:
             shares = mixture_shares(refined.components, refined.background)
-            return replace(refined, prevalence=shares).rows(np.argsort(-shares, kind="stable"))
+            found = replace(refined, refinement=np.array([1.0, np.nan, np.nan]), prevalence=shares)
+            return found.rows(np.argsort(-shares, kind="stable"))
         assert self._moments is not None
         released, stddevs = self._compared
         preferred = float(released["preferred"])
-        name, found = ("tokens", refined) if preferred > 0 else ("start_tokens", self._moments)
-        found = replace(found, preferred=preferred, preferred_noise=stddevs["preferred"])
-        return found.measured(released[name], stddevs[name])
+        kept = preferred > 0
+        name, found = ("tokens", refined) if kept else ("start_tokens", self._moments)
+        said = np.array([float(kept), preferred, stddevs["preferred"]])
+        return replace(found, refinement=said).measured(released[name], stddevs[name])
 
     def _refined(self) -> PrivateTopics:
         """Return the topics of now, in the order of the sums.
@@ -281,8 +286,6 @@ class RefinementRounds:
             alpha=alpha,
             spectral=replace(self._start.spectral, alpha=alpha),
             mixed=self._mixed,
-            prevalence=None,
-            refined=True,
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -307,7 +310,7 @@ class RefinementRounds:
         rounds._settings = settings
         rounds._start = PrivateTopics.of_arrays(state, "found/")
         rounds._moments = rounds._compared = None
-        rounds._long = Lengths.largest_norm
+        rounds._long = 1.0
         if "moments/alpha" in state:
             rounds._moments = PrivateTopics.of_arrays(state, "moments/")
             rounds._long = float(state["long"])
@@ -402,6 +405,13 @@ def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -
     }
     if "moments/alpha" in state:
         n = len(np.atleast_1d(state["moments/alpha"]))
+        require(
+            n <= K,
+            "the topics of the moments must not be more than those of the rounds",
+            moments=n,
+            rounds=K,
+            remedy="restore it whole",
+        )
         rules |= {"long": ((), 1e-6, Lengths.largest_norm), **_topics_rules("moments/", n, d)}
     for name, rule in rules.items():
         check_array(f"refinement/{name}", state[name], *rule)
@@ -411,7 +421,7 @@ def _topics_rules(prefix: str, K: int, d: int) -> dict[str, tuple[Any, ...]]:
     """Return shapes and ranges of saved topics."""
     rules: dict[str, tuple[Any, ...]] = {
         "components": ((K, d), 0.0, 1 + 1e-9),
-        "alpha": ((K,), 0.0),
+        "alpha": ((K,), RANGES["prior"][0]),
         "background": ((d,), 0.0, 1 + 1e-9),
         "mixed": ((K,),),
         "spectral/topics": ((K, d),),

@@ -147,14 +147,12 @@ class PrivateTopics:
     spectral: SpectralTopics  # What the decomposition gave, for diagnostics.
     #: Fraction of each topic that the corpus frequencies decided, because noise hid the pairs.
     mixed: Array
-    #: Share of tokens; None for the halves of a topic that was split, and in states of 0.1.0.
+    #: Share of tokens; None for topics that rounds go on with, and in states of 0.1.0.
     prevalence: Array | None = None
-    #: Whether rounds of refinement have moved them.
-    refined: bool = False
-    #: How many documents of the last round, with noise, preferred the refined topics to those of
-    #: the moments, less how many did not, and the noise; None where none were compared.
-    preferred: float | None = None
-    preferred_noise: float | None = None
+    #: After rounds of refinement: whether these topics are those of the rounds (1) or those of the
+    #: moments (0); how many documents of the last round preferred the former, less how many did
+    #: not, with noise; and the noise. NaN where none were compared.
+    refinement: Array | None = None
 
     def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:
         """Return these topics, in this order; one may be chosen several times."""

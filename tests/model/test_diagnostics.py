@@ -74,7 +74,7 @@ def test_suggestion_by_hand(values, noise, k, basis):
     found = suggest_n_components({"pair_eigenvalues": values, "pair_noise": noise})
     assert (found.n_components, found.basis) == (k, basis)
     # A private model suggests what the noise left.
-    private = {"eigenvalues": [3.0, 2.0], "pair_eigenvalues": values, "pair_noise": noise}
+    private = {"mixed_with_background": [0.1, 0.2], "pair_eigenvalues": values, "pair_noise": noise}
     hidden = suggest_n_components({**private, "topics_asked": 5})
     assert hidden[:2] == (2, "hidden")
     assert "2 of the 5" in hidden.reason
