@@ -48,6 +48,9 @@ WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norm
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0
 
+#: Distance of proportions from their optimum, summed over topics: less than noise moves their sums.
+TOLERANCE = 0.02
+
 #: Quantile of the lengths from which on documents count alike.
 LONG = 0.95
 
@@ -87,12 +90,11 @@ class ComparisonStatistic:
         probabilities = []
         for name, (topics, alpha) in zip(("tokens", "start_tokens"), self._topics, strict=True):
             words, ids = word_major(batch, topics, len(alpha))
+            theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
             found = np.empty(len(batch.counts))
-            word_probabilities(
-                ids, batch.row_pointers, words, topic_proportions(seen, topics, alpha), found
-            )
+            word_probabilities(ids, batch.row_pointers, words, theta, found)
             probabilities.append(found)
-            tokens = weights * topic_proportions(batch, topics, alpha)
+            tokens = weights * topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
             factors = clip_factors(np.linalg.norm(tokens, axis=1), 1.0)
             tokens[factors == 0] = 0.0
             self._sums[name] += factors @ tokens
