@@ -344,5 +344,5 @@ def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
         error=VocabularyError,
     )
     to_json(vocabulary.metadata())
-    if vocabulary.words is not None:
-        words_to_bytes(vocabulary.words)
+    if vocabulary.listed is not None:
+        words_to_bytes(vocabulary.listed)

@@ -156,7 +156,12 @@ def capture(
         return None
     assert pipeline.vocabulary is not None
     return store.capture(
-        pipeline.learner, position, pipeline.vocabulary, pipeline.values(), pipeline.waiting
+        pipeline.learner,
+        position,
+        pipeline.vocabulary,
+        pipeline.values(),
+        pipeline.waiting,
+        pipeline.beside(),
     )
 
 
@@ -176,7 +181,7 @@ def _restore(
         None if W is None else projection_digest(W) for W in (projection, engine.shared_projection)
     ]
     check_same({**differing, "projection": (digests[0], digests[1])})
-    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows())
+    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
 
 
 def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
@@ -33,6 +35,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
+from streamlda.text.column_words import ColumnWords, column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: Reason of a `Reject` for a document too short to learn from.
@@ -149,6 +152,7 @@ class Pipeline(Generic[LearnerT]):
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
+        self._column_words: ColumnWords | None = None
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -156,7 +160,15 @@ class Pipeline(Generic[LearnerT]):
         """Take the words, and make the learner whose first row has this record slot."""
         self.vocabulary, self.first_slot = vocabulary, first_slot
         self._learner = self._make_learner(vocabulary, first_slot)
+        self._keep_beside({})
         return self._learner
+
+    def _keep_beside(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Keep what models show beside topics, where the learner allows it; go on from `saved`."""
+        assert self.vocabulary is not None
+        assert self._learner is not None
+        if self._learner.shows_documents:
+            self._column_words = column_words(self.vocabulary, saved)
 
     @property
     def learner(self) -> LearnerT | None:
@@ -277,6 +289,8 @@ class Pipeline(Generic[LearnerT]):
         assert self._learner is not None
         learned, start = 0, 0
         for stop in _cuts(texts):
+            if self._column_words is not None:
+                self._column_words.add(texts[start:stop])
             encoded = self.vocabulary.encode(texts[start:stop])
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
@@ -315,10 +329,14 @@ class Pipeline(Generic[LearnerT]):
                 self._learn_words()
             assert self._learner is not None
             self.flush()
-            model = self._learner.release(self.vocabulary, self.facts())
+            model = self._learner.release(self._shown_vocabulary(), self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
         return self._released(model)
+
+    def _shown_vocabulary(self) -> Vocabulary | None:
+        """Return the vocabulary with the words that hashed columns are shown by."""
+        return self.vocabulary if self._column_words is None else self._column_words.named()
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
@@ -375,6 +393,10 @@ class Pipeline(Generic[LearnerT]):
         """Documents that wait for a full block."""
         return self._blocks.waiting
 
+    def beside(self) -> Arrays:
+        """Return what is kept for models to show, as named arrays of their own."""
+        return {} if self._column_words is None else self._column_words.state()
+
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
         # `asdict` would make pairs of the entries of a Counter.
@@ -396,9 +418,11 @@ class Pipeline(Generic[LearnerT]):
         learner: LearnerT,
         values: Mapping[str, Any],
         waiting: DocumentBatch | None = None,
+        beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Go on from the state of a learner, from `values` and from the documents that waited."""
+        """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
+        self._keep_beside(beside or {})
         self._blocks, self._waiting = Blocks(waiting), _Waiting()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
