@@ -13,6 +13,9 @@ from streamlda.cli.running import warn_of
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
 
+#: From this fraction of its words on, a topic says that they are of columns that words share.
+MANY_SHARED = 0.3
+
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
@@ -22,7 +25,8 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of all tokens, as measured by the fit; a dash where it was not. A
-    question mark stands at topics that the documents do not support above sampling noise. The
+    question mark stands at topics that the documents do not support above sampling noise. Words
+    joined by | share a hashed column. The
     header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
     """
@@ -39,7 +43,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 def described(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     words = model.top_words(n_words)
-    supported = _supported(model)
+    supported, shared = _supported(model), model.shared_columns(n_words)
     counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -58,6 +62,7 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
                 "topic": k,
                 "share": model.shares[k],
                 "supported": supported[k],
+                "shared_columns": shared[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
             for k in model.order
@@ -68,13 +73,19 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
 def table(model: TopicModel, n_words: int) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
     words, supported = model.top_words(n_words), _supported(model)
+    shared = model.shared_columns(n_words)
     lines = ["topic  share   words"]
     for k in model.order:
         mark = " " if supported[k] else "?"
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        lines.append(f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}")
+        line = f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}"
+        if shared[k] >= MANY_SHARED * len(words[k]):
+            line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
+        lines.append(line)
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
+    if any(shared):
+        lines.append("    a|b are words that share a hashed column: more hash bits part them")
     return lines
 
 

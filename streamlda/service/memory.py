@@ -18,6 +18,7 @@ from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.stream.pipeline import ENCODED_CHARACTERS
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
+from streamlda.text.column_words import COLUMN_BYTES
 
 Plan = list[tuple[str, int]]
 
@@ -34,8 +35,9 @@ SOURCE_BYTES = 32 * MIB
 #: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
 
-#: A word with its entries in the tables of words.
-WORD_BYTES = 300
+#: A word with its entries in the tables of words; a hashed column with the counters of its words,
+#: a copy of these for a checkpoint, and its name in a model.
+WORD_BYTES, HASHED_BYTES = 300, 3 * COLUMN_BYTES
 
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
 ENTRY_BYTES = 12
@@ -50,12 +52,14 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     V = most_words(settings) if n_features is None else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings.vocabulary.kind
+    hashed = 0 if settings.private else HASHED_BYTES
+    words = hashed if kind == "hashed" else WORD_BYTES
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
-        ("words", 0 if kind == "hashed" else WORD_BYTES * V),
+        ("words", words * V),
         ("sums of the engine", sums),
         ("a copy of them while a checkpoint is written", written),
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),

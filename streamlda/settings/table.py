@@ -92,8 +92,9 @@ class VocabularySettings:
 
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
-        "file, hashed (no words), or private (chosen from the first records with privacy); auto "
-        "goes by --vocabulary and --hash-bits, else learned.",
+        "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
+        "private (chosen from the first records with privacy); auto goes by --vocabulary and "
+        "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
         "text", None, "File of the words to use, one a line.", flag="--vocabulary")
