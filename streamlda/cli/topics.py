@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import words_option
 from streamlda.cli.running import warn_of
 
@@ -16,12 +19,20 @@ if TYPE_CHECKING:
 #: From this fraction of its words on, a topic says that they are of columns that words share.
 MANY_SHARED = 0.3
 
+#: Stands before the text of a document.
+INDENT = 15 * " "
+
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @words_option
+@click.option(
+    "--documents",
+    is_flag=True,
+    help="Also show the documents most of each topic, if the fit kept any.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def topics(model_file: str, n_words: int, as_json: bool) -> None:
+def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of all tokens, as measured by the fit; a dash where it was not. A
@@ -34,16 +45,17 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 
     model = load(model_file)
     if as_json:
-        click.echo(json.dumps(described(model, n_words), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(described(model, n_words, documents), ensure_ascii=False, indent=1))
         return
-    click.echo("\n".join([*_header(model), "", *table(model, n_words)]))
+    click.echo("\n".join([*_header(model), "", *table(model, n_words, documents)]))
     warn_of(model)
 
 
-def described(model: TopicModel, n_words: int) -> dict[str, Any]:
+def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     words = model.top_words(n_words)
     supported, shared = _supported(model), model.shared_columns(n_words)
+    shown = _documents(model) if documents else None
     counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -64,13 +76,14 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
                 "supported": supported[k],
                 "shared_columns": shared[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
+                **({} if shown is None else {"documents": [dict(each) for each in shown[k]]}),
             }
             for k in model.order
         ],
     }
 
 
-def table(model: TopicModel, n_words: int) -> list[str]:
+def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
     words, supported = model.top_words(n_words), _supported(model)
     shared = model.shared_columns(n_words)
@@ -82,11 +95,26 @@ def table(model: TopicModel, n_words: int) -> list[str]:
         if shared[k] >= MANY_SHARED * len(words[k]):
             line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(line)
+        for each in _documents(model)[k] if documents else ():
+            text = " ".join(str(each.get("text", "")).split())
+            lines.append(f"      {each['proportion']:6.1%}   {each['id']}")
+            lines += wrap(text, 79, initial_indent=INDENT, subsequent_indent=INDENT)
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
     if any(shared):
         lines.append("    a|b are words that share a hashed column: more hash bits part them")
     return lines
+
+
+def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:
+    require(
+        model.representative_documents is not None,
+        "a model must have documents to show",
+        representative_documents=None,
+        remedy="fit it with --representative-documents N",
+    )
+    assert model.representative_documents is not None
+    return model.representative_documents
 
 
 def _supported(model: TopicModel) -> list[bool]:

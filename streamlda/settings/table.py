@@ -170,6 +170,12 @@ class TopicsSettings:
         "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
         "topics. It never seeds privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
+    representative_documents: int = entry(
+        "int", 0, "Show the documents most of each topic beside it, this many, by their ids; never "
+        "with privacy.", unit="documents", least=0, most=100)
+    representative_texts: bool = entry(
+        "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
+        "texts then.")
     projection_file: str | None = entry(
         "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
         "merged; default: its own.", flag="--projection")

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamlda.arrays import named
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import (
@@ -42,6 +43,7 @@ from streamlda.errors import (
 )
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.projection import check_same_words
+from streamlda.stream.illustrations import COLUMNS
 from streamlda.stream.source import Position
 from streamlda.text.column_words import ColumnWords, column_words, merged_words
 from streamlda.text.vocabulary import Vocabulary
@@ -170,7 +172,7 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
                 merged.merge(engine)
             except InvalidSettingError as error:
                 raise InvalidSettingError(f"{error}: path={first[0]!r},{path!r}") from error
-        words.append(column_words(checkpoint.vocabulary, checkpoint.beside()))
+        words.append(column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
         taken.append((path, checkpoint, digest))
     assert merged is not None
     checkpoints = tuple(checkpoint for _, checkpoint, _ in taken)

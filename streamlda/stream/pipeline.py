@@ -31,11 +31,12 @@ from streamlda.checks import require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
+from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
-from streamlda.text.column_words import ColumnWords, column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: Reason of a `Reject` for a document too short to learn from.
@@ -124,6 +125,7 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
+    `candidates` are documents that models show, of a learner that allows it.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
+        candidates: CandidateDocuments | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -152,7 +155,7 @@ class Pipeline(Generic[LearnerT]):
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
-        self._column_words: ColumnWords | None = None
+        self._illustrations = Illustrations(candidates)
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -160,15 +163,8 @@ class Pipeline(Generic[LearnerT]):
         """Take the words, and make the learner whose first row has this record slot."""
         self.vocabulary, self.first_slot = vocabulary, first_slot
         self._learner = self._make_learner(vocabulary, first_slot)
-        self._keep_beside({})
+        self._illustrations.begin(vocabulary, self._learner, {})
         return self._learner
-
-    def _keep_beside(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Keep what models show beside topics, where the learner allows it; go on from `saved`."""
-        assert self.vocabulary is not None
-        assert self._learner is not None
-        if self._learner.shows_documents:
-            self._column_words = column_words(self.vocabulary, saved)
 
     @property
     def learner(self) -> LearnerT | None:
@@ -289,9 +285,8 @@ class Pipeline(Generic[LearnerT]):
         assert self._learner is not None
         learned, start = 0, 0
         for stop in _cuts(texts):
-            if self._column_words is not None:
-                self._column_words.add(texts[start:stop])
             encoded = self.vocabulary.encode(texts[start:stop])
+            self._illustrations.add(texts[start:stop], locations[start:stop], encoded.batch)
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
             learned += int(np.count_nonzero(encoded.batch.usable))
@@ -329,14 +324,10 @@ class Pipeline(Generic[LearnerT]):
                 self._learn_words()
             assert self._learner is not None
             self.flush()
-            model = self._learner.release(self._shown_vocabulary(), self.facts())
+            model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
-        return self._released(model)
-
-    def _shown_vocabulary(self) -> Vocabulary | None:
-        """Return the vocabulary with the words that hashed columns are shown by."""
-        return self.vocabulary if self._column_words is None else self._column_words.named()
+        return self._released(self._illustrations.beside(model))
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
@@ -395,7 +386,7 @@ class Pipeline(Generic[LearnerT]):
 
     def beside(self) -> Arrays:
         """Return what is kept for models to show, as named arrays of their own."""
-        return {} if self._column_words is None else self._column_words.state()
+        return self._illustrations.state()
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
@@ -422,7 +413,7 @@ class Pipeline(Generic[LearnerT]):
     ) -> None:
         """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
-        self._keep_beside(beside or {})
+        self._illustrations.begin(vocabulary, learner, beside or {})
         self._blocks, self._waiting = Blocks(waiting), _Waiting()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda.arrays import with_prefix
 from streamlda.container import read_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -30,6 +31,7 @@ from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
 from streamlda.storage.projection import FORMAT, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
+from streamlda.stream.illustrations import COLUMNS
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 
@@ -444,7 +446,7 @@ def test_hashed_columns_are_shown_by_the_words_of_all(tmp_path, documents):
         words = ColumnWords(hashed)
         words.add([text or ""])
         # A daemon of before has kept no words.
-        saved = None if text is None else words.state()
+        saved = None if text is None else with_prefix(words.state(), COLUMNS)
         folders.append(save(tmp_path / str(n), engine, {"at": n}, hashed, beside=saved))
     found = merge_checkpoints(folders).vocabulary
     assert found == hashed
