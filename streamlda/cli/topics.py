@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 #: From this fraction of its words on, a topic says that they are of columns that words share.
 MANY_SHARED = 0.3
 
-#: Stands before the text of a document.
-INDENT = 15 * " "
-
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
@@ -85,6 +82,8 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
 
 def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
+    from streamlda.privacy.ledger.budget_table import printable
+
     words, supported = model.top_words(n_words), _supported(model)
     shared = model.shared_columns(n_words)
     lines = ["topic  share   words"]
@@ -96,9 +95,8 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
             line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(line)
         for each in _documents(model)[k] if documents else ():
-            text = " ".join(str(each.get("text", "")).split())
-            lines.append(f"      {each['proportion']:6.1%}   {each['id']}")
-            lines += wrap(text, 79, initial_indent=INDENT, subsequent_indent=INDENT)
+            lines.append(f"      {each['proportion']:6.1%}   {printable(each['id'])}")
+            lines += _beginning(printable(" ".join(each.get("text", "").split())))
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
     if any(shared):
@@ -115,6 +113,14 @@ def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:
     )
     assert model.representative_documents is not None
     return model.representative_documents
+
+
+def _beginning(text: str) -> list[str]:
+    """Return the first lines of a text, indented."""
+    indent = 15 * " "
+    return wrap(
+        text, 99, initial_indent=indent, subsequent_indent=indent, max_lines=3, placeholder=" …"
+    )
 
 
 def _supported(model: TopicModel) -> list[bool]:

@@ -95,11 +95,15 @@ class ColumnWords:
         two = 4 * second >= first
         many = 2 * (first + lowered) < self._tokens
         parts = (named, words[named, 0], words[named, 1], two[named], many[named])
-        names = [""] * len(self._tokens)
+        names, taken = [""] * len(self._tokens), set[str]()
         for column, one, other, has_two, has_many in zip(*(p.tolist() for p in parts), strict=True):
-            names[column] = _shown(one)
+            name = _shown(one)
             if has_two or has_many:
-                names[column] += COLLISION + (_shown(other) if has_two else "…")
+                name += COLLISION + (_shown(other) if has_two else "…")
+            # Long words may begin alike: then the first column has the name.
+            if name not in taken:
+                names[column] = name
+                taken.add(name)
         return self._vocabulary.named(tuple(names))
 
     def state(self) -> Arrays:

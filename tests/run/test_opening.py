@@ -40,8 +40,8 @@ def run(kind, folder, cuts, restarts):
 
 def content(model):
     arrays = (model.components, model.alpha, model.background)
-    words = model.vocabulary.listed
-    values = to_json([words, model.settings, model.diagnostics, model.documents_seen])
+    shown = [model.vocabulary.listed, model.representative_documents]
+    values = to_json([shown, model.settings, model.diagnostics, model.documents_seen])
     return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays) + values.encode()
 
 
@@ -95,6 +95,18 @@ def test_rounds_documents_and_snapshots_are_counted(tmp_path):
     assert released.model is None
     assert released.missed
     assert pipeline.due == 200
+
+
+def test_documents_are_shown_by_their_place_in_the_source_and_texts_where_set(tmp_path):
+    for kind, keys in (("given", None), ("hashed", 2), ("learned", 3)):
+        pipeline = new_pipeline(kind, tmp_path / kind)
+        pipeline.add(RecordBatch(ROWS[:200]))
+        shown = pipeline.release().model.representative_documents
+        assert (shown is None) is (keys is None)
+        for each in (each for topic in shown or () for each in topic):
+            place, number = each["id"].split(":")
+            assert (place, len(each)) == ("stream", keys)
+            assert each.get("text", ROWS[int(number) - 1]) == ROWS[int(number) - 1] is not None
 
 
 @pytest.mark.parametrize("kind", ["given", "projected"])

@@ -159,6 +159,12 @@ def test_long_words_are_cut_between_letters_and_unprintable_ones_have_no_name():
     assert not any(named.shared(column) for column in names)
 
 
+def test_names_are_distinct():
+    texts = [" ".join("x" * 40 + end for end in "abcdefgh"), "short"]
+    names = [name for name in counted(texts, 6).named().names if name]
+    assert sorted(names) == ["short", "x" * 31 + "…"]
+
+
 def test_words_of_other_columns_are_refused():
     saved = counted(["some words of many columns"], 8).state()
     with pytest.raises(InvalidSettingError, match=r"columns=16; use the hash bits"):
