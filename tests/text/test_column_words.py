@@ -96,11 +96,14 @@ def test_what_is_counted_depends_on_the_stream_alone(documents, cuts, full_token
     assert parts.named().names == whole.named().names
 
 
-def test_every_document_is_counted_at_first_and_then_every_64th():
+def test_every_document_is_counted_at_first_and_then_a_sample():
     made = counted([f"first{'ab'[n % 2]}" for n in range(10)], 8, full_tokens=4)
+    # The 129th document.
     made.add(["late"] * 118)
+    assert sum(tokens for tokens, _ in held(made).values()) == 4
+    made.add(["late"])
     assert sum(tokens for tokens, _ in held(made).values()) == 4 + 1
-    made.add(["last"])
+    made.add(["late"] * 127 + ["last"])
     assert sum(tokens for tokens, _ in held(made).values()) == 4 + 2
 
 
