@@ -27,7 +27,7 @@ COUNTERS, WORD_BYTES = 3, 32
 COLUMN_BYTES = 8 + COUNTERS * (8 + WORD_BYTES)
 
 #: All documents are counted up to this many tokens, 0.2 processor seconds in all, and then every
-#: 128th: 6 % of the time that it takes to encode the others.
+#: 128th: 7 % of the time that it takes to encode the others.
 FULL_TOKENS, STRIDE = 2**19, 128
 
 

@@ -63,6 +63,7 @@ def test_counters_equal_their_twin_in_the_columns_that_the_encoder_names(words, 
 def test_counters_are_never_too_high_and_miss_no_word_with_a_quarter_of_its_column(parts):
     made = merged_words([None, *(counted([" ".join(words)]) for words in parts)])
     words = [word for part in parts for word in part]
+    assert made.state()["tally"][:2].tolist() == [len(parts), len(words)]
     columns = Vocabulary.hashed(1, ANY).token_ids([" ".join(words)])[0].tolist()
     truth = {column: Counter() for column in columns}
     for word, column in zip(words, columns, strict=True):
