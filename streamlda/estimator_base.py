@@ -176,7 +176,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Word counts. Rows of fewer than 3 tokens are left out.
         n : int, default 5
-            Rows of each topic.
+            Rows of each topic, fewer if it is the largest of fewer documents.
 
         Returns
         -------

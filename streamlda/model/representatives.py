@@ -71,7 +71,7 @@ class CandidateDocuments:
         self._parts, self._numbers = [batch], [numbers]
 
     def shown_by(self, model: TopicModel) -> list[list[dict[str, Any]]] | None:
-        """Return the documents most of each topic, the largest proportion first; None without any.
+        """Return the documents most of each topic, as `most_of_topics`; None without a sample.
 
         Time of inference over the sample, O(its counts * K) an iteration.
         """
@@ -107,13 +107,14 @@ class CandidateDocuments:
 
 
 def most_of_topics(theta: NDArray[np.float64], n: int) -> list[list[int]]:
-    """Return the rows of the n largest proportions of each topic, the largest first.
+    """Return the rows with the n largest proportions of each topic, the largest first.
 
-    Equal ones come in their order. Time O(documents * K * log documents).
+    Only of documents that have no more of another topic: of some topics there may be fewer than n,
+    or none. Equal ones come in their order. Time O(documents * (K + log documents)).
     """
-    order = np.argsort(-theta, axis=0, kind="stable")[:n]
-    rows: list[list[int]] = order.T.tolist()
-    return rows
+    largest = theta.argmax(axis=1)
+    order = np.argsort(-theta.max(axis=1), kind="stable")
+    return [order[largest[order] == k][:n].tolist() for k in range(theta.shape[1])]
 
 
 def _shuffled(places: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:

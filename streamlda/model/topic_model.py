@@ -60,8 +60,8 @@ class TopicModel:
     timeline : Timeline or None
         Tokens of each topic by event time, if records have one.
     representative_documents : sequence of K sequences of mappings, or None
-        The documents most of each topic, if the fit was set to keep them: ``id``, ``proportion``
-        (0 to 1) and, where texts were to be kept too, ``text``.
+        The documents most of each topic, if the fit was set to keep them, of those of which it is
+        the largest topic: ``id``, ``proportion`` (0 to 1) and, where set, ``text``.
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
