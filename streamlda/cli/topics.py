@@ -142,6 +142,8 @@ def _header(model: TopicModel) -> list[str]:
     kind = {"selected": "private selection"}.get(kind, kind)
     if kind == "learned":
         kind += ": the choice of words depends on the documents"
+    if model.vocabulary is not None and model.vocabulary.names is not None:
+        kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"

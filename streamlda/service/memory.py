@@ -12,6 +12,7 @@ from typing import Any
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
+from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
@@ -39,6 +40,9 @@ REFINING_BYTES = 32 * MIB
 #: a copy of these for a checkpoint, and its name in a model.
 WORD_BYTES, HASHED_BYTES = 300, 3 * COLUMN_BYTES
 
+#: A document that may be shown: some 200 distinct words, its id, and the beginning of its text.
+DOCUMENT_BYTES = 4096
+
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
 ENTRY_BYTES = 12
 CANDIDATES_BYTES = 128 * MIB
@@ -54,12 +58,14 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     kind = settings.vocabulary.kind
     hashed = 0 if settings.private else HASHED_BYTES
     words = hashed if kind == "hashed" else WORD_BYTES
+    documents = 2 * CANDIDATES * settings.topics.representative_documents
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
         ("words", words * V),
+        ("documents to show", documents * settings.topics.count * DOCUMENT_BYTES),
         ("sums of the engine", sums),
         ("a copy of them while a checkpoint is written", written),
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
