@@ -24,13 +24,17 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
+from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
@@ -121,6 +125,7 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
+    `candidates` are documents that models show, of a learner that allows it.
     """
 
     def __init__(
@@ -132,6 +137,7 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
+        candidates: CandidateDocuments | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -149,6 +155,7 @@ class Pipeline(Generic[LearnerT]):
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
+        self._illustrations = Illustrations(candidates)
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -156,6 +163,7 @@ class Pipeline(Generic[LearnerT]):
         """Take the words, and make the learner whose first row has this record slot."""
         self.vocabulary, self.first_slot = vocabulary, first_slot
         self._learner = self._make_learner(vocabulary, first_slot)
+        self._illustrations.begin(vocabulary, self._learner, {})
         return self._learner
 
     @property
@@ -278,6 +286,7 @@ class Pipeline(Generic[LearnerT]):
         learned, start = 0, 0
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
+            self._illustrations.add(texts[start:stop], locations[start:stop], encoded.batch)
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
             learned += int(np.count_nonzero(encoded.batch.usable))
@@ -318,7 +327,7 @@ class Pipeline(Generic[LearnerT]):
             model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
-        return self._released(model)
+        return self._released(self._illustrations.beside(model))
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
@@ -375,6 +384,10 @@ class Pipeline(Generic[LearnerT]):
         """Documents that wait for a full block."""
         return self._blocks.waiting
 
+    def beside(self) -> Arrays:
+        """Return what is kept for models to show, as named arrays of their own."""
+        return self._illustrations.state()
+
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
         # `asdict` would make pairs of the entries of a Counter.
@@ -396,9 +409,11 @@ class Pipeline(Generic[LearnerT]):
         learner: LearnerT,
         values: Mapping[str, Any],
         waiting: DocumentBatch | None = None,
+        beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Go on from the state of a learner, from `values` and from the documents that waited."""
+        """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
+        self._illustrations.begin(vocabulary, learner, beside or {})
         self._blocks, self._waiting = Blocks(waiting), _Waiting()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
