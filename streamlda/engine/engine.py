@@ -157,6 +157,13 @@ class Engine(Learner):
         return self.refining or self.shared_projection is not None
 
     @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents kept for the first topics, and how many it takes; None behind the warm-up."""
+        if not isinstance(self._phase, WarmUp):
+            return None
+        return self.documents_seen, self.settings.warmup_documents
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)

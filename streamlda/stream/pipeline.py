@@ -198,6 +198,18 @@ class Pipeline(Generic[LearnerT]):
         return self._schedule.due(self.records, self._released_at, self.snapshots)
 
     @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents of what comes before topics, and at most how many; None behind it.
+
+        First the words are learned, then the warm-up of the learner begins with the same documents.
+        """
+        if self._learner is not None:
+            return self._learner.warmup
+        if isinstance(self.words, VocabularyLearner):
+            return len(self._waiting.texts), self.words.documents
+        return None
+
+    @property
     def since_release(self) -> int:
         """Records taken since the last release: those of the running stage, or of a snapshot."""
         return self.records - self._released_at

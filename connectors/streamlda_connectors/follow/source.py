@@ -272,9 +272,16 @@ class FollowSource:
         """Return how many bytes were handed out; files that are followed have no end."""
         return Progress(self._done, None, "B")
 
+    #: What `lag` counts.
+    lag_unit = "bytes"
+
     def lag(self) -> dict[int, int | None]:
         """Return how many bytes wait to be read, of all files as of the last scan, under 0."""
         return {0: self._watch.lag()}
+
+    def lost(self) -> dict[str, int]:
+        """Return how often data was lost, and how many bytes it is known to be, for display."""
+        return {"gaps": self._watch.gaps, "bytes": self._watch.lost_bytes}
 
     def close(self) -> None:
         """Close all files. Closing twice is allowed."""

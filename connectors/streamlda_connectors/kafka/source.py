@@ -187,6 +187,10 @@ request_timeout_seconds
         """
         return self._reader.lag()
 
+    def lost(self) -> dict[str, int]:
+        """Return how many records are known to be lost, for display."""
+        return {"records": self._reader.lost.total()}
+
     def commit(self, position: Position) -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
 
