@@ -25,7 +25,7 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import Plan
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread

@@ -31,7 +31,7 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import added
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

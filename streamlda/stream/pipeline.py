@@ -31,6 +31,7 @@ from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
+from streamlda.stream.counts import Progress, RecordCounts
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
@@ -46,45 +47,11 @@ Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
-@dataclass(slots=True)
-class RecordCounts:
-    """What a run has met: records, documents among them, and what became of them.
-
-    `short` documents have fewer than 3 tokens in the vocabulary; `tokens` are those of encoded
-    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
-    """
-
-    records: int = 0
-    documents: int = 0
-    short: int = 0
-    tokens: int = 0
-    unseen_tokens: int = 0
-    rejects: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def unseen_fraction(self) -> float:
-        """Fraction of the tokens outside the vocabulary, 0 without tokens."""
-        return self.unseen_tokens / max(1, self.tokens)
-
-    def update(self, other: RecordCounts) -> None:
-        """Add what another part of the stream has met."""
-        for name in ("records", "documents", "short", "tokens", "unseen_tokens"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.rejects.update(other.rejects)
-
-
 class Released(NamedTuple):
     """What was due: a model, or why there is none."""
 
     model: TopicModel | None
     missed: str = ""
-
-
-class Progress(NamedTuple):
-    """What a batch of records added: documents learned from, and documents too short for it."""
-
-    learned: int
-    short: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

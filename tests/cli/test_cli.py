@@ -11,7 +11,7 @@ import pytest
 from streamlda.cli import commands
 from streamlda.cli.running import Progress
 from streamlda.model.topic_model import load
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from tests.cli.conftest import ALL_WORDS, refused, run
 
 

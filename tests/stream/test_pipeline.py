@@ -18,7 +18,8 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection
 from streamlda.stream import blocks, pipeline, vocabulary_choice
-from streamlda.stream.pipeline import Pipeline, RecordCounts, Released, Schedule
+from streamlda.stream.counts import RecordCounts
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
