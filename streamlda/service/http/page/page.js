@@ -52,9 +52,12 @@ function showStatus(status) {
     : parts.length ? `records in ${count(parts.length, "partition")}` + (blind ? `, ${blind} not known` : "")
     : "";
 
-  figure("left", status.places_left === null ? "–" : short.format(status.places_left));
-  at("left-note").textContent = status.places === null ? ""
-    : `${status.places_left === null ? "" : "record slots to go, "}${short.format(status.places)} read`;
+  const { places, places_left: left } = status;
+  figure("left", known(left) ? short.format(left) : "–");
+  at("left-note").textContent = [
+    known(left) ? `record slots to go${rate > 0 ? `, about ${duration(left / rate)}` : ""}` : "",
+    known(places) ? `${short.format(places)} read` : "",
+  ].filter(Boolean).join("; ");
 
   const { resident_bytes: resident, limit_bytes: limit } = status.memory;
   figure("memory", resident === null ? "–" : size(resident));
@@ -81,8 +84,9 @@ function showStatus(status) {
 
 /** What was read and not learned from, by reason, and what could not be read. */
 function showUnused({ documents, rejects, lost }) {
-  const reasons = Object.entries(rejects).sort((a, b) => b[1] - a[1]);
+  const reasons = Object.entries(rejects);
   if (documents.short) reasons.push(["too short", documents.short]);
+  reasons.sort((a, b) => b[1] - a[1]);
   figure("unused", number(documents.rejected + documents.short));
   const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
   at("unused-note").textContent = [

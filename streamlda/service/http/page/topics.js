@@ -190,7 +190,8 @@ function showMoment(i, moment) {
     const name = id === null ? "other topics" : title({ id }) + (topic ? "" : ", gone");
     const parts = [
       make("span", { class: `swatch c${slot}`, "aria-hidden": "true" }),
-      make("span", { class: "name" }, name, " ", make("span", { class: "quiet", dir: "auto" }, words)),
+      make("span", { class: "name" }, make("span", { class: "topic" }, name), " ",
+        make("span", { class: "quiet", dir: "auto" }, words)),
       make("span", { class: "value" }, percent(values[i])),
     ];
     if (!topic) return make("li", {}, ...parts);
