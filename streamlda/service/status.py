@@ -293,7 +293,7 @@ class Status:
         yield _gauge("places", "Record slots read since the stream began.", found["places"])
         yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
         shares = _gauge(
-            "topic_prevalence", "Share of tokens, so far and since the snapshot before."
+            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
         )
         for topic, of, share in self._shares():
             shares.add_sample(shares.name, {"topic": topic, "of": of}, share)

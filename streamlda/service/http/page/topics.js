@@ -12,13 +12,12 @@ const ORDERS = {
   moved: (a, b) => rank(b.moved, 2) - rank(a.moved, 2),
   id: (a, b) => rank(a.id, 0) - rank(b.id, 0),
 };
-const NAMES = {
+const view = { latest: null, list: [], courses: {}, course: null, slots: new Map(), open: null };
+const names = () => ({
   time: "by event time",
   interval: "of each snapshot, since the one before",
-  all: "of each snapshot, so far",
-};
-
-const view = { latest: null, list: [], courses: {}, course: null, slots: new Map(), open: null };
+  all: view.latest.slots ? "by record slots" : "of each snapshot, so far",
+});
 const inLatest = (id) => view.latest.topics.find((topic) => topic.id === id && id !== null);
 
 function moved(topic) {
@@ -142,7 +141,7 @@ function showTable(course) {
   const rows = topics.map((topic) => make("tr", {},
     make("th", { scope: "row" }, title(topic)),
     ...columns.map((moment) => make("td", {}, percent(moment.shares.get(topic.id) ?? null)))));
-  at("table").querySelector("caption").textContent = `Shares ${NAMES[at("course").value]}`
+  at("table").querySelector("caption").textContent = `Shares ${names()[at("course").value]}`
     + (columns.length < course.moments.length ? `: the last ${columns.length} of ${course.moments.length}.` : ".");
   at("table").querySelector("thead").replaceChildren(head);
   at("table").querySelector("tbody").replaceChildren(...rows);
@@ -155,13 +154,13 @@ const all = new Chart(at("all-chart"), showMoment);
 function showCourse() {
   const found = view.courses;
   const select = at("course");
-  const names = Object.keys(found);
-  at("course-panel").hidden = !names.length;
-  if (!names.length) return;
-  const wanted = names.includes(select.value) ? select.value
-    : found.time?.moments.length > 1 ? "time" : names.find((name) => name !== "time") ?? "time";
-  if ([...select.options].map((option) => option.value).join() !== names.join()) {
-    select.replaceChildren(...names.map((name) => make("option", { value: name }, NAMES[name])));
+  const kinds = Object.keys(found);
+  at("course-panel").hidden = !kinds.length;
+  if (!kinds.length) return;
+  const wanted = kinds.includes(select.value) ? select.value
+    : found.time?.moments.length > 1 ? "time" : kinds.find((kind) => kind !== "time") ?? "time";
+  if ([...select.options].map((option) => option.value).join() !== kinds.join()) {
+    select.replaceChildren(...kinds.map((kind) => make("option", { value: kind }, names()[kind])));
   }
   select.value = wanted;
   const course = view.course = found[wanted];
@@ -243,7 +242,7 @@ function showTopic() {
   const toNear = near && make("button", { type: "button", class: "link" }, title(near));
   toNear?.addEventListener("click", () => openTopic(near.id));
   const facts = [
-    ["Share so far", percent(topic.prevalence)],
+    [view.latest.slots ? "Share" : "Share so far", percent(topic.prevalence)],
     ["Recent: since the snapshot before", percent(topic.recent)],
     ["Moved", topic.moved === null ? (view.list.length < 2 ? "–" : "new") : topic.moved.toFixed(2)],
     ["Coherence (NPMI)", known(topic.npmi) ? topic.npmi.toFixed(2) : "–"],
@@ -259,7 +258,7 @@ function showTopic() {
   const shown = values.filter(known);
   const slot = view.slots.get(topic.id) ?? "x";
   one.set(view.course, [{ id: topic.id, slot, values }], Math.max(...shown, 0.001) * 1.1,
-    `Share of ${title(topic)} ${NAMES[at("course").value]}`);
+    `Share of ${title(topic)} ${names()[at("course").value]}`);
 }
 
 function showSnapshot(latest, list) {
@@ -272,7 +271,7 @@ function showSnapshot(latest, list) {
   at("about").textContent = `Snapshot ${latest.number}, ${asTime(seconds(latest.created))} UTC: `
     + `${count(latest.topics.length, "topic")} from `
     + `${count(latest.documents, latest.private ? "record slot" : "document")}${since}. `
-    + "Beside each, its share of all tokens so far.";
+    + `Beside each, its share of the tokens ${latest.slots ? "of its window" : "so far"}.`;
   showCards();
   showCourse();
   if (at("topic").open) showTopic();
