@@ -84,6 +84,7 @@ class Status:
         self._last_poll: float | None = None
         self._topics: list[tuple[str, str, float]] = []
         self._warmup: tuple[int, int] | None = None
+        self._undated: int | None = None
         self._lost: dict[str, int] | None = None
 
     def beat(self) -> None:
@@ -167,6 +168,11 @@ class Status:
         with self._lock:
             self._warmup = warmup
 
+    def set_undated(self, n: int | None) -> None:
+        """Note the documents without a bin of event time; None if no times are read."""
+        with self._lock:
+            self._undated = n
+
     def set_lost(self, lost: Mapping[str, int]) -> None:
         """Note what the source could not read any more, by its unit."""
         with self._lock:
@@ -245,6 +251,7 @@ class Status:
                     **waiting,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
                 },
+                "undated": self._undated,
                 "lost": self._lost,
                 "warmup": self._warmup
                 and dict(zip(("documents", "of"), self._warmup, strict=True)),
@@ -301,6 +308,7 @@ class Status:
         lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
         of_records = {} if found["lag"]["records"] is None else lag
         yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
+        yield _gauge("undated_documents", "Documents without an event time.", found["undated"])
         yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])

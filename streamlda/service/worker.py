@@ -122,6 +122,7 @@ class Worker:
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
         self._status.set_warmup(self._pipeline.warmup)
+        self._status.set_undated(self._pipeline.undated)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:

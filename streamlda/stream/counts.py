@@ -11,13 +11,15 @@ from typing import NamedTuple
 class RecordCounts:
     """What a run has met: records, documents among them, and what became of them.
 
-    `short` documents have fewer than 3 tokens in the vocabulary; `tokens` are those of encoded
-    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
+    `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
+    no bin of event time, if times are read. `tokens` are those of encoded documents, stop words
+    excluded, and `unseen_tokens` those of them outside the vocabulary.
     """
 
     records: int = 0
     documents: int = 0
     short: int = 0
+    undated: int = 0
     tokens: int = 0
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
@@ -29,7 +31,7 @@ class RecordCounts:
 
     def update(self, other: RecordCounts) -> None:
         """Add what another part of the stream has met."""
-        for name in ("records", "documents", "short", "tokens", "unseen_tokens"):
+        for name in ("records", "documents", "short", "undated", "tokens", "unseen_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
 

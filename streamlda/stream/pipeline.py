@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import MIN_TOKENS, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.topic_model import TopicModel
@@ -177,6 +177,11 @@ class Pipeline(Generic[LearnerT]):
         return None
 
     @property
+    def undated(self) -> int | None:
+        """Documents learned from that have no bin of event time; None if no times are read."""
+        return None if self._time_bins is None else self.counts.undated
+
+    @property
     def since_release(self) -> int:
         """Records taken since the last release: those of the running stage, or of a snapshot."""
         return self.records - self._released_at
@@ -276,8 +281,10 @@ class Pipeline(Generic[LearnerT]):
                     self._on_reject(Reject(*found.locations[start + i], SHORT))
             batch = encoded.batch
             if self._time_bins is not None:
-                batch = batch.dated(self._time_bins.starts(times[start:stop]))
+                bins = self._time_bins.starts(times[start:stop])
+                batch = batch.dated(bins)
                 self._span.add(times[start:stop][batch.usable])
+                self.counts.undated += int(np.count_nonzero(bins[batch.usable] == UNDATED))
             for block in self._blocks.add(batch):
                 self._learner.add(block)
             start = stop

@@ -57,7 +57,16 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
     told = status.status()
     unknown = {name for name, value in told.items() if value is None}
     assert unknown == {
-        *("places", "places_left", "checkpoint", "budget", "last_poll", "lost", "warmup"),
+        *(
+            "places",
+            "places_left",
+            "checkpoint",
+            "budget",
+            "last_poll",
+            "lost",
+            "warmup",
+            "undated",
+        ),
     }
     assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
     names = {key[0] for key in samples(status)}
@@ -79,6 +88,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
     status.set_lost({"records": 4})
+    status.set_undated(17)
     status.set_warmup((9_000, 20_000))
     status.set_queue(4096)
     status.set_memory(2**28)
@@ -98,6 +108,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "documents": documents,
         "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
         "lost": {"records": 4},
+        "undated": 17,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
         "budget": {"epsilon_spent": 0.5, "epsilon_total": 2.0, "delta": 1e-9},
@@ -120,6 +131,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("places_left",): 920,
         ("kafka_lag_records", ("partition", "0")): 7,
         ("lost", ("unit", "records")): 4,
+        ("undated_documents",): 17,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,
         ("memory_limit_bytes",): 2**30,

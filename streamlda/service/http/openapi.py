@@ -295,6 +295,10 @@ def _status() -> Schema:
             bytes=_MAYBE_WHOLE,
             partitions={"type": "object", "additionalProperties": _MAYBE_WHOLE},
         ),
+        undated={
+            **_MAYBE_WHOLE,
+            "description": "Documents in no bin of event time; null if no times are read.",
+        },
         lost={
             "oneOf": [_COUNTS, {"type": "null"}],
             "description": "What could not be read any more: records, gaps, bytes.",

@@ -83,7 +83,7 @@ function showStatus(status) {
 }
 
 /** What was read and not learned from, by reason, and what could not be read. */
-function showUnused({ documents, rejects, lost }) {
+function showUnused({ documents, rejects, lost, undated }) {
   const reasons = Object.entries(rejects);
   if (documents.short) reasons.push(["too short", documents.short]);
   reasons.sort((a, b) => b[1] - a[1]);
@@ -91,6 +91,7 @@ function showUnused({ documents, rejects, lost }) {
   const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
+    undated ? `without a time: ${number(undated)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }
