@@ -33,7 +33,7 @@ NOT_PRIVATE = {
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
-    "source.time_field": "event times are data; windows are told by their record slots",
+    "source.time_field": "event times are data; a window is known by its record slots",
 }
 
 
