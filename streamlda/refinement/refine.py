@@ -36,6 +36,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.measures import ExpectedTokens, Samples, measured
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -48,7 +49,7 @@ AVERAGED_SWEEPS = 3
 LEAST_STEPS = 100
 
 #: Members of the diagnostics of a spectral fit with a number for each topic.
-_BY_TOPIC = ("eigenvalues", "eigenvalue_noise", "topic_supported")
+_BY_TOPIC = ("eigenvalues", "eigenvalue_noise", "topic_supported", "topic_npmi")
 
 
 def refined(
@@ -95,12 +96,16 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
+    expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
         for _ in range(passes):
+            before = stepwise.topic_tokens
             stepwise.add(documents)
         stepwise.flush()
+        tokens = stepwise.topic_tokens - before
+        expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
@@ -115,15 +120,23 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-    order = np.argsort(-alpha, kind="stable")
-    done["start_topics"] = order.tolist()
+        # The sums are of other topics.
+        expected = None
+    samples = Samples()
+    samples.add(documents)
+    found = replace(model, components=components, alpha=alpha)
+    found = measured(found, samples, expected, fit_alpha=not gibbs_sweeps)
+    order = found.order
+    done["start_topics"] = order
+    assert found.prevalence is not None
     return replace(
         model,
         components=components[order],
-        alpha=alpha[order],
+        alpha=found.alpha[order],
+        prevalence=found.prevalence[order],
         settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
         diagnostics={
-            **_reordered(model.diagnostics, done["start_topics"], warnings),
+            **_reordered(found.diagnostics, order, warnings),
             "refinement": done,
         },
     )
@@ -131,6 +144,6 @@ def refined(
 
 def _reordered(found: Mapping[str, Any], order: list[int], warnings: list[str]) -> dict[str, Any]:
     """Return the diagnostics of the spectral fit for topics in a new order."""
-    moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if name in found}
+    moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if found.get(name)}
     earlier = [f"before refinement: {text}" for text in found.get("warnings", [])]
     return {**found, **moved, "warnings": [*earlier, *warnings]}
