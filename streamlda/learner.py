@@ -42,6 +42,11 @@ class Learner(ABC):
         return False
 
     @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents of the warm-up so far, and at most how many it takes; None behind it."""
+        return None
+
+    @property
     def fraction_of_window(self) -> float:
         """Fraction of the time between snapshots after which a clock may end what is running."""
         return 1.0

@@ -15,7 +15,7 @@ from streamlda.process import resident_bytes
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-    from streamlda.stream.pipeline import RecordCounts
+    from streamlda.stream.counts import RecordCounts
     from streamlda.stream.source import Source
 
 

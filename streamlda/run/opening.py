@@ -42,6 +42,7 @@ from streamlda.settings.build import (
     private_settings,
     public_words,
     snapshot_every,
+    time_bins,
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
@@ -125,6 +126,7 @@ def open_pipeline(
         reading=_reading(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
+        time_bins=time_bins(settings),
     )
     saved = None if store is None else store.newest()
     if saved is not None:
@@ -147,8 +149,10 @@ def _reading(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
-    names += [f"source.{each}_field" for each in ("text", "user")]
+    names += [f"source.{each}_field" for each in ("text", "user", "time")]
     names += [f"topics.representative_{each}" for each in ("documents", "texts")]
+    if settings.source.time_field is not None:
+        names.append("snapshots.time_bins")
     found = {name: settings[name] for name in names}
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values

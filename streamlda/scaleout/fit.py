@@ -25,7 +25,7 @@ from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import DocumentStore, store_documents
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Piece, batches_of, count_rows, task_of
 from streamlda.scaleout.sums import added
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
 from streamlda.stream.blocks import BLOCK_ROWS
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths, find_files
-from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, open_source
 from streamlda.text.column_words import FULL_TOKENS, ColumnWords
 from streamlda.text.vocabulary import Vocabulary

@@ -32,7 +32,7 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import added
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.column_words import ColumnWords, column_words, merged_words
 from streamlda.text.vocabulary import Vocabulary
 

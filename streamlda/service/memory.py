@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamlda.engine.measures import MEASURES_BYTES
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
@@ -114,7 +115,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
         "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    state = asked.state_bytes
+    state = asked.state_bytes + MEASURES_BYTES
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
         state += warmup

@@ -13,7 +13,7 @@ import pytest
 from streamlda.cli import commands
 from streamlda.cli.running import Progress
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 
