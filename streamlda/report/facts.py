@@ -22,9 +22,11 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
-from streamlda.model.evaluation import top_words
+from streamlda.model.flat_map import flat_map
 from streamlda.model.topic_model import TopicModel
-from streamlda.report.layout import flat_map
+from streamlda.report.course import Course, course_of
+from streamlda.report.over_time import OverTime
+from streamlda.report.words import Word, Words
 from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
@@ -32,22 +34,9 @@ Array = NDArray[np.float64]
 #: Models are compared by their common words when these are this share of the tokens of both.
 LEAST_COMMON_SHARE = 0.5
 
-#: Weight of a word's probability against its lift in what counts as distinctive: the value that
-#: people could name topics by best (Sievert & Shirley 2014, section 4).
-RELEVANCE = 0.6
-
 #: Neighbours that each topic lists, and words that rose or fell.
 NEIGHBOURS = 3
 MOVED_WORDS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a topic; its lift is infinite where the corpus lacks the word."""
-
-    text: str
-    probability: float
-    lift: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +51,11 @@ class Topic:
     #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
-    probable: tuple[Word, ...]
-    distinctive: tuple[Word, ...]
+    #: Its words that are of interest, the most probable first, and how many of these are shown.
+    words: tuple[Word, ...]
+    n_shown: int
+    #: Two or three that set it apart.
+    label: tuple[str, ...]
     #: As `junk_topics`.
     reasons: tuple[str, ...]
     #: Ids and distances of topics that say nearly the same, and of the nearest, however far.
@@ -74,8 +66,16 @@ class Topic:
     #: Words whose probability changed most since the model before.
     rose: tuple[str, ...] = ()
     fell: tuple[str, ...] = ()
-    #: Eigenvalue over its sampling noise.
-    clarity: float | None = None
+    #: Share of what came since the model before, by the model itself.
+    lately: float | None = None
+    npmi: float | None = None
+    #: Documents most of it: `TopicModel.representative_documents`.
+    documents: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def probable(self) -> tuple[Word, ...]:
+        """The words that are shown first."""
+        return self.words[: self.n_shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,39 +224,6 @@ def _followed(
         for id_, share in zip(ids[-1], model.shares, strict=True):
             histories.setdefault(id_, [None] * len(models))[i] = share
     return ids, moved, histories
-
-
-class _Words:
-    """The words of topics, by probability and by what sets them apart."""
-
-    def __init__(self, model: TopicModel, n: int) -> None:
-        self._model, self._n = model, min(n, model.n_features)
-        self._top = top_words(model.components, self._n)
-
-    def probable(self, k: int) -> tuple[Word, ...]:
-        return self._listed(k, self._top[k])
-
-    def distinctive(self, k: int) -> tuple[Word, ...]:
-        topic, usual = self._model.components[k], self._model.background
-        known = np.flatnonzero((topic > 0) & (usual > 0))
-        rank = np.log(topic[known]) - (1 - RELEVANCE) * np.log(usual[known])
-        return self._listed(k, known[np.argsort(-rank, kind="stable")[: self._n]])
-
-    def _listed(self, k: int, ids: NDArray[np.integer]) -> tuple[Word, ...]:
-        p, usual = self._model.components[k, ids], self._model.background[ids]
-        lift = np.divide(p, usual, out=np.full(len(p), np.inf), where=usual > 0)
-        names = map(self._model.feature_name, ids.tolist())
-        return tuple(map(Word, names, p.tolist(), lift.tolist()))
-
-
-def _clarity(model: TopicModel) -> list[float | None]:
-    values = numbers(model.diagnostics, "eigenvalues")
-    noise = numbers(model.diagnostics, "eigenvalue_noise")
-    K = model.n_components
-    if values is None or noise is None or not len(values) == len(noise) == K:
-        return [None] * K
-    found = np.divide(values, noise, out=np.zeros(K), where=np.isfinite(noise) & (noise > 0))
-    return list(found.tolist()) if found.any() else [None] * K
 
 
 def _moved_words(
