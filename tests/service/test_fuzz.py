@@ -105,7 +105,7 @@ def test_no_payload_breaks_decoding_or_counting(
     values = mutated(documents, seed)
     rejected = []
     decoding = Decoding(
-        *("t", form, text_field, user_field if form == "jsonl" else None, 5000),
+        *("t", form, ReadOptions(text_field, "utf-8", 5000, user_field if form == "jsonl" else None)),
         lambda record, reason: rejected.append((record.offset, reason)),
     )
     pending, next_ = deque([run_of(values)]), {0: 0}
