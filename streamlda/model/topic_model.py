@@ -225,10 +225,11 @@ class TopicModel:
         """
         if not isinstance(documents, DocumentBatch):
             texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
-            documents = self._encode(documents) if texts else DocumentBatch.from_matrix(documents)
+            documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self._smoothed, self.alpha)
 
-    def _encode(self, texts: Sequence[str]) -> DocumentBatch:
+    def encode(self, texts: Sequence[str]) -> DocumentBatch:
+        """Return texts as counts of the words of the model; the others are left out."""
         if self.vocabulary is None:
             raise failure(
                 "a model must have a vocabulary to read text, got a model of matrices",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import written
 
 Share = float | None
+
+#: Moments that are drawn at most.
+MOST_MOMENTS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,25 @@ class Course:
     documents: tuple[int, ...] | None
     #: What a moment is: ``"model"``, or a unit of time.
     unit: str
+    #: Whether models say the shares of what came since the model before, or those of all so far.
+    lately: bool = False
+    #: Bins that are one moment.
+    together: int = 1
     undated: int = 0
     late: int = 0
+
+    @property
+    def most(self) -> float:
+        """The largest share, or 1 where there is none above 0."""
+        known = [share for shares in self.shares.values() for share in shares if share is not None]
+        return max(known, default=0.0) or 1.0
 
 
 def of_timeline(timeline: Timeline, ids: Sequence[int]) -> Course:
     """Return the course of the topics of one model, whose rows have these numbers."""
-    starts = timeline.starts.tolist()
-    shares = timeline.shares
+    together = 1 + (len(timeline.starts) - 1) // MOST_MOMENTS
+    timeline = _thinned(timeline, together)
+    starts, shares = timeline.starts.tolist(), timeline.shares
     return Course(
         labels=tuple(written(start, timeline.unit) for start in starts),
         at=_places([float(start) for start in starts]),
@@ -45,8 +60,22 @@ def of_timeline(timeline: Timeline, ids: Sequence[int]) -> Course:
         },
         documents=tuple(timeline.documents.tolist()),
         unit=timeline.unit,
+        together=together,
         undated=timeline.undated,
         late=timeline.late,
+    )
+
+
+def _thinned(timeline: Timeline, together: int) -> Timeline:
+    """Return the timeline with neighbouring bins added up, so that a page has room for all."""
+    if together < 2:
+        return timeline
+    first = np.arange(0, len(timeline.starts), together)
+    return replace(
+        timeline,
+        starts=timeline.starts[first],
+        tokens=np.add.reduceat(timeline.tokens, first, axis=0),
+        documents=np.add.reduceat(timeline.documents, first),
     )
 
 
@@ -60,20 +89,21 @@ def of_models(
     intervals = [model.interval for model in models]
     lately = [i.prevalence for i in intervals if i is not None and i.prevalence is not None]
     ends = [i.end for i in intervals if i is not None and i.end is not None]
+    has_lately, dated = len(lately) == len(models), len(ends) == len(models)
     shares: dict[int, list[Share]] = {}
     for i, (model, numbers) in enumerate(zip(models, ids, strict=True)):
-        measured = lately[i] if len(lately) == len(models) else model.shares
+        measured = lately[i] if has_lately else model.shares
         for id_, share in zip(numbers, measured, strict=True):
             shares.setdefault(id_, [None] * len(models))[i] = share
-    dated = len(ends) == len(models)
     moments = [datetime.fromisoformat(end).timestamp() for end in ends] if dated else []
-    dated = dated and all(a < b for a, b in zip(moments, moments[1:], strict=False))
+    dated = dated and all(a < b for a, b in pairwise(moments))
     return Course(
         labels=tuple(f"{end[:10]} {end[11:16]}" for end in ends) if dated else tuple(labels),
         at=_places(moments if dated else list(map(float, range(len(models))))),
         shares={id_: tuple(course) for id_, course in sorted(shares.items())},
         documents=None,
         unit="model",
+        lately=has_lately,
     )
 
 

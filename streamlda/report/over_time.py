@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
-from streamlda.documents import DocumentBatch
+from streamlda.checks import require
+from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
+from streamlda.stream.event_time import TimeBins
 
 Array = NDArray[np.float64]
 
-#: Units of the bins, with the form in which the start of one is written.
-UNITS = {
+#: How the start of a bin is written.
+_FORMS = {
     "hour": "%Y-%m-%d %H:00",
     "day": "%Y-%m-%d",
     "week": "%Y-%m-%d",
@@ -87,7 +89,7 @@ def follow_over_time(
     VocabularyError
         If the model has no vocabulary.
     """
-    one_of(UNITS, unit=unit)
+    bins = TimeBins(unit)
     claim = model.privacy.get("statement")
     require(
         claim in (NOT_PRIVATE, "none", None),
@@ -98,25 +100,13 @@ def follow_over_time(
     )
     sums = _Sums(model)
     for texts, times in _batches(records):
-        sums.add(texts, times, unit)
+        sums.add(texts, np.array(times, dtype=np.float64), bins)
     return sums.result(unit)
-
-
-def bin_starts(times: Sequence[float], unit: str) -> NDArray[np.int64]:
-    """Return the start of the bin of each time, in seconds since 1970 UTC."""
-    seconds = np.floor(np.asarray(times, dtype=np.float64)).astype(np.int64)
-    if unit in ("month", "year"):
-        moments = seconds.astype("datetime64[s]").astype(f"datetime64[{unit[0].upper()}]")
-        return moments.astype("datetime64[s]").astype(np.int64)
-    length = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}[unit]
-    # 1970 began on a Thursday.
-    offset = 3 * 86_400 if unit == "week" else 0
-    return (seconds + offset) // length * length - offset
 
 
 def written(start: int, unit: str) -> str:
     """Return the start of a bin as text; those of other units by minutes."""
-    return f"{datetime.fromtimestamp(start, UTC):{UNITS.get(unit, '%Y-%m-%d %H:%M')}}"
+    return f"{datetime.fromtimestamp(start, UTC):{_FORMS.get(unit, '%Y-%m-%d %H:%M')}}"
 
 
 def _batches(
@@ -134,45 +124,63 @@ class _Sums:
         self._model = model
         self._topics = smoothed(model.components, model.background, SMOOTHING)
         self._top = top_words(model.components, min(COUNTED_WORDS, model.n_features))
+        #: Place of each column among those of any top word, the first where it has none; and of
+        #: each place its slot among the top words of a topic, -1 where it has none.
+        columns, at = np.unique(self._top, return_inverse=True)
+        self._place = np.zeros(model.n_features, dtype=np.int64)
+        self._place[columns] = np.arange(1, len(columns) + 1)
+        self._slots = np.full((len(self._top), len(columns) + 1), -1, dtype=np.int64)
+        np.put_along_axis(
+            self._slots, at.reshape(self._top.shape) + 1, np.arange(self._top.shape[1])[None], 1
+        )
         #: Of each bin: documents, tokens (K,), tokens of top words (K, n).
-        self._bins: dict[int, tuple[int, Array, Array]] = {}
+        self._bins: dict[int, tuple[int, Any, Any]] = {}
         self._undated = 0
 
-    def add(self, texts: list[str], times: list[float | None], unit: str) -> None:
-        dated = [i for i, time in enumerate(times) if time is not None]
+    def add(self, texts: list[str], times: Array, bins: TimeBins) -> None:
+        starts = bins.starts(times)
+        dated = np.flatnonzero(starts != UNDATED)
         self._undated += len(texts) - len(dated)
-        if not dated:
+        if not len(dated):
             return
-        starts = bin_starts([times[i] or 0.0 for i in dated], unit)
-        batch = self._model.encoded([texts[i] for i in dated])
+        batch = self._model.encode([texts[i] for i in dated])
+        found, of = np.unique(starts[dated], return_inverse=True)
+        require(
+            len(self._bins | dict.fromkeys(found.tolist())) <= MOST_BINS,
+            f"time must have at most {MOST_BINS:,} bins with documents",
+            remedy="choose longer bins",
+        )
         proportions = self._model.transform(batch)
-        tokens = proportions * batch.lengths[:, None]
-        for start in np.unique(starts).tolist():
-            rows = starts == start
-            self._take(start, tokens[rows], batch.where(rows), proportions[rows])
+        tokens = np.zeros((len(found), len(self._top)))
+        np.add.at(tokens, of, proportions * batch.lengths[:, None])
+        words = self._words(batch, proportions, of, len(found))
+        for b, (start, n) in enumerate(zip(found.tolist(), np.bincount(of), strict=True)):
+            documents, of_topics, of_words = self._bins.get(start, (0, 0.0, 0.0))
+            sums = documents + int(n), of_topics + tokens[b], of_words + words[:, b]
+            self._bins[start] = sums
 
-    def _take(self, start: int, tokens: Array, batch: DocumentBatch, proportions: Array) -> None:
-        K = len(self._top)
-        if start not in self._bins:
-            require(
-                len(self._bins) < MOST_BINS,
-                f"time must have at most {MOST_BINS:,} bins with documents",
-                remedy="choose longer bins",
-            )
-            self._bins[start] = 0, np.zeros(K), np.zeros(self._top.shape)
-        documents, of_topics, of_words = self._bins[start]
+    def _words(
+        self, batch: DocumentBatch, proportions: Array, bins: NDArray[np.intp], n_bins: int
+    ) -> Array:
+        """Return the tokens of top words in their topics, (K, bins, n)."""
+        K, n = self._top.shape
+        found = np.zeros((K, n_bins * n))
         rows = np.repeat(np.arange(len(batch)), np.diff(batch.row_pointers))
+        counted = np.flatnonzero(self._place[batch.word_ids])
         step = max(1, _CELLS // K)
-        for at in range(0, len(rows), step):
-            part = slice(at, at + step)
-            words = batch.word_ids[part]
+        for at in range(0, len(counted), step):
+            part = counted[at : at + step]
+            columns = batch.word_ids[part]
             # Tokens of each word in each topic, by what the topics and the document make likely.
-            given = proportions[rows[part]] * self._topics[:, words].T
+            given = proportions[rows[part]] * self._topics[:, columns].T
             given *= (batch.counts[part] / given.sum(axis=1))[:, None]
+            place, first = self._place[columns], bins[rows[part]] * n
             for k in range(K):
-                sums = np.bincount(words, given[:, k], minlength=self._model.n_features)
-                of_words[k] += sums[self._top[k]]
-        self._bins[start] = documents + len(tokens), of_topics + tokens.sum(axis=0), of_words
+                slot = self._slots[k, place]
+                own = np.flatnonzero(slot >= 0)
+                index = first[own] + slot[own]
+                found[k] += np.bincount(index, given[own, k], minlength=n_bins * n)
+        return found.reshape(K, n_bins, n)
 
     def result(self, unit: str) -> OverTime:
         starts = sorted(self._bins)
