@@ -14,10 +14,11 @@ from click.testing import CliRunner
 from streamlda.cli import Commands
 from streamlda.cli.report import labels, report
 from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.model.flat_map import flat_map
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather
-from streamlda.report.layout import flat_map, spread
+from streamlda.report.layout import place_labels, seriation, spread
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
@@ -115,7 +116,8 @@ def test_words_titles_and_labels_are_only_ever_text():
     first, second, *_ = HOSTILE
     made = hostile_model(settings={first: second})
     page = Page(render_report([made, made], [first, second], title=second))
-    assert page.tags.count("script") == 1
+    # Its data and its program.
+    assert page.tags.count("script") == 2
     assert page.tags.count("img") == 1
     assert not [a for _, attributes in page.attributes for a in attributes if a.startswith("on")]
     for name in HOSTILE:
@@ -151,13 +153,15 @@ def test_topics_keep_their_numbers_over_models():
     facts = gather([first, second], ["a", "b"], 5)
     assert [(topic.id, topic.row) for topic in facts.topics] == [(0, 3), (1, 2), (4, 1), (3, 0)]
     assert [topic.is_new for topic in facts.topics] == [False, False, True, False]
-    assert facts.topics[0].history == (pytest.approx(0.1), pytest.approx(0.4))
-    assert facts.topics[2].history == (None, pytest.approx(0.2))
-    assert set(facts.gone) == {2}
-    assert facts.past == {2: (pytest.approx(0.3), None)}
+    shares = facts.course.shares
+    assert shares[0] == (pytest.approx(0.1), pytest.approx(0.4))
+    assert shares[4] == (None, pytest.approx(0.2))
+    assert shares[2] == (pytest.approx(0.3), None)
+    assert set(facts.gone) == facts.past == {2}
     page = page_of(first, second)
-    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone", "2 (gone)"):
+    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone"):
         assert said in page.text["changes"]
+    assert "2 (gone)" in page.text["time"]
     assert "changes" not in page_of(first).text
     # Words that rose and fell are those that moved the topic.
     table = topics(2, 60)
@@ -233,7 +237,7 @@ def test_a_word_that_the_corpus_lacks_is_infinitely_distinctive():
     facts = gather([replace(model(table), background=background / background.sum())], ["m"], 30)
     lifts = {word.text: word.lift for topic in facts.topics for word in topic.probable}
     assert lifts[words(30)[5]] == np.inf
-    assert all(np.isfinite(w.lift) for topic in facts.topics for w in topic.distinctive)
+    assert all(words(30)[5] not in topic.label for topic in facts.topics)
 
 
 def test_what_is_wrong_is_refused():
