@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError, StreamLDAError
@@ -13,12 +14,10 @@ from streamlda.stream.source import Position
 def check_has_fields(format: str, user_field: str | None, time_field: str | None) -> None:
     """Raise `InvalidSettingError` if users or times are to be read from a format without fields."""
     for what, name in (("user", user_field), ("time", time_field)):
-        require(
-            format != "text" or name is None,
-            f"{what}s can only be read from a format with fields",
-            **{"format": format, f"{what}_field": name},
-            remedy=f"name another format, or leave {what}_field out",
-        )
+        values: dict[str, Any] = {"format": format, f"{what}_field": name}
+        rule = f"{what}s can only be read from a format with fields"
+        remedy = f"name another format, or leave {what}_field out"
+        require(format != "text" or name is None, rule, remedy=remedy, **values)
 
 
 def check_open(closed: bool) -> None:

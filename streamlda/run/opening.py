@@ -41,6 +41,7 @@ from streamlda.settings.build import (
     private_settings,
     public_words,
     snapshot_every,
+    time_bins,
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
@@ -123,6 +124,7 @@ def open_pipeline(
         about={"stream": stream_name(settings)},
         reading=_reading(settings),
         on_reject=on_reject,
+        time_bins=time_bins(settings),
     )
     saved = None if store is None else store.newest()
     if saved is not None:
@@ -136,7 +138,10 @@ def _reading(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
-    found = {name: settings[name] for name in (*names, "source.text_field", "source.user_field")}
+    names += ["source.text_field", "source.user_field", "source.time_field"]
+    if settings.source.time_field is not None:
+        names.append("snapshots.time_bins")
+    found = {name: settings[name] for name in names}
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
+from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
@@ -32,6 +33,7 @@ NOT_PRIVATE = {
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
+    "source.time_field": "event times are data; windows are told by their record slots",
 }
 
 
@@ -59,6 +61,10 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     if source.kind != "files" and settings.given("source.compression"):
         yield "{source.compression} must be left out but for files that are read once"
+    if source.time_field == RECORD_TIME and source.kind != "kafka":
+        yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
+    if settings.given("snapshots.time_bins") and source.time_field is None:
+        yield "{snapshots.time_bins} must have {source.time_field}"
     if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
         yield "standard input (-) must be the only source"
     if source.files == ("-",) and source.compression not in ("infer", "none"):
@@ -100,7 +106,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that are read once, and that the workers find"
-        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        names = ["source.time_field", "source.max_documents", "source.rejects", "checkpoint.folder"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:

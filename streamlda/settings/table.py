@@ -43,6 +43,9 @@ class SourceSettings:
         "nested keys.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
+    time_field: str | None = entry(
+        "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
+        "seconds or milliseconds since 1970; @record is the time that Kafka keeps with a record.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer goes by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
@@ -188,6 +191,9 @@ class SnapshotSettings:
     most: int | None = entry(
         "int", None, "Most snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
+    time_bins: str | tuple[str, ...] = entry(
+        "bins", "day", "Bins of event time, in UTC: hour, day, week (from Monday), month, year, or "
+        "times with commas between them, at which bins begin.")
     when_exhausted: str = entry(
         "text", "idle", "What to do when no release is left.",
         choices=("idle", "stop"), commands=RUN_ONLY)

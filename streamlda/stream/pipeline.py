@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
@@ -103,12 +104,20 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """Documents that wait until the words are known."""
+class _Documents:
+    """Documents of a batch, or those that wait until the words are known."""
 
     texts: list[str] = field(default_factory=list)
     locations: list[RecordLocation] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
     characters: int = 0
+
+    def add(self, other: _Documents) -> None:
+        """Take more documents behind these."""
+        self.texts += other.texts
+        self.locations += other.locations
+        self.times += other.times
+        self.characters += sum(map(len, other.texts))
 
 
 class Pipeline(Generic[LearnerT]):
@@ -121,6 +130,7 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
+    Documents go to the learner with their bin of `time_bins`, if event times are read.
     """
 
     def __init__(
@@ -132,6 +142,7 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
+        time_bins: TimeBins | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -145,7 +156,9 @@ class Pipeline(Generic[LearnerT]):
         self._about = dict(about or {})
         self.reading = dict(reading or {})
         self._on_reject = on_reject
-        self._waiting = _Waiting()
+        self._time_bins = time_bins
+        self._span = TimeSpan()
+        self._waiting = _Documents()
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
@@ -224,15 +237,14 @@ class Pipeline(Generic[LearnerT]):
                 self._on_reject(reject)
         if self.counts_slots:
             return self._add_slots(batch)
-        located = zip(batch.texts, batch.located(first), strict=True)
-        texts, locations = [], []
-        for text, location in located:
+        times = batch.times or [None] * batch.n_records
+        found = _Documents()
+        for text, location, time in zip(batch.texts, batch.located(first), times, strict=True):
             if text is not None:
-                texts.append(text)
-                locations.append(location)
-        if self._learner is not None:
-            return self._learn(texts, locations)
-        return self._wait(texts, locations)
+                found.texts.append(text)
+                found.locations.append(location)
+                found.times.append(time)
+        return self._wait(found) if self._learner is None else self._learn(found)
 
     def _add_slots(self, batch: RecordBatch) -> Progress:
         """Give every record its slot: a row, or a vote for words."""
@@ -252,13 +264,11 @@ class Pipeline(Generic[LearnerT]):
         self.counts.short += batch.n_documents - learned
         return Progress(learned, batch.n_documents - learned)
 
-    def _wait(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+    def _wait(self, found: _Documents) -> Progress:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
-        waiting.texts += texts
-        waiting.locations += locations
-        waiting.characters += sum(map(len, texts))
+        waiting.add(found)
         if not self.words.enough(len(waiting.texts), waiting.characters):
             return Progress(0, 0)
         return self._learn_words()
@@ -269,13 +279,14 @@ class Pipeline(Generic[LearnerT]):
         waiting = self._waiting
         first = self.words.beginning(waiting.texts)
         self.begin(self.words.learn(first))
-        self._waiting, self.vocabulary_documents = _Waiting(), len(first)
-        return self._learn(waiting.texts, waiting.locations)
+        self._waiting, self.vocabulary_documents = _Documents(), len(first)
+        return self._learn(waiting)
 
-    def _learn(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+    def _learn(self, found: _Documents) -> Progress:
         assert self.vocabulary is not None
         assert self._learner is not None
-        learned, start = 0, 0
+        texts, learned, start = found.texts, 0, 0
+        times = np.array(found.times, dtype=np.float64)
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
             self.counts.tokens += encoded.tokens
@@ -283,8 +294,12 @@ class Pipeline(Generic[LearnerT]):
             learned += int(np.count_nonzero(encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    self._on_reject(Reject(*locations[start + i], SHORT))
-            for block in self._blocks.add(encoded.batch):
+                    self._on_reject(Reject(*found.locations[start + i], SHORT))
+            batch = encoded.batch
+            if self._time_bins is not None:
+                batch = batch.dated(self._time_bins.starts(times[start:stop]))
+                self._span.add(times[start:stop][batch.usable])
+            for block in self._blocks.add(batch):
                 self._learner.add(block)
             start = stop
         self.counts.short += len(texts) - learned
@@ -322,8 +337,22 @@ class Pipeline(Generic[LearnerT]):
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
-        self.snapshots += model is not None
-        return Released(model, self._learner.missed if model is None else "")
+        if model is None:
+            return Released(None, self._learner.missed)
+        self.snapshots += 1
+        span, self._span = self._span, TimeSpan()
+        return Released(model if self._time_bins is None else self._dated(model, span))
+
+    def _dated(self, model: TopicModel, span: TimeSpan) -> TopicModel:
+        """Return a model that says from when its documents are, in the bins of this stream."""
+        assert self._time_bins is not None
+        interval, timeline = model.interval, model.timeline
+        if interval is not None:
+            start, end = span.shown()
+            interval = replace(interval, start=start, end=end)
+        if timeline is not None:
+            timeline = replace(timeline, unit=self._time_bins.unit)
+        return replace(model, interval=interval, timeline=timeline)
 
     def skip(self, records: int) -> None:
         """Count records that a release has used, and that are skipped unread."""
@@ -387,6 +416,7 @@ class Pipeline(Generic[LearnerT]):
             "snapshots": self.snapshots,
             "released_at": self._released_at,
             "vocabulary_documents": self.vocabulary_documents,
+            "span": self._span.to_json(),
             "counts": counts,
         }
 
@@ -399,12 +429,13 @@ class Pipeline(Generic[LearnerT]):
     ) -> None:
         """Go on from the state of a learner, from `values` and from the documents that waited."""
         self.vocabulary, self._learner = vocabulary, learner
-        self._blocks, self._waiting = Blocks(waiting), _Waiting()
+        self._blocks, self._waiting = Blocks(waiting), _Documents()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
         self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))
+        self._span = TimeSpan(*values.get("span", ()))
         self._released_at = int(values.get("released_at", self.records))
         self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
 
