@@ -1,9 +1,11 @@
 """A page that shows topics: one HTML file that carries all it needs and loads nothing.
 
-The page is whole without its script, which only sorts, searches and points. Equal models give equal
-bytes. Text from models is escaped; a policy in the page lets nothing run or load but what is in it.
+The page is whole without its script, which sorts, searches, points and saves, and makes the tables
+of all distances and all shares over time. Equal models give equal bytes. Text from models is
+escaped; a policy in the page lets nothing run or load but what is in it.
 
-`facts` says what is on the page, `layout` and `charts` where drawings have their points, `promise`
+`facts` says what is on the page, `words` which words, `course` and `over_time` how topics went;
+`layout` and `charts` where drawings have their points, `data` what the script works with, `promise`
 what a privacy statement means; ``templates/`` are the page as a designer reads it, ``page/`` its
 style and script.
 """

@@ -97,7 +97,8 @@ class Facts:
     #: How shares went from model to model, and over the time of documents.
     models_course: Course | None = None
     time_course: Course | None = None
-    #: Whether a corpus was read for that, and where the second half of its tokens begins, between which words rose and fell.
+    #: Whether a corpus was read for that, and where the second half of its tokens begins: words
+    #: rose or fell from the first to the second.
     from_documents: bool = False
     halves: str | None = None
     #: Least share of tokens, of any two models in turn, in words that both know; None if all have

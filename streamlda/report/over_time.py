@@ -18,7 +18,7 @@ from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
-from streamlda.stream.event_time import TimeBins
+from streamlda.stream.time_bins import TimeBins
 
 Array = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class OverTime:
 
 
 def follow_over_time(
-    model: TopicModel, records: Iterable[tuple[str, float | None]], unit: str = "month"
+    model: TopicModel, records: Iterable[tuple[str, float | None]], bins: TimeBins | None = None
 ) -> OverTime:
     """Return how the topics of a model went over the time of a corpus.
 
@@ -79,8 +79,9 @@ def follow_over_time(
     records : iterable of (str, float or None)
         Texts with their times, in seconds since 1970 UTC; None is counted as undated. In any
         order.
-    unit : {"hour", "day", "week", "month", "year"}, default "month"
-        Length of a bin, in UTC; weeks begin on Mondays.
+    bins : TimeBins, optional
+        Of the calendar or between times; days by default. What lies before the first of such times
+        is counted as undated.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def follow_over_time(
     VocabularyError
         If the model has no vocabulary.
     """
-    bins = TimeBins(unit)
+    bins = bins or TimeBins()
     claim = model.privacy.get("statement")
     require(
         claim in (NOT_PRIVATE, "none", None),
@@ -101,7 +102,7 @@ def follow_over_time(
     sums = _Sums(model)
     for texts, times in _batches(records):
         sums.add(texts, np.array(times, dtype=np.float64), bins)
-    return sums.result(unit)
+    return sums.result(bins.unit)
 
 
 def written(start: int, unit: str) -> str:

@@ -28,11 +28,6 @@ def short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def heat(share: float, most: float) -> int:
-    """Return the shade of a share in a table, 0 to 4."""
-    return min(4, int(5 * (share / most) ** 0.5))
-
-
 def utc(moment: str) -> str:
     """Return an ISO time to the minute, in UTC."""
     return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
@@ -59,5 +54,5 @@ def counts_slots(model: TopicModel) -> bool:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (percent, plural, short, heat, utc, pairs, lines, counts_slots)
+    for function in (percent, plural, short, utc, pairs, lines, counts_slots)
 }

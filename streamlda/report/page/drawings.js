@@ -84,22 +84,44 @@ const heat = {
     new ResizeObserver(() => this.draw()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     this.show(...this.pair);
-    at("distances").addEventListener("toggle", list, { once: true });
   },
 };
 
-function list() {
-  const table = document.querySelector("#distances table");
-  const head = element("tr");
-  head.append(element("th", "Topic"), ...data.topics.map((topic) => element("th", topic.id)));
-  const rows = data.topics.map((topic, i) => {
-    const row = element("tr");
-    row.append(element("th", topic.id), ...data.topics.map((_, j) => element("td", far(i, j))));
-    row.firstChild.scope = "row";
-    return row;
-  });
-  for (const cell of head.children) cell.scope = "col";
-  table.append(head, ...rows);
+// Makes a table when it is opened first; a cell is a text and its shade, 0 to 4.
+function fill(id, head, rows) {
+  const made = () => {
+    const table = document.querySelector(`#${id} table`);
+    const cells = (tag, texts) => texts.map((text) => element(tag, text));
+    const top = element("tr");
+    top.append(...cells("th", head));
+    for (const cell of top.children) cell.scope = "col";
+    const body = document.createElement("tbody");
+    for (const [name, texts, shades] of rows()) {
+      const row = element("tr");
+      row.append(element("th", name), ...cells("td", texts));
+      row.firstChild.scope = "row";
+      shades?.forEach((shade, i) => row.children[i + 1].classList.add(`heat-${shade}`));
+      body.append(row);
+    }
+    table.createTHead().append(top);
+    table.append(body);
+  };
+  at(id).addEventListener("toggle", made, { once: true });
+}
+
+function distances() {
+  return data.topics.map((topic, i) => [topic.id, data.topics.map((_, j) => far(i, j))]);
+}
+
+function shares() {
+  const known = new Set(data.topics.map((topic) => topic.id));
+  const courses = Object.entries(data.course.shares);
+  const most = Math.max(...courses.flatMap(([, course]) => course)) || 1;
+  return courses.map(([id, course]) => [
+    known.has(Number(id)) ? id : `${id} (gone)`,
+    course.map(percent),
+    course.map((share) => Math.min(4, Math.floor(5 * Math.sqrt((share ?? 0) / most)))),
+  ]);
 }
 
 // The shares of one moment, where the pointer or an arrow key goes.
@@ -140,5 +162,9 @@ function beginCourse(chart) {
 }
 
 heat.begin();
+fill("distances", ["Topic", ...data.topics.map((topic) => topic.id)], distances);
 const chart = document.querySelector(".lines");
-if (chart !== null) beginCourse(chart);
+if (chart !== null) {
+  beginCourse(chart);
+  fill("shares", ["Topic", ...data.course.labels], shares);
+}
