@@ -276,8 +276,9 @@ def _table(model: TopicModel, n_words: int) -> dict[str, Any]:
     }
 
 
-def _places(topics: Array) -> Array:
-    """Return the places of topics on a flat map, (K, 2)."""
+def _places(topics: Any) -> Array:
+    """Return the places on a flat map, (K, 2), of the topics that pyLDAvis gives as a frame."""
+    topics = np.asarray(topics)
     return flat_map(hellinger(topics, topics)).positions
 
 

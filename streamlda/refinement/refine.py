@@ -35,6 +35,7 @@ from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
@@ -98,8 +99,10 @@ def refined(
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
-        for _ in range(passes):
-            stepwise.add(documents)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                stepwise.add(documents)
+                advance(1)
         stepwise.flush()
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}

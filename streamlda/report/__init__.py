@@ -113,6 +113,11 @@ def write_report(
         If the file cannot be written; what was there before stays.
     """
     page = render_report(models, labels, title=title, n_words=n_words, over_time=over_time)
+    save_page(path, page)
+
+
+def save_page(path: str | os.PathLike[str], page: str) -> None:
+    """Write a page to a file, whole or not at all; errors as `write_report`."""
     with whole_file(path) as file:
         # A lone surrogate, which no word of a file has, must not keep the page from being written.
         file.write(page.encode("utf-8", errors="xmlcharrefreplace"))

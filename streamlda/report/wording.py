@@ -7,15 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from streamlda.model.table import percent
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE, SEEDED
-
-
-def percent(share: float | None) -> str:
-    """Return a share, 0 to 1, as the page of the daemon writes it; a dash for None."""
-    if share is None:
-        return "\N{EN DASH}"
-    return f"{100 * share:.{2 if share < 0.0995 else 1}f} %"
 
 
 def plural(n: int, unit: str) -> str:

@@ -362,3 +362,19 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     assert rows.nth(0).locator("td").all_text_contents() == [
         *("10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %")
     ]
+
+
+def test_a_notebook_shows_the_report_in_a_frame(browser):
+    page = browser.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_content(model(topics()).visualize()._repr_html_())
+    frame = page.frame_locator("iframe")
+    frame.get_by_label("Find").fill("no such word")
+    expect(frame.locator("#found")).to_have_text("0 of 4 topics")
+    frame.get_by_label("Find").fill("")
+    frame.locator("#topic-1 h3 a").click()
+    expect(frame.locator("#topic-1")).to_be_in_viewport()
+    expect(frame.locator("#detail h3")).to_have_text("Topic 1")
+    assert errors == []
+    page.close()

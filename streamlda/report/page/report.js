@@ -128,16 +128,28 @@ for (const place of [at("cards"), at("detail")]) {
 }
 
 // A link to a topic chooses it, and brings back a card that the search has hidden.
-function follow() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+function follow(id) {
+  const target = at(id);
   if (!target?.classList.contains("card")) return;
   if (target.hidden) {
     at("find").value = "";
     find();
     target.scrollIntoView();
   }
-  choose(Number(target.id.slice(6)));
+  choose(Number(id.slice(6)));
 }
+
+// In the frame of a notebook, links would leave the page for the notebook's own address.
+document.addEventListener("click", (event) => {
+  const id = event.target.closest('a[href^="#"]')?.getAttribute("href").slice(1);
+  if (id === undefined || location.protocol !== "about:") return;
+  event.preventDefault();
+  follow(id);
+  at(id).scrollIntoView();
+  at(id).focus({ preventScroll: true });
+});
+
+const followAddress = () => follow(decodeURIComponent(location.hash.slice(1)));
 
 let opened = [];
 window.addEventListener("beforeprint", () => {
@@ -148,7 +160,7 @@ window.addEventListener("afterprint", () => {
   for (const details of opened) details.open = false;
 });
 
-window.addEventListener("hashchange", follow);
+window.addEventListener("hashchange", followAddress);
 at("order").addEventListener("change", order);
 at("relevance").addEventListener("input", word);
 at("find").addEventListener("input", find);
@@ -157,4 +169,4 @@ at("detail").hidden = false;
 // A browser may keep what was chosen when the page is loaded again.
 order();
 word();
-follow();
+followAddress();
