@@ -30,7 +30,7 @@ LABEL_SIZES = (12.0, 21.0)
 
 #: The chart over time: where lines and the bars below them end, lines that have names, dates.
 _LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
-_NAMED_LINES, _LINE_HEIGHT, _MOST_DATES = 6, 18.0, 7
+_NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
 
 #: Moments with less than this part of the documents of the largest do not set the scale.
 _FEW = 0.02
@@ -234,14 +234,16 @@ def course_lines(facts: Facts) -> Lines | None:
     labels = dict(
         zip(sorted(ends, key=ends.__getitem__), _apart(sorted(ends.values())), strict=True)
     )
-    n_ticks = min(len(course.at), _MOST_DATES)
-    ticks = {round(i * (len(course.at) - 1) / (n_ticks - 1)) for i in range(n_ticks)}
+    width = _LETTER_WIDTH * max(map(len, course.labels))
+    n_dates = max(2, int((_LINES_RIGHT - _LINES_LEFT) / (width + _LEFT)))
+    places = np.array(course.at)
+    dates = {int(np.abs(places - at).argmin()) for at in np.linspace(0, 1, n_dates)}
     return Lines(
         lines=[line._replace(rank=named.get(line.id)) for line in lines],
         labels=[(id_, named[id_], at) for id_, at in labels.items()],
         ticks=[(y(i * step), f"{100 * i * step:g} %") for i in range(int(most / step) + 1)],
         dates=[
-            (x(course.at[i]), course.labels[i], 0 < i < len(course.at) - 1) for i in sorted(ticks)
+            (x(course.at[i]), course.labels[i], 0 < i < len(course.at) - 1) for i in sorted(dates)
         ],
         bars=[
             (x(at), _BARS * n / many)

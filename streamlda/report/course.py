@@ -15,8 +15,8 @@ from streamlda.report.over_time import written
 
 Share = float | None
 
-#: Moments that are drawn at most.
-MOST_MOMENTS = 400
+#: Moments that are drawn at most: lines of more are a thicket, on a screen of any width.
+MOST_MOMENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
