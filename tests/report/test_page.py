@@ -119,6 +119,7 @@ def test_cards_can_be_ordered_and_searched(visit):
     expect(page.locator("#topic-2 .hit .word").first).to_have_text(wanted)
     expect(page.locator("#found")).to_have_text(re.compile(r"[123] of 4 topics"))
     expect(page.locator(".map .hit")).to_have_count(len(titles(page)))
+    expect(page.locator("#detail h3")).to_have_text(sorted(titles(page))[-1])
     # A word that is clicked is searched.
     page.get_by_label("Find").fill("")
     page.locator("#topic-1 .word").first.click()
@@ -364,11 +365,13 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     ]
 
 
-def test_a_notebook_shows_the_report_in_a_frame(browser):
+def test_a_notebook_shows_the_report_in_a_frame(browser, tmp_path):
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(model(topics()).visualize()._repr_html_(), "utf-8")
     page = browser.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.set_content(model(topics()).visualize()._repr_html_())
+    page.goto(notebook.as_uri())
     frame = page.frame_locator("iframe")
     frame.get_by_label("Find").fill("no such word")
     expect(frame.locator("#found")).to_have_text("0 of 4 topics")
@@ -376,5 +379,8 @@ def test_a_notebook_shows_the_report_in_a_frame(browser):
     frame.locator("#topic-1 h3 a").click()
     expect(frame.locator("#topic-1")).to_be_in_viewport()
     expect(frame.locator("#detail h3")).to_have_text("Topic 1")
+    for name in ("Save topics as CSV", "Save map as PNG"):
+        with page.expect_download():
+            frame.get_by_role("button", name=name).click()
     assert errors == []
     page.close()

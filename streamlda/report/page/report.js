@@ -73,7 +73,7 @@ function word() {
 function find() {
   const wanted = at("find").value.trim().toLocaleLowerCase();
   const has = data.words.map((text) => text.toLocaleLowerCase().includes(wanted));
-  let shown = 0;
+  const hits = [];
   for (const topic of data.topics) {
     const card = cards.get(topic.id);
     const hit = wanted !== "" && topic.words.some((i) => has[i]);
@@ -82,12 +82,12 @@ function find() {
       text.parentElement.classList.toggle("hit", here);
     }
     card.hidden = wanted !== "" && !hit;
-    shown += !card.hidden;
+    if (hit) hits.push(topic.id);
     circles.get(topic.id).classList.toggle("hit", hit);
   }
   document.querySelector(".map").classList.toggle("searched", wanted !== "");
-  at("found").textContent = wanted === "" ? "" : `${shown} of ${cards.size} topics`;
-  choose(chosen);
+  at("found").textContent = wanted === "" ? "" : `${hits.length} of ${cards.size} topics`;
+  choose(hits.length === 0 || hits.includes(chosen) ? chosen : hits[0]);
 }
 
 // Shows the card of a topic beside the map, and its line over time.
