@@ -98,13 +98,20 @@ def of_models(
     moments = [datetime.fromisoformat(end).timestamp() for end in ends] if dated else []
     dated = dated and all(a < b for a, b in pairwise(moments))
     return Course(
-        labels=tuple(f"{end[:10]} {end[11:16]}" for end in ends) if dated else tuple(labels),
+        labels=_dates(ends) if dated else tuple(labels),
         at=_places(moments if dated else list(map(float, range(len(models))))),
         shares={id_: tuple(course) for id_, course in sorted(shares.items())},
         documents=None,
         unit="model",
         lately=has_lately,
     )
+
+
+def _dates(times: Sequence[str]) -> tuple[str, ...]:
+    """Return ISO times to the minute, or to the day where all are at midnight."""
+    found = [f"{time[:10]} {time[11:16]}" for time in times]
+    whole = all(time.endswith(" 00:00") for time in found)
+    return tuple(time[:10] if whole else time for time in found)
 
 
 def _places(moments: Sequence[float]) -> tuple[float, ...]:

@@ -26,12 +26,11 @@ LABEL_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a topic, with its column; its lift is infinite where the corpus lacks the word."""
+    """A word of a topic, with its column."""
 
     text: str
     column: int
     probability: float
-    lift: float
 
 
 class Words:
@@ -58,10 +57,9 @@ class Words:
             found.update(self._relevant(k, weight, self.n))
         columns = np.array(sorted(found), dtype=np.intp)
         columns = columns[np.argsort(-self._model.components[k, columns], kind="stable")]
-        p, usual = self._model.components[k, columns], self._model.background[columns]
-        lift = np.divide(p, usual, out=np.full(len(p), np.inf), where=usual > 0)
         names = map(self._model.feature_name, columns.tolist())
-        return tuple(map(Word, names, columns.tolist(), p.tolist(), lift.tolist()))
+        chances = self._model.components[k, columns].tolist()
+        return tuple(map(Word, names, columns.tolist(), chances))
 
     def label(self, k: int) -> tuple[str, ...]:
         """Return the most relevant words at the weight `RELEVANCE`."""
