@@ -242,7 +242,15 @@ class TopicModel:
         return topic_proportions(documents, self._smoothed, self.alpha)
 
     def encode(self, texts: Sequence[str]) -> DocumentBatch:
-        """Return texts as counts of the words of the model; the others are left out."""
+        """Return texts as counts of the words of the model, (n_documents, V); others are left out.
+
+        Time and memory O(characters).
+
+        Raises
+        ------
+        VocabularyError
+            If the model has no vocabulary.
+        """
         if self.vocabulary is None:
             raise failure(
                 "a model must have a vocabulary to read text, got a model of matrices",
