@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
-    Spectrum,
     SuggestedTopics,
     common_columns,
     hellinger,
@@ -29,6 +28,7 @@ from streamlda.report import course
 from streamlda.report.course import Course
 from streamlda.report.over_time import OverTime
 from streamlda.report.words import Word, Words
+from streamlda.spectral.support import Spectrum
 from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
@@ -114,9 +114,10 @@ class Facts:
     def directions(self) -> int:
         """Directions of the word pairs that count: all, unless their noise is known."""
         assert self.spectrum is not None
-        if self.spectrum.floor is None:
-            return len(self.spectrum.eigenvalues)
-        return self.suggestion.n_components or 0
+        if self.suggestion.basis in ("hidden", "drop"):
+            return self.suggestion.n_components or 0
+        above = self.spectrum.above
+        return len(self.spectrum.eigenvalues) if above is None else above
 
     @property
     def repeats(self) -> list[tuple[int, int, float]]:
