@@ -37,7 +37,7 @@ DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_f
     "corpus",
     metavar="SOURCE",
     multiple=True,
-    help="Documents whose topics are shown over time; may be given again.",
+    help="Documents whose topics are shown over time; may be given again. [default: none]",
 )
 @options_of("report", (*DATED, "snapshots.time_bins"))
 @quiet_option
