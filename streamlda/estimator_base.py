@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
@@ -37,6 +38,10 @@ COLUMNS = ("n_features_in_", "feature_names_in_")
 
 #: Their values, where there are any.
 Columns = dict[str, Any]
+
+
+class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+    """A private estimator that has not read a whole window of rows yet."""
 
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -287,7 +292,8 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         parameters: dict[str, Any] = self.get_params()
         if parameters["refinement_passes"] != 0:
             parameters["refinement_passes"] = "auto"
-        del parameters["gibbs_sweeps"], parameters["random_state"]
+        for name in ("gibbs_sweeps", "random_state", "verbose"):
+            del parameters[name]
         return parameters
 
     def _check_parameters_kept(self) -> None:

@@ -41,6 +41,7 @@ from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
@@ -202,9 +203,10 @@ class Engine(Learner):
         """
         batch.check_features(self.settings.n_features, "engine")
         start = 0
-        with one_blas_thread():
+        with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
                 stop = start + self._phase.add(batch, start)
+                advance(stop - start)
                 usable = int(np.count_nonzero(batch.usable[start:stop]))
                 self.counters.documents_seen += usable
                 self.counters.documents_skipped += stop - start - usable

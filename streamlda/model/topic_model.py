@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, words_to_bytes, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
+from streamlda.model.table import html_table
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
 
@@ -174,6 +176,17 @@ class TopicModel:
             f"alpha_0={self.alpha_0:.4g}, documents_seen={self.documents_seen})"
         )
 
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+    def visualize(self, *, title: str = "Topic report", n_words: int = 10) -> Any:
+        """Return the report about this model, to be shown in a notebook or saved.
+
+        Parameters and cost as `streamlda.visualize`, which it calls.
+        """
+        # Who draws stands above who is drawn: the package knows it, this module does not.
+        return sys.modules["streamlda"].visualize(self, title=title, n_words=n_words)
+
     def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
         """Return the most probable words of each topic, most probable first.
 
@@ -237,10 +250,19 @@ class TopicModel:
         """
         if not isinstance(documents, DocumentBatch):
             texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
-            documents = self._encode(documents) if texts else DocumentBatch.from_matrix(documents)
+            documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self._smoothed, self.alpha)
 
-    def _encode(self, texts: Sequence[str]) -> DocumentBatch:
+    def encode(self, texts: Sequence[str]) -> DocumentBatch:
+        """Return texts as counts of the words of the model, (n_documents, V); others are left out.
+
+        Time and memory O(characters).
+
+        Raises
+        ------
+        VocabularyError
+            If the model has no vocabulary.
+        """
         if self.vocabulary is None:
             raise failure(
                 "a model must have a vocabulary to read text, got a model of matrices",

@@ -161,7 +161,12 @@ def test_demo_shows_topics_speed_and_a_known_truth(tmp_path, monkeypatch):
     assert load(path).n_components == 5
 
 
-def test_progress_of_a_private_fit_is_in_record_slots(capsys):
+def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
+    with Progress() as progress:
+        progress.show_round("reading", RecordCounts(9, 5))
+    # Nothing stays in a log file.
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
         with Progress(slots=slots) as progress:
             progress.show_round("reading", RecordCounts(9, 5))
