@@ -41,6 +41,7 @@ from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
@@ -76,6 +77,8 @@ class Engine(Learner):
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
     document and O(K V) a step.
     """
+
+    shows_documents = True
 
     def __init__(
         self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
@@ -177,6 +180,13 @@ class Engine(Learner):
         return self.refining or self.shared_projection is not None
 
     @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents kept for the first topics, and how many it takes; None behind the warm-up."""
+        if not isinstance(self._phase, WarmUp):
+            return None
+        return self.documents_seen, self.settings.warmup_documents
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
@@ -191,9 +201,10 @@ class Engine(Learner):
         """
         batch.check_features(self.settings.n_features, "engine")
         start = 0
-        with one_blas_thread():
+        with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
                 stop = start + self._phase.add(batch, start)
+                advance(stop - start)
                 usable = int(np.count_nonzero(batch.usable[start:stop]))
                 self.counters.documents_seen += usable
                 self.counters.documents_skipped += stop - start - usable

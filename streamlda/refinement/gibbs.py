@@ -43,6 +43,7 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
+from streamlda.progress import progress
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, checked_topics
 
@@ -121,14 +122,16 @@ class GibbsSampler:
         With `average`, `components` is made of the mean of the counts after these sweeps, which
         has less sampling noise than the last ones.
         """
-        for _ in range(n):
-            self._sweep()
-            self.sweeps += 1
-            if average:
-                if self._mean is None:
-                    self._mean = np.zeros_like(self._counts)
-                self._averaged += 1
-                self._mean += (self._counts - self._mean) / self._averaged
+        with progress("Gibbs sweeps", n) as advance:
+            for _ in range(n):
+                self._sweep()
+                self.sweeps += 1
+                if average:
+                    if self._mean is None:
+                        self._mean = np.zeros_like(self._counts)
+                    self._averaged += 1
+                    self._mean += (self._counts - self._mean) / self._averaged
+                advance(1)
 
     @property
     def components(self) -> Array:

@@ -34,6 +34,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import ExpectedTokens, Samples, measured
 from streamlda.refinement.schedule import pass_settings
@@ -107,9 +108,11 @@ def refined(
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
-        for _ in range(passes):
-            before = stepwise.topic_tokens
-            stepwise.add(documents)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                before = stepwise.topic_tokens
+                stepwise.add(documents)
+                advance(1)
         stepwise.flush()
         tokens = stepwise.topic_tokens - before
         expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
