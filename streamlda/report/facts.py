@@ -213,7 +213,10 @@ def _topics(
     reasons, share, words = junk_topics(newest), newest.shares, Words(newest, n_words)
     unknown = [None] * newest.n_components
     exclusive, shared = exclusivity(newest.components), newest.shared_columns(n_words)
-    lately = None if newest.interval is None else newest.interval.prevalence
+    interval = newest.interval
+    # Where it is all that came, there is nothing that it could differ from.
+    is_part = interval is not None and interval.documents < newest.documents_seen
+    lately = interval.prevalence if interval is not None and is_part else None
     for k in newest.order:
         id_ = shown[k]
         earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None

@@ -414,8 +414,9 @@ def test_what_is_not_known_of_a_topic_is_a_dash():
     assert shown.count("\N{EN DASH}") == 5
     assert "NPMI0.25" in shown
     interval = Interval(documents=3, tokens=9, prevalence=(0.125, 0.5, 0.25, 0.125))
-    page = page_of(replace(made, interval=interval))
-    assert "lately50.0 %" in page.text["topics"]
+    for seen, said in ((4, True), (3, False)):
+        page = page_of(replace(made, interval=interval, documents_seen=seen))
+        assert ("lately50.0 %" in page.text["topics"]) == said
     assert "lately" not in page_of(made).text["topics"]
 
 
