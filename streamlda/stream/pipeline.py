@@ -287,7 +287,7 @@ class Pipeline(Generic[LearnerT]):
             learned += int(np.count_nonzero(encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    self._on_reject(Reject(*found.locations[start + i], SHORT))
+                    self._on_reject(Reject(*found.locations[start + i][:2], SHORT))
             batch = encoded.batch
             if self._time_bins is not None:
                 bins = self._time_bins.starts(times[start:stop])

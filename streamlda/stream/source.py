@@ -28,11 +28,13 @@ RECORD_BYTES = 200
 class RecordLocation(NamedTuple):
     """Where a record stands in its source: file, topic partition or other container, and number.
 
-    Records are numbered from 1 in each container (line numbers where lines are records).
+    Records are numbered from 1 in each container (line numbers where lines are records). `id` is
+    what the record calls itself, if the source reads that.
     """
 
     location: str
     record: int
+    id: str | None = None
 
 
 class Reject(NamedTuple):
