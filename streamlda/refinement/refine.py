@@ -29,14 +29,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.measures import ExpectedTokens, Samples, measured
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -104,12 +104,18 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
+    expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
-        for _ in range(passes):
-            stepwise.add(documents)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                before = stepwise.topic_tokens
+                stepwise.add(documents)
+                advance(1)
         stepwise.flush()
+        tokens = stepwise.topic_tokens - before
+        expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
@@ -124,15 +130,24 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-    order = np.argsort(-alpha, kind="stable")
-    done["start_topics"] = order.tolist()
+        # The sums are of other topics.
+        expected = None
+    samples = Samples()
+    samples.add(documents)
+    found = replace(model, components=components, alpha=alpha)
+    found = measured(found, samples, expected, fit_alpha=not gibbs_sweeps)
+    order = found.order
+    done["start_topics"] = order
+    assert found.prevalence is not None
     return replace(
         model,
         components=components[order],
-        alpha=alpha[order],
+        alpha=found.alpha[order],
+        prevalence=found.prevalence[order],
         settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
         diagnostics={
-            **(known := of_start(model.diagnostics)),
+            **(known := of_start(found.diagnostics)),
+            "topic_npmi": [found.diagnostics["topic_npmi"][k] for k in order],
             "warnings": [*known["warnings"], *warnings],
             "refinement": done,
         },

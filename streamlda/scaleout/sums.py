@@ -18,7 +18,7 @@ from streamlda.engine.warmup import projection_digest
 from streamlda.scaleout.shards import Shard, batches_of, task_of
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 
