@@ -41,7 +41,8 @@ class StreamLDA(BaseTopicEstimator):
     alpha_0 : float or "auto", default 1.0
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
         document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
-        too large on most real text.
+        show three topics or more, and can be far off on text. Where it cannot be known,
+        `diagnostics_` says so (``alpha_0_estimate``).
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
         How topics are found: "whitened-tensor" sums a small tensor; the others take fresh rows for
         each power iteration, need less memory when K is large, and may find fewer than
@@ -126,10 +127,12 @@ class StreamLDA(BaseTopicEstimator):
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
-        What the data cannot support: ``warnings`` in words, condition number, eigenvalues with
-        their noise, which topics are supported. After a refinement also ``refinement``: passes,
-        steps and sweeps made, and which topic of the spectral fit each one began as; all else is
-        about the spectral fit, in the order of the refined topics.
+        What the data cannot support: ``warnings`` in words, the eigenvalues of word pairs with
+        their noise, as tested on ``documents_behind_directions``, and how many are above it
+        (``directions_supported``); of spectral topics the condition number and which are supported;
+        ``alpha_0_estimate`` (``value``, ``identified``, ``reason``) where `alpha_0` is "auto".
+        After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
+        the spectral fit each one began as; what that said of its own topics is in ``start``.
     documents_seen_ : int
         Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
         snapshot, whatever they hold.

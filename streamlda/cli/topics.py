@@ -22,7 +22,7 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of all tokens, as measured by the fit; a dash where it was not. A
-    question mark stands at topics that the documents do not support above sampling noise. The
+    question mark stands at topics that should not be relied on; below the table is why. The
     header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
     """
@@ -38,8 +38,9 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 
 def described(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
-    words = model.top_words(n_words)
-    supported = _supported(model)
+    from streamlda.model.diagnostics import junk_topics
+
+    words, doubts = model.top_words(n_words), junk_topics(model)
     counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -57,7 +58,7 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
             {
                 "topic": k,
                 "share": model.shares[k],
-                "supported": supported[k],
+                "doubts": list(doubts[k]),
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
             for k in model.order
@@ -67,20 +68,18 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
 
 def table(model: TopicModel, n_words: int) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
-    words, supported = model.top_words(n_words), _supported(model)
+    from streamlda.model.diagnostics import DOUBTS, junk_topics
+
+    words, doubts = model.top_words(n_words), junk_topics(model)
     lines = ["topic  share   words"]
     for k in model.order:
-        mark = " " if supported[k] else "?"
+        mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
         lines.append(f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}")
-    if not all(supported):
-        lines.append("    ? does not stand above sampling noise: do not rely on it")
+    for reason, meaning in DOUBTS.items():
+        if marked := [str(k) for k in model.order if reason in doubts[k]]:
+            lines.append(f"    ? {meaning}: {', '.join(marked)}")
     return lines
-
-
-def _supported(model: TopicModel) -> list[bool]:
-    stored = model.diagnostics.get("topic_supported")
-    return stored if isinstance(stored, list) else [True] * model.n_components
 
 
 def _counts_slots(model: TopicModel) -> bool:

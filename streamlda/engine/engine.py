@@ -36,12 +36,13 @@ from streamlda.engine.measures import Measures
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.power import Generations
 from streamlda.engine.refining import Refinement
-from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
+from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -101,6 +102,7 @@ class Engine(Learner):
         counters: Counters | None = None,
         current: Moments | None = None,
         finished: Moments | None = None,
+        beginning: HeldOutPairs | None = None,
     ) -> Self:
         """Return an engine that goes on in rounds whose sums were taken elsewhere.
 
@@ -110,13 +112,22 @@ class Engine(Learner):
         counters = counters or Counters()
         if current is None:
             return cls.__new__(cls)._begin(WarmUp(settings, counters, refines=False))
-        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished))
+        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished, beginning))
 
     @classmethod
-    def of_sums(cls, settings: EngineSettings, counters: Counters, moments: Moments) -> Self:
-        """Return an engine with a shared projection whose sums were taken elsewhere; owned."""
+    def of_sums(
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        moments: Moments,
+        beginning: HeldOutPairs | None = None,
+    ) -> Self:
+        """Return an engine with a shared projection whose sums were taken elsewhere; owned.
+
+        `beginning` is the test of documents that are in the sums and gave the projection, if any.
+        """
         _check_shared(moments.whitening, settings)
-        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments))
+        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments, beginning))
 
     @classmethod
     def of_model(
@@ -275,7 +286,9 @@ class Engine(Learner):
             As `topics`.
         """
         with one_blas_thread():
-            model = self.measures.published(self._phase.snapshot(), self._phase.expected())
+            model = self.measures.published(
+                *(self._phase.snapshot(), self._phase.expected(), self._phase.documents())
+            )
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
@@ -316,7 +329,7 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
         return Generations.from_state(settings, counters, saved)
     if values.get("shared_map", False):
         _check_shared(arrays["current.whitening"], settings)
-        return SharedSums(settings, counters, restored_moments("current.", arrays))
+        return SharedSums.from_state(settings, counters, saved)
     if refinement is not None and refinement["stepwise"] is not None:
         return Refinement.from_state(settings, counters, saved)
     if "current.tally" in arrays:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
+from streamlda.engine.timeline import Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
@@ -31,7 +32,7 @@ from streamlda.refinement.measures import (
 from streamlda.refinement.sample import Sample
 
 #: Documents, and counts, of the sample of an interval.
-INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
+INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 2000, 2**17
 
 #: Least share of the tokens of an interval in the sums of E-steps. The last documents wait for the
 #: next step at either end.
@@ -47,7 +48,7 @@ class Measures:
     """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
 
     def __init__(self) -> None:
-        self.samples = Samples()
+        self.samples, self.bins = Samples(), Bins()
         self.restart(None)
 
     def restart(self, expected: ExpectedTokens | None) -> None:
@@ -61,6 +62,7 @@ class Measures:
         documents = batch.where(batch.usable)
         self.samples.add(documents)
         self.interval.add(documents)
+        self.bins.add(documents)
         self.documents += documents.n_documents
 
     def merge(self, other: Measures) -> None:
@@ -68,12 +70,17 @@ class Measures:
         self.samples.tokens.merge(other.samples.tokens)
         self.samples.documents.merge(other.samples.documents)
         self.interval.merge(other.interval)
+        self.bins.merge(other.bins)
         self.documents += other.documents
 
-    def published(self, model: TopicModel, expected: ExpectedTokens | None) -> TopicModel:
+    def published(
+        self, model: TopicModel, expected: ExpectedTokens | None, kept: DocumentBatch | None
+    ) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
+        refined = "refinement" in model.diagnostics
+        if not refined:
+            expected = None
         if model.prevalence is None:
-            refined = "refinement" in model.diagnostics
             model = measured(model, self.samples, expected, fit_alpha=refined)
         since = None
         if expected is not None:
@@ -87,7 +94,10 @@ class Measures:
             tokens=round(self.interval.end),
             prevalence=None if found is None else tuple(found.tolist()),
         )
-        return replace(model, interval=interval)
+        timeline = None
+        if self.bins.dated:
+            timeline = self.bins.timeline(model, self.samples, expected, kept)
+        return replace(model, interval=interval, timeline=timeline)
 
     def state(self) -> State:
         """Return all that is needed to go on."""
@@ -96,6 +106,8 @@ class Measures:
         for name, sample in self._samples():
             own, values[name] = sample.state()
             arrays |= with_prefix(own, f"measures.{name}.")
+        own, values["bins"] = self.bins.state()
+        arrays |= with_prefix(own, "measures.bins.")
         return arrays, {"measures": values}
 
     @classmethod
@@ -111,6 +123,7 @@ class Measures:
                 made.released = np.array(arrays["measures.released"])
             for name, sample in made._samples():
                 sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
+            made.bins.restore(named(arrays, "measures.bins."), own["bins"])
         return made
 
     def _samples(self) -> list[tuple[str, Sample]]:

@@ -19,6 +19,7 @@ from streamlda.private.refinement import REFINED_NORM
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.window import PREFIX
+from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import diagnostics
 from streamlda.text.vocabulary import Vocabulary
 
@@ -205,12 +206,12 @@ class PrivateLearner(Learner):
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
         found, wanted = snapshot.topics, self.settings.n_components
-        notes = diagnostics(found.spectral)
-        warnings = notes["warnings"]
-        assert isinstance(warnings, list)
+        spectral = found.spectral
+        spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
+        notes = diagnostics(spectral, spectrum, spectral.supported, None)
         notes["mixed_with_background"] = found.mixed.tolist()
         notes["topics_asked"] = wanted
-        notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
+        notes["warnings"] += few_topics(len(found.components), wanted)
         return TopicModel(
             components=found.components,
             alpha=found.alpha,

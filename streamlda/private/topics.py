@@ -33,7 +33,13 @@ from scipy.special import log_ndtr
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.power import Components
-from streamlda.spectral.topics import RoundMoments, SpectralTopics, recover_topics, topics_along
+from streamlda.spectral.topics import (
+    RoundMoments,
+    SpectralTopics,
+    estimated_alpha_0,
+    recover_topics,
+    topics_along,
+)
 from streamlda.spectral.whitening import left_vectors
 
 Array = NDArray[np.float64]
@@ -196,7 +202,10 @@ def private_topics(
         triple_first,
         triple_pairs,
     )
-    return _fitted(view, recover_topics(seen, min(t, len(view.eigenvalues)), alpha_0, rng))
+    K = min(t, len(view.eigenvalues))
+    if alpha_0 is None:
+        alpha_0 = estimated_alpha_0(seen, K, rng)
+    return _fitted(view, recover_topics(seen, K, alpha_0, rng))
 
 
 def topics_of_eigenpairs(

@@ -88,7 +88,7 @@ def spectrum_plot(facts: Facts) -> Plot | None:
     # The largest may be 0 or below in noise alone.
     largest = max(float(eigenvalues[0]), 1e-300)
     marks = [(K, f"{K} in the model")] if n > K else []
-    if found.basis in ("drop", "floor") and found.n_components not in (None, K):
+    if found.basis == "drop" and found.n_components != K:
         assert found.n_components is not None
         marks.append((found.n_components, f"{found.n_components} suggested"))
     return _log_plot(

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
-    Spectrum,
     SuggestedTopics,
     common_columns,
     hellinger,
@@ -25,6 +24,7 @@ from streamlda.model.diagnostics import (
 from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.layout import flat_map
+from streamlda.spectral.support import Spectrum
 from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
@@ -109,9 +109,10 @@ class Facts:
     def directions(self) -> int:
         """Directions of the word pairs that count: all, unless their noise is known."""
         assert self.spectrum is not None
-        if self.spectrum.floor is None:
-            return len(self.spectrum.eigenvalues)
-        return self.suggestion.n_components or 0
+        if self.suggestion.basis in ("hidden", "drop"):
+            return self.suggestion.n_components or 0
+        above = self.spectrum.above
+        return len(self.spectrum.eigenvalues) if above is None else above
 
     @property
     def repeats(self) -> list[tuple[int, int, float]]:

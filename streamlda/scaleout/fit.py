@@ -116,7 +116,10 @@ def learn(
             before = np.cumsum([0, *usable[:-1]]).tolist()
             plan = replace(plan, whitening=sums.engine(plan).better_projection())
     return ClusterFit(
-        sums.engine(plan), plan.vocabulary, sums.counts, beginning.vocabulary_documents
+        sums.engine(plan, beginning.held_out),
+        plan.vocabulary,
+        sums.counts,
+        beginning.vocabulary_documents,
     )
 
 

@@ -59,7 +59,7 @@ def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
     if shared:
         current.skipped = counters.documents_skipped
         return Engine.of_sums(plan.settings, counters, current)
-    return Engine.of_rounds(plan.settings, counters, current, finished)
+    return Engine.of_rounds(plan.settings, counters, current, finished, beginning.held_out)
 
 
 def _round(store: DocumentStore, plan: Plan, first: int, last: int) -> Sums:

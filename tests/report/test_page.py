@@ -83,7 +83,7 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
     assert distances[0] == "0.00"
     assert distances[1] == distances[4]
     values = table("Eigenvalues of word pairs").locator("tbody tr")
-    assert values.nth(0).locator("td").all_text_contents() == ["9", "0.4"]
+    assert values.nth(0).locator("td").all_text_contents() == ["9", "0.6"]
 
 
 def test_topics_are_followed_over_models(visit):

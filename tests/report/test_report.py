@@ -64,8 +64,9 @@ def spectral(K=4, t=8, **more):
         "eigenvalues": [2.0] * K,
         "eigenvalue_noise": [0.1] * (K - 1) + [1.9],
         "topic_supported": [True] * (K - 1) + [False],
+        "documents_behind_directions": 600,
         "pair_eigenvalues": [9.0, 8.0, 7.0] + [0.5 - 0.01 * i for i in range(t - 3)],
-        "pair_noise": [0.4] * K,
+        "pair_noise": [0.6] * K,
         "warnings": ["1 of 4 topics <do> not stand out"],
         **more,
     }
