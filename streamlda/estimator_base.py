@@ -17,11 +17,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from streamlda.checks import require
+from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.vocabulary import Vocabulary
 
@@ -164,6 +165,32 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._check_fitted()
         known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
         return [[known[i] for i in row] for row in top_words(self.components_, n)]
+
+    def representative_rows(self, X: Any, n: int = 5) -> list[list[tuple[int, float]]]:
+        """Return the documents that are most of each topic: rows of `X`, the best first.
+
+        With `epsilon` too: what is returned about documents is not protected.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Word counts. Rows of fewer than 3 tokens are left out.
+        n : int, default 5
+            Rows of each topic, fewer if it is the largest of fewer documents.
+
+        Returns
+        -------
+        list of K lists of (row, proportion)
+        """
+        at_least(1, n=n)
+        self._check_fitted()
+        batch = DocumentBatch.from_matrix(self._validated(X, reset=False), integral=False)
+        usable = np.flatnonzero(batch.usable).tolist()
+        theta = self._fitted.transform(batch.where(batch.usable))
+        return [
+            [(usable[row], float(theta[row, k])) for row in rows]
+            for k, rows in enumerate(most_of_topics(theta, n))
+        ]
 
     def to_model(self, names: Any = None) -> TopicModel:
         """Return what was learned as a `TopicModel`.

@@ -23,6 +23,9 @@ class Learner(ABC):
     #: Whether every record takes a row, a blank one where there is no document.
     counts_slots: ClassVar[bool] = False
 
+    #: Whether words and documents may be shown beside what is learned: never with privacy.
+    shows_documents: ClassVar[bool] = False
+
     @property
     def due(self) -> int | None:
         """Rows until a release must be made: 0 now, None if none is left."""

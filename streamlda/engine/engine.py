@@ -77,6 +77,8 @@ class Engine(Learner):
     document and O(K V) a step.
     """
 
+    shows_documents = True
+
     def __init__(
         self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
     ) -> None:

@@ -163,7 +163,7 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
 
     Time and memory O(t).
     """
-    published = numbers(diagnostics, "eigenvalues")
+    published = numbers(diagnostics, "mixed_with_background")
     asked = diagnostics.get("topics_asked")
     if type(asked) is int and published is not None:
         return _left_by_noise(len(published), asked)

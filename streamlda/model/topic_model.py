@@ -60,8 +60,8 @@ class TopicModel:
     timeline : Timeline or None
         Tokens of each topic by event time, if records have one.
     representative_documents : sequence of K sequences of mappings, or None
-        The documents most of each topic, if the fit was set to keep them: ``id``, ``proportion``
-        (0 to 1) and, where texts were to be kept too, ``text``.
+        The documents most of each topic, if the fit was set to keep them, of those of which it is
+        the largest topic: ``id``, ``proportion`` (0 to 1) and, where set, ``text``.
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
@@ -195,6 +195,18 @@ class TopicModel:
             [(self.feature_name(i), float(row[i])) for i in ids]
             for row, ids in zip(self.components, top, strict=True)
         ]
+
+    def shared_columns(self, n: int = 10) -> list[int]:
+        """Return how many of the n most probable columns of each topic several words share.
+
+        Such hashed columns are named ``"cat|dog"``: which of the words the topic is about is not
+        known. 0 for vocabularies of other kinds. Time O(K V), memory O(V).
+        """
+        at_least(1, n=n)
+        if self.vocabulary is None or self.vocabulary.names is None:
+            return [0] * self.n_components
+        top = top_words(self.components, min(n, self.n_features)).tolist()
+        return [sum(map(self.vocabulary.shared, columns)) for columns in top]
 
     def feature_name(self, word_id: int) -> str:
         """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""
@@ -344,5 +356,5 @@ def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
         error=VocabularyError,
     )
     to_json(vocabulary.metadata())
-    if vocabulary.words is not None:
-        words_to_bytes(vocabulary.words)
+    if vocabulary.listed is not None:
+        words_to_bytes(vocabulary.listed)

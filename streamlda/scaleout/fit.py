@@ -172,7 +172,10 @@ def learn_once(
                 refined = refined_on(store, _of_all(start, store), passes, on_progress)
         if engine is None or (refined is None and last < store.documents):
             engine = one_engine(store, beginning, store.documents)
-    return ClusterFit(engine, words, store.contents.counts, beginning.vocabulary_documents, refined)
+        found = store.contents
+        if found.column_words is not None:
+            words = found.column_words.named()
+    return ClusterFit(engine, words, found.counts, beginning.vocabulary_documents, refined)
 
 
 def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:

@@ -204,8 +204,11 @@ def sum_groups(
     engine.skip(first - engine.slots)
     for piece, value in zip(pieces, values, strict=True):
         with task_of(piece.shard):
-            span = {"first": piece.first, "last": piece.last}
-            for batch in batches_of(piece.shard, value, vocabulary, counts, slots=True, **span):
+            low, high = piece.first, piece.last
+            rows = batches_of(
+                piece.shard, value, vocabulary, counts, slots=True, first=low, last=high
+            )
+            for batch in rows:
                 engine.add(batch)
     return Aggregates(stage.state(), ((first, engine.slots),), counts)
 

@@ -95,8 +95,9 @@ class VocabularySettings:
 
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
-        "file, hashed (no words), or private (chosen from the first records with privacy); auto "
-        "goes by --vocabulary and --hash-bits, else learned.",
+        "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
+        "private (chosen from the first records with privacy); auto goes by --vocabulary and "
+        "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
         "text", None, "File of the words to use, one a line.", flag="--vocabulary")
@@ -172,6 +173,12 @@ class TopicsSettings:
         "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
         "topics. It never seeds privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
+    representative_documents: int = entry(
+        "int", 0, "Show the documents most of each topic beside it, this many, by their ids; never "
+        "with privacy.", unit="documents", least=0, most=100)
+    representative_texts: bool = entry(
+        "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
+        "texts then.")
     projection_file: str | None = entry(
         "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
         "merged; default: its own.", flag="--projection")

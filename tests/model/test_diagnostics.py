@@ -95,7 +95,7 @@ def test_suggestion_by_hand(values, noise, k, basis):
     # Noise that was drawn from the documents of the projection itself says nothing.
     assert suggested(values, noise, documents_behind_directions=None).n_components is None
     # A private model suggests what the noise left.
-    private = {"eigenvalues": [3.0, 2.0]}
+    private = {"mixed_with_background": [0.1, 0.2]}
     hidden = suggested(values, noise, **private, topics_asked=5)
     assert hidden[:2] == (2, "hidden")
     assert "2 of the 5" in hidden.reason
