@@ -114,8 +114,8 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that are read once, and that the workers find"
-        names = ["source.time_field", "source.max_documents", "source.rejects", "checkpoint.folder"]
-        names += ["topics.representative_documents"]
+        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        names += ["topics.representative_documents", "source.time_field"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:
