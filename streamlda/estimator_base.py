@@ -77,8 +77,13 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return dict(self._fitted.privacy)
 
     @property
+    def prevalence_(self) -> Array | None:
+        """Share of all tokens that each topic has; None where it was not measured."""
+        return self._fitted.prevalence
+
+    @property
     def alpha_(self) -> Array:
-        """Dirichlet parameters of the topic mixtures."""
+        """Dirichlet parameters of the topic mixtures: the prior."""
         return self._fitted.alpha
 
     @property

@@ -231,9 +231,9 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
 
     - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
       no direction of the word pairs tells documents apart.
-    - ``"background"``: it says what all other topics say together (closer than `closest`). A topic
-      is compared with the others and not with the corpus, which a large topic is close to because
-      it is most of it.
+    - ``"background"``: it says what all other topics that are no noise say together (closer than
+      `closest`). A topic is compared with the others and not with the corpus, which a large topic
+      is close to because it is most of it.
     - ``"flat"``: all words that occur are about as probable.
     - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`).
     - ``"apart"``: its most probable words meet in documents far less than those of other topics
@@ -266,10 +266,11 @@ def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
 
 def _background(model: TopicModel, good: list[int], closest: float) -> list[int]:
     share, found = model.weights, []
-    whole = share @ model.components
-    for k, topic in enumerate(model.components):
+    whole = share[good] @ model.components[good]
+    for k in good:
+        topic = model.components[k]
         others = np.maximum(whole - share[k] * topic, 0.0)
-        if model.n_components > 1 and others.sum() > 0:
+        if len(good) > 1 and others.sum() > 0:
             others /= others.sum()
             if hellinger(topic[None], others[None])[0, 0] < closest:
                 found.append(k)

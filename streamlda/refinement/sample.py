@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,20 @@ class Sample:
         #: d, and the tokens or documents so far.
         self.distance, self.end = 1.0, 0.0
         self._parts: list[_Part] = []
+
+    @classmethod
+    def consecutive(cls, samples: Sequence[Sample]) -> Sample:
+        """Return the sample of a stream of those of its parts, each begun at the end of the last.
+
+        It is that of the whole stream. The parts are not changed.
+        """
+        first, last = samples[0], samples[-1]
+        made = cls(first.most, first.entries, of_tokens=first.of_tokens)
+        made.end, made.distance = last.end, max(sample.distance for sample in samples)
+        made._parts = [part for sample in samples for part in sample._parts]
+        made._drop()
+        made._thin()
+        return made
 
     def add(self, batch: DocumentBatch) -> None:
         """Take what is due from the next documents of the stream."""

@@ -268,13 +268,8 @@ def test_a_private_model_tells_its_promise_and_places():
         assert excluded in text
     assert json.loads(text[text.rindex('{\n "clip_bounds"') :]) == private()
     # What its noise left.
-    page = page_of(
-        model(
-            topics(),
-            privacy=private(),
-            diagnostics=spectral(topics_asked=6, mixed_with_background=[0.1] * 4),
-        )
-    )
+    left = spectral(topics_asked=6, mixed_with_background=[0.1] * 4)
+    page = page_of(model(topics(), privacy=private(), diagnostics=left))
     assert "of 6 requested" in page.text["now"]
     assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
     assert "were not released" in page.text["number"]

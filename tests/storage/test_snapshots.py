@@ -11,14 +11,13 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import junk_topics
-from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import load
 from streamlda.storage import snapshots as module
 from streamlda.storage.identity import FARTHEST, distances
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary
-from tests.service.planted import model, private, shifted, topics, words
+from tests.service.planted import model, over_time, private, shifted, topics, words
 
 
 @pytest.fixture
@@ -118,29 +117,18 @@ def test_topics_for_viewers_are_plain_json(folder):
 def test_viewers_are_shown_interval_timeline_and_quality(folder):
     table = topics()
     table[3] = 0.9 * table[1] + 0.1 * table[3]
-    recent = Interval(
-        documents=7,
-        tokens=100,
-        prevalence=(0.25, 0.25, 0.5, 0),
-        start="2019-03-01T00:00:00+00:00",
-        end="2019-03-02T12:00:00+00:00",
-    )
-    tokens = np.array([[1.0, 0, 0, 3], [0, 0, 0, 0]])
-    days = Timeline(
-        unit="day", starts=[0, 86400], tokens=tokens, documents=[2, 0], undated=5, late=1
-    )
-    about = {"topic_npmi": [0.5, -0.25, 0.0, 0.125]}
+    about = over_time()
     made = Snapshots(folder)
-    made.publish(1, model(table, interval=recent, timeline=days, diagnostics=about))
+    made.publish(1, model(table, **about))
     found = Snapshots(folder).topics(1)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["interval"] == made.summary(1).json()["interval"] == recent.to_json()
+    assert found["interval"] == made.summary(1).json()["interval"] == about["interval"].to_json()
     assert found["timeline"] == {
         **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5, "late": 1},
         "shares": [[0.25, 0.0, 0.0, 0.75], [None] * 4],
     }
     assert found["slots"] is None
-    assert [topic["npmi"] for topic in found["topics"]] == about["topic_npmi"]
+    assert [topic["npmi"] for topic in found["topics"]] == [0.5, -0.25, 0.0, 0.125]
     apart = hellinger(table, table)
     for k, topic in enumerate(found["topics"]):
         distance, other = min((apart[k][j], j) for j in range(4) if j != k)
