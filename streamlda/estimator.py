@@ -164,9 +164,6 @@ class StreamLDA(BaseTopicEstimator):
     Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
     an entry of `X`.
 
-    Kernels run on all processors that the process may use; ``NUMBA_NUM_THREADS`` in the environment
-    sets fewer.
-
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.
 

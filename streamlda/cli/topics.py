@@ -35,9 +35,8 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI
     says how well the first 10 words go together in documents, -1 to 1, if it was counted. A
     question mark stands at topics that should not be relied on; below the table is why. Words
-    joined by | share a hashed column. The
-    header ends with the privacy statement. A private model shows record slots, not
-    documents: their number is private.
+    joined by | share a hashed column. The header ends with the privacy statement. A private model
+    shows record slots, not documents: their number is private.
     """
     from streamlda.model.topic_model import load
 

@@ -144,6 +144,14 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
         assert pairs == [[k, row["topics"][k]] for k in best]
 
 
+def test_infer_shows_the_ids_of_records(folder, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one", "no": {"a": 7}}\n{"text": "two"}\n', "ascii")
+    lines = run("infer", folder / "model", path, "--id-field", "no.a").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["7", None]
+    assert "id" not in json.loads(run("infer", folder / "model", path).stdout.splitlines()[0])
+
+
 def test_what_fails_is_one_line_and_an_exit_code(folder, tmp_path):
     ending = ("simulate", "-n", 1, "-k", 1, "--vocabulary-size", 9, "-o", tmp_path / "a.csv")
     for arguments, wanted, code in [
