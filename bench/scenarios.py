@@ -28,6 +28,7 @@ from bench.kinds import (
 from bench.private import PRIVATE
 from bench.roofline import ROOFLINE
 from bench.scaleout import SCALEOUT
+from bench.shares import SHARES
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_private import WA16_PRIVATE
@@ -285,6 +286,7 @@ ALL = [
     ),
     *DAEMON,
     *SCALEOUT,
+    *SHARES,
     *COMPARE,
     *ROOFLINE,
     *PRIVATE,

@@ -28,6 +28,7 @@ from bench.measure import Meter, max_rss_bytes, memory_bytes
 from bench.private_tasks import PRIVATE_TASKS
 from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
+from bench.shares import SHARES_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
@@ -209,6 +210,7 @@ TASKS = {
         rate,
         *DAEMON_TASKS,
         *SCALEOUT_TASKS,
+        *SHARES_TASKS,
         *COMPARE_TASKS,
         *ROOFLINE_TASKS,
         *PRIVATE_TASKS,

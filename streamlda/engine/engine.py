@@ -295,6 +295,11 @@ class Engine(Learner):
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
 
+    def unmeasured(self) -> TopicModel:
+        """Return the model of `snapshot` without what is measured: the start of something else."""
+        with one_blas_thread():
+            return self._phase.snapshot()
+
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
     ) -> TopicModel:

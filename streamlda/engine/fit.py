@@ -46,12 +46,12 @@ def fit(
     start = documents.end_of(START_DOCUMENTS) if n > START_DOCUMENTS else len(documents)
     engine = Engine.of_rounds(settings)
     engine.add(documents.rows(0, start))
-    model = engine.snapshot()
+    model = engine.unmeasured()
     passes = needed_passes(model, n) if passes is None else passes
     if not passes:
         if start < len(documents):
             engine.add(documents.rows(start, len(documents)))
-            model = engine.snapshot()
+        model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
         if not gibbs_sweeps and n < settings.warmup_documents:
             # More documents may still make a refinement worth while.
             engine = Engine(settings)

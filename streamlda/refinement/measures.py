@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
+    add_responsibilities,
     draw_topics,
     expect_topics,
     resample_topics,
@@ -46,7 +47,7 @@ from streamlda.model.inference import SMOOTHING, fold_in_words, smoothed, word_m
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, entries_by_word
 from streamlda.spectral.topics import ALPHA_0_RANGE
 
 Array = NDArray[np.float64]
@@ -190,17 +191,20 @@ def expected_shares(documents: DocumentBatch, components: Array, expected: Expec
     """Return the share of each topic in each document, (n, K), as an E-step says."""
     words, ids = word_major(documents, components, len(expected.alpha))
     topics, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
-    found, K = [], len(prior)
+    K, at = len(prior), 0
+    found = np.zeros((documents.n_documents, K))
     for part, entries in _parts(documents, ids, K):
         gamma = np.empty((len(entries), K), dtype=np.float32)
         expect_topics(
             *(part.counts, entries, part.row_pointers, topics, prior),
             *(expected.inner_iterations, gamma),
         )
-        weighted = part.counts[:, None] * gamma
-        found.append(np.add.reduceat(weighted, part.row_pointers[:-1], axis=0))
-    shares: Array = np.concatenate(found) / documents.lengths[:, None]
-    return shares
+        own = np.repeat(np.arange(len(part), dtype=np.int32), np.diff(part.row_pointers))
+        by_document = entries_by_word(own, part.counts, len(part))
+        add_responsibilities(*by_document, gamma, found[at : at + len(part)])
+        at += len(part)
+    found /= documents.lengths[:, None]
+    return found
 
 
 def _parts(

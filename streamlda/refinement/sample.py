@@ -65,13 +65,19 @@ class Sample:
         # One after the other, so that fractions do not depend on how the stream was cut.
         places = np.cumsum(np.concatenate([[self.end], self._sizes(batch)]))
         self.end = float(places[-1])
-        chosen = self._hits(places[:-1], np.diff(places)) > 0
-        if chosen.any():
-            self._parts.append(_Part(batch.where(chosen).copy(), places[:-1][chosen]))
+        widths = np.diff(batch.row_pointers)
+        while True:
+            chosen = np.flatnonzero(self._hits(places[:-1], np.diff(places)))
+            documents = len(self) + len(chosen)
+            if not self._over(documents, self._held[1] + int(widths[chosen].sum())):
+                break
+            self.distance *= 2
+            self._drop()
+        if len(chosen):
+            self._parts.append(_Part(batch.take(chosen), places[chosen]))
             self._count()
             if len(self._parts) > MOST_PARTS:
                 self._join()
-            self._thin()
 
     def merge(self, other: Sample) -> None:
         """Take the documents of another stream, of which the sample is not changed.
@@ -91,9 +97,12 @@ class Sample:
         return [array.tobytes() for array in self.state()[0].values()]
 
     def _thin(self) -> None:
-        while len(self) > 1 and (len(self) > self.most or self._held[1] > self.entries):
+        while self._over(*self._held):
             self.distance *= 2
             self._drop()
+
+    def _over(self, documents: int, entries: int) -> bool:
+        return documents > 1 and (documents > self.most or entries > self.entries)
 
     def _count(self) -> None:
         parts = [part.documents for part in self._parts]
