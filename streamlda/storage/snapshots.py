@@ -34,7 +34,7 @@ import numpy as np
 from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.model.diagnostics import hellinger, junk_topics
+from streamlda.model.diagnostics import DOUBTS, hellinger, junk_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
@@ -316,7 +316,7 @@ def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
     return [
         {
             "npmi": npmi[k],
-            "marks": list(marks),
+            "marks": {mark: DOUBTS[mark] for mark in marks},
             "nearest": {"id": ids[nearest[k]], "distance": float(apart[k, nearest[k]])}
             if nearest
             else None,

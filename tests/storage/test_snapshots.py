@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
-from streamlda.model.diagnostics import junk_topics
+from streamlda.model.diagnostics import DOUBTS, junk_topics
 from streamlda.model.topic_model import load
+from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
 from streamlda.storage.identity import FARTHEST, distances
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
@@ -133,7 +134,7 @@ def test_viewers_are_shown_interval_timeline_and_quality(folder):
     for k, topic in enumerate(found["topics"]):
         distance, other = min((apart[k][j], j) for j in range(4) if j != k)
         assert topic["nearest"] == {"id": other + 1, "distance": pytest.approx(distance)}
-    marks = [list(reasons) for reasons in junk_topics(made.model(1))]
+    marks = [{why: DOUBTS[why] for why in reasons} for reasons in junk_topics(made.model(1))]
     assert [topic["marks"] for topic in found["topics"]] == marks
     made.publish(2, model(topics(1)))
     alone = made.topics(2)
@@ -359,6 +360,17 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     others = [release(places=2000), release(stream="mail"), release(K=5)]
     others += [replace(release(), privacy=private() | {"ledger": name}) for name in ("0a", "0b")]
     assert [publisher.store(other) for other in others] == [2, 3, 4, 5, 6]
+
+
+def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
+    monkeypatch.setattr(publishing, "MESSAGE_SHARES", 4)
+    topic = Topic()
+    publisher = Publisher(Snapshots(folder), topic)
+    publisher.store(model(topics(), settings={"stream": "s"}, **over_time()))
+    publisher.send()
+    timeline = json.loads(topic.got[0][1])["timeline"]
+    assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
+    assert timeline["shares"] == [[None] * 4]
 
 
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
