@@ -52,6 +52,7 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import ExpectedTokens
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import ending_settings, passes_for, stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -159,7 +160,6 @@ class Refinement(Phase):
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
-            prevalence=found.alpha / found.alpha.sum(),
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={
@@ -169,6 +169,14 @@ class Refinement(Phase):
             },
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
+        )
+
+    def expected(self) -> ExpectedTokens | None:
+        """Return the tokens of topics by E-steps, those of the documents that wait as well."""
+        found = self.stepwise.copy()
+        found.flush()
+        return ExpectedTokens(
+            *(found.topic_tokens, found.alpha, found.settings.inner_iterations, found.by_bin)
         )
 
     def _annealed(self) -> StepwiseEM:

@@ -29,14 +29,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.measures import ExpectedTokens, Samples, measured
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -104,12 +104,18 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
+    expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
-        for _ in range(passes):
-            stepwise.add(documents)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                before = stepwise.topic_tokens
+                stepwise.add(documents)
+                advance(1)
         stepwise.flush()
+        tokens = stepwise.topic_tokens - before
+        expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
@@ -124,18 +130,44 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-    order = np.argsort(-alpha, kind="stable")
-    done["start_topics"] = order.tolist()
-    return replace(
+        # The sums are of other topics.
+        expected = None
+    samples = Samples()
+    samples.add(documents)
+    known = of_start(model.diagnostics)
+    known["warnings"] += warnings
+    done["start_topics"] = [*range(model.n_components)]
+    found = replace(
         model,
-        components=components[order],
-        alpha=alpha[order],
+        components=components,
+        alpha=alpha,
         settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
-        diagnostics={
-            **(known := of_start(model.diagnostics)),
-            "warnings": [*known["warnings"], *warnings],
-            "refinement": done,
-        },
+        diagnostics={**known, "refinement": done},
+    )
+    return most_prevalent_first(found, samples, expected, fit_alpha=not gibbs_sweeps)
+
+
+def most_prevalent_first(
+    model: TopicModel,
+    samples: Samples,
+    expected: ExpectedTokens | None = None,
+    *,
+    fit_alpha: bool = True,
+) -> TopicModel:
+    """Return a refined model, measured in samples of its documents, with its topics in order."""
+    found = measured(model, samples, expected, fit_alpha=fit_alpha)
+    assert found.prevalence is not None
+    order, known = found.order, dict(found.diagnostics)
+    if known["topic_npmi"] is not None:
+        known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
+    start = known["refinement"]["start_topics"]
+    known["refinement"] = {**known["refinement"], "start_topics": [start[k] for k in order]}
+    return replace(
+        found,
+        components=found.components[order],
+        alpha=found.alpha[order],
+        prevalence=found.prevalence[order],
+        diagnostics=known,
     )
 
 

@@ -31,7 +31,7 @@ from streamlda.scaleout.shards import (
 )
 from streamlda.scaleout.sums import Plan
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread

@@ -20,7 +20,7 @@ from streamlda.scaleout.shards import SHARDS
 from streamlda.scaleout.store import DocumentStore
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.threads import limit_threads, one_blas_thread
 
 #: Fewest documents of a task.
