@@ -17,6 +17,7 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
+from streamlda.model.quality import exclusivity
 from streamlda.refinement.refine import refined
 from streamlda.simulate import PlantedLDA
 from tests.corpora import LENGTHS, unigram
