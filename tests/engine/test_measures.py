@@ -71,6 +71,17 @@ def test_a_theme_moves_the_share_of_its_topics():
     assert np.all(model.prevalence[theme] > 1.2 * intervals[0][theme])
 
 
+def test_a_long_interval_is_that_of_its_own_e_steps(monkeypatch):
+    """Its sample is of 100 documents; the theme began after the release."""
+    monkeypatch.setattr("streamlda.engine.measures.INTERVAL_DOCUMENTS", 100)
+    documents, _ = moving()
+    engine = fed(Engine(SETTINGS), documents, 0, 3600)
+    engine.release()
+    model = fed(restored(engine), documents, 3600, 6000).snapshot()
+    wanted = shares_of(model, documents.rows(3600, 6000))
+    assert factor(model.interval.prevalence, wanted, 0.1) < 1.2
+
+
 def test_the_timeline_says_when():
     documents, planted = moving()
     engine = fed(Engine(SETTINGS), documents, 0, 6000)
