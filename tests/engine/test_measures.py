@@ -75,7 +75,7 @@ def test_a_long_interval_is_that_of_its_own_e_steps(monkeypatch):
     """Its sample is of 100 documents; the theme began after the release."""
     monkeypatch.setattr("streamlda.engine.measures.INTERVAL_DOCUMENTS", 100)
     documents, _ = moving()
-    engine = fed(Engine(SETTINGS), documents, 0, 3600)
+    engine = fed(fed(Engine(SETTINGS), documents, 0, 3600), documents, 0, 3600)
     engine.release()
     model = fed(restored(engine), documents, 3600, 6000).snapshot()
     wanted = shares_of(model, documents.rows(3600, 6000))
