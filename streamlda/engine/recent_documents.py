@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 
 #: Documents are kept in parts of at most 1000, and of a sixteenth of the most counts: parts are
@@ -69,16 +68,22 @@ class RecentDocuments:
         self.parts.clear()
         self._sizes[:] = 0
 
-    def state(self) -> Arrays:
+    def state(self, prefix: str = "kept.") -> Arrays:
         """Return them as named arrays; nothing if there are none."""
-        return with_prefix(self.latest().arrays, "kept.") if self.parts else {}
+        return with_prefix(self.latest().arrays, prefix) if self.parts else {}
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], settings: EngineSettings) -> Self:
+    def from_state(
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        n_features: int,
+        most: int,
+        prefix: str = "kept.",
+    ) -> Self:
         """Go on from what `state` returned."""
-        recent = cls(settings.warmup_documents)
-        if kept := named(arrays, "kept."):
-            recent.add(DocumentBatch(**kept, n_features=settings.n_features, integral=False))
+        recent = cls(most)
+        if kept := named(arrays, prefix):
+            recent.add(DocumentBatch(**kept, n_features=n_features, integral=False))
         return recent
 
 

@@ -13,11 +13,18 @@ from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import Refinement, follows_model, needed_passes, start_documents
+from streamlda.engine.refining import (
+    LEAST_DOCUMENTS,
+    Refinement,
+    add_frequencies,
+    start_documents,
+)
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_projection
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import MOST_ASIDE, parted
 from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import passes_for
 from streamlda.spectral.moments import Moments
 
 
@@ -33,14 +40,16 @@ def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
 class Rounds(Phase):
     """Sums through a projection that is replaced by a better one whenever a round is full.
 
-    The last full round is kept. An engine that refines keeps its recent documents too, until it has
-    those of the start; then a refinement goes on, or rounds where documents follow the model.
+    The last full round is kept. An engine that refines keeps its recent documents too, and those
+    set aside, which no sum has, until it has those of the start; then a refinement goes on, or
+    rounds where that is not better.
     """
 
     current: Moments
     finished: Moments | None = None
     refines: bool = False
     recent: RecentDocuments | None = None
+    aside: RecentDocuments | None = None
 
     @property
     def _length(self) -> int:
@@ -54,9 +63,12 @@ class Rounds(Phase):
             missing = start_documents(self.settings) - self.counters.documents_seen
             stop = min(stop, batch.end_of(missing, start))
         part = batch.rows(start, stop)
-        self.current.add(part)
-        if self.recent is not None:
-            self.recent.add(part)
+        learned = part
+        if self.recent is not None and self.aside is not None:
+            learned, aside = parted(part, self.counters.documents_seen)
+            self.recent.add(learned)
+            self.aside.add(aside)
+        self.current.add(learned)
         return part.n_documents
 
     def next(self) -> Phase:
@@ -64,16 +76,25 @@ class Rounds(Phase):
         if self.current.documents >= self._length:
             self._begin_round()
         enough = self.counters.documents_seen >= start_documents(self.settings)
-        if self.recent is None or not enough:
+        if self.recent is None or self.aside is None or not enough:
             return self
-        recent, model = self.recent, self._model(self.topics(), self.rounds())
-        if follows_model(model):
-            self.recent = None
-            return self
+        model = self._model(self.topics(), self.rounds())
         totals = np.sum([part.word_totals[:, 0] for part in self.rounds()], axis=0)
-        # This phase is over: the memory of its sums goes before the documents are gone over.
-        del self.current, self.finished
-        return Refinement.begun(self.settings, self.counters, model, totals, recent)
+        if self.aside.parts:
+            add_frequencies(totals, self.aside.latest())
+        begun = Refinement.begun(
+            self.settings, self.counters, model, totals, self.recent, self.aside
+        )
+        if "refinement" in begun.snapshot().diagnostics:
+            # Its trial is over where nothing is annealed.
+            return begun.next()
+        # Spectral topics stay, and the documents set aside are summed as well.
+        if self.aside.parts:
+            self.current.add(self.aside.latest())
+        self.recent = self.aside = None
+        if self.current.documents >= self._length:
+            self._begin_round()
+        return self
 
     def _begin_round(self) -> None:
         # The memory of the round before the last serves the new one. It is made, and written to,
@@ -94,22 +115,28 @@ class Rounds(Phase):
         return sorted(rounds, key=lambda part: -part.documents)
 
     def snapshot(self) -> TopicModel:
-        """Return a model; one that may still refine is refined over the recent documents."""
+        """Return a model; one that may still refine is refined over the recent documents.
+
+        If that is not better, its sums lack the documents set aside.
+        """
         model = super().snapshot()
-        if self.recent is None:
+        if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
             return model
-        kept = self.recent.latest()
-        passes = needed_passes(model, kept.n_documents)
-        return refined(model, kept, passes=passes, seed=self.settings.seed % 2**63)
+        kept, aside = self.recent.latest(), None
+        if self.aside is not None and self.aside.parts:
+            aside = self.aside.latest()
+        seed = self.settings.seed % 2**63
+        return refined(model, kept, passes=passes_for(kept.n_documents), seed=seed, aside=aside)
 
     def state(self) -> State:
-        """Return both rounds, the recent documents, and whether a refinement was decided on."""
+        """Return both rounds, documents kept, and whether a refinement was decided on."""
         arrays: Arrays = {}
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
-        if self.recent is not None:
-            arrays |= self.recent.state()
+        for prefix, kept in (("kept.", self.recent), ("aside.", self.aside)):
+            if kept is not None:
+                arrays |= kept.state(prefix)
         return arrays, refinement_values(self.refines, follows=self.recent is None)
 
     @classmethod
@@ -117,12 +144,14 @@ class Rounds(Phase):
         """Go on from what `state` returned, bit for bit."""
         arrays, values = saved
         refinement = values.get("refinement")
-        recent = None
+        recent = aside = None
         if refinement is not None and not refinement["follows"]:
-            recent = RecentDocuments.from_state(arrays, settings)
+            d = settings.n_features
+            recent = RecentDocuments.from_state(arrays, d, settings.warmup_documents)
+            aside = RecentDocuments.from_state(arrays, d, MOST_ASIDE, "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
-        return cls(settings, counters, current, finished, refines=refines, recent=recent)
+        return cls(settings, counters, current, finished, refines, recent, aside)
 
 
 @dataclass(eq=False)
@@ -145,32 +174,41 @@ class WarmUp(Phase):
         if not self.kept.batch().usable.any():
             self.kept.clear()
             return self
-        return self._rounds(self.counters).next()
+        return self._rounds(self.counters, refines=self.refines).next()
 
-    def _rounds(self, counters: Counters) -> Rounds:
+    def _rounds(self, counters: Counters, *, refines: bool) -> Rounds:
         """Return the first round: the projection of the documents kept, and their sums."""
         warmup, settings = self.kept.batch(), self.settings
+        recent = aside = None
+        if refines:
+            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments(MOST_ASIDE)
+            warmup, others = parted(warmup)
+            recent.add(warmup)
+            aside.add(others)
         moments = Moments(first_projection(warmup, settings), settings.n_triple_columns)
         moments.add(warmup)
-        recent = None
-        if self.refines:
-            recent = RecentDocuments(settings.warmup_documents)
-            recent.add(warmup)
         counters.projection_documents = moments.documents
-        return Rounds(settings, counters, moments, refines=self.refines, recent=recent)
+        return Rounds(settings, counters, moments, None, refines, recent, aside)
 
-    def _ended(self) -> Rounds:
+    def _ended(self, *, refines: bool = False) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
         self._require_documents()
-        return self._rounds(replace(self.counters))
+        return self._rounds(replace(self.counters), refines=refines)
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._ended().rounds()
 
     def snapshot(self) -> TopicModel:
-        """Return a model of the documents kept."""
-        return self._ended().snapshot()
+        """Return a model of the documents kept, refined if that is better."""
+        said: dict[str, Any] = {}
+        if self.refines and self.counters.documents_seen >= LEAST_DOCUMENTS:
+            model = self._ended(refines=True).snapshot()
+            if "refinement" in model.diagnostics:
+                return model
+            said = {"refinement_choice": model.diagnostics["refinement_choice"]}
+        model = self._ended().snapshot()
+        return replace(model, diagnostics={**model.diagnostics, **said})
 
     def state(self) -> State:
         """Return the documents kept."""

@@ -35,8 +35,9 @@ from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choose
 from streamlda.refinement.gibbs import GibbsSampler
-from streamlda.refinement.schedule import pass_settings
+from streamlda.refinement.schedule import pass_settings, unflattened
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 
@@ -58,6 +59,7 @@ def refined(
     passes: int = 0,
     gibbs_sweeps: int = 0,
     seed: int = 0,
+    aside: DocumentBatch | None = None,
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
@@ -67,6 +69,10 @@ def refined(
     the mean of the last three sweeps, or the last third; alpha follows them. Documents of fewer
     than 3 tokens are skipped, as in the engine. Equal arguments give equal results for any number
     of threads.
+
+    With documents set `aside`, of which the model must not know, the passes are kept only if their
+    topics predict these better (`streamlda.refinement.choice`); they learn them then, and the
+    diagnostic ``refinement_choice`` says what was compared. Else the model comes back with it.
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -97,11 +103,23 @@ def refined(
     warnings: list[str] = []
     if passes:
         settings = pass_settings(documents.n_documents, passes)
+        settings = unflattened(settings, model, documents)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
         for _ in range(passes):
             stepwise.add(documents)
         stepwise.flush()
         components = stepwise.components
+        if aside is not None:
+            choice = choose(model, replace(model, components=components), aside)
+            found = {**model.diagnostics, "refinement_choice": choice.state()}
+            model = replace(model, diagnostics=found)
+            if not choice.refined:
+                return model
+            stepwise.add(aside)
+            stepwise.flush()
+            components = stepwise.components
+            documents = DocumentBatch.joined([documents, aside])
+            done["documents"] = documents.n_documents
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
             warnings.append(
@@ -129,8 +147,12 @@ def refined(
     )
 
 
+#: What warnings of the spectral fit begin with in a refined model.
+BEFORE = "before refinement: "
+
+
 def _reordered(found: Mapping[str, Any], order: list[int], warnings: list[str]) -> dict[str, Any]:
     """Return the diagnostics of the spectral fit for topics in a new order."""
     moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if name in found}
-    earlier = [f"before refinement: {text}" for text in found.get("warnings", [])]
+    earlier = [f"{BEFORE}{text}" for text in found.get("warnings", [])]
     return {**found, **moved, "warnings": [*earlier, *warnings]}

@@ -14,7 +14,7 @@ from streamlda.checks import at_least, require
 from streamlda.documents import MIN_TOKENS
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
-from streamlda.engine.refining import needed_passes
+from streamlda.refinement.schedule import passes_for
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel

@@ -9,7 +9,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import follows_model
+
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion
