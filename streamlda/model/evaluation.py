@@ -148,7 +148,9 @@ class DocumentCompletion:
         self._documents += int(kept.sum())
         self._tokens += int(held_out[scored].sum())
         self._unscored += int(held_out[outside & ~known].sum())
-        return np.bincount(row_of_entry[scored], nats, minlength=len(batch))
+        by_document: NDArray[np.float64] = np.zeros(len(batch))
+        np.add.at(by_document, row_of_entry[scored], nats)
+        return by_document
 
     @property
     def scored_tokens(self) -> int:

@@ -61,7 +61,8 @@ class Choice(NamedTuple):
 def set_aside(usable: NDArray[np.bool_], before: int) -> NDArray[np.bool_]:
     """Return which of some documents are set aside, with `before` usable ones before them."""
     number = before + np.cumsum(usable)
-    return usable & (number % ASIDE_EVERY == 0) & (number <= ASIDE_WITHIN)
+    aside: NDArray[np.bool_] = (number % ASIDE_EVERY == 0) & (number <= ASIDE_WITHIN)
+    return aside & usable
 
 
 def parted(batch: DocumentBatch, before: int = 0) -> tuple[DocumentBatch, DocumentBatch]:
@@ -70,8 +71,13 @@ def parted(batch: DocumentBatch, before: int = 0) -> tuple[DocumentBatch, Docume
     return batch.where(~aside), batch.where(aside)
 
 
-def position_of(learned: int) -> int:
-    """Return how many usable documents come before number `learned` (from 0) of those to learn."""
+def learned_before(documents: int) -> int:
+    """Return how many of the first usable documents are not set aside."""
+    return documents - min(documents, ASIDE_WITHIN) // ASIDE_EVERY
+
+
+def documents_before(learned: int) -> int:
+    """Return how many usable documents, some of them set aside, lie before one to learn from."""
     return learned + min(learned // (ASIDE_EVERY - 1), MOST_ASIDE)
 
 

@@ -14,6 +14,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WarmUpDocuments, first_projection, warmup_end
 from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.refinement.choice import parted
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import (
     Corpus,
@@ -38,12 +39,29 @@ class Beginning:
     """The plan of the first round, and how many documents its words and projection were made of.
 
     `vocabulary_documents` is 0 for given words; `projection_documents`, of at least 3 tokens each,
-    is 0 for a given projection.
+    is 0 for a given projection, which has no `warmup` either.
     """
 
     plan: Plan
     vocabulary_documents: int
     projection_documents: int
+    warmup: DocumentBatch | None = None
+
+    def of_warmup(self, *, trial: bool) -> Beginning:
+        """Return a beginning with the projection of the warm-up, or on trial of its learned part.
+
+        Time O(documents nnz m), here.
+        """
+        if self.warmup is None:
+            return self
+        documents = parted(self.warmup)[0] if trial else self.warmup
+        with one_blas_thread():
+            whitening = first_projection(documents, self.plan.settings)
+        return replace(
+            self,
+            plan=replace(self.plan, whitening=whitening),
+            projection_documents=int(documents.usable.sum()),
+        )
 
 
 def begin(
@@ -52,8 +70,12 @@ def begin(
     settings: EngineSettings,
     words: Words,
     shared_projection: NDArray[np.float64] | None,
+    *,
+    trial: bool = False,
 ) -> Beginning:
     """Return the plan of the first round: the words, and a projection, from the first documents.
+
+    On `trial`, the projection knows nothing of documents set aside (`streamlda.refinement.choice`).
 
     They are read on workers, and are those that one process takes: texts come here only where
     words are learned from them, then the counts of the warm-up. With words, `n_features` of the
@@ -82,16 +104,15 @@ def begin(
         error=VocabularyError,
     )
     settings = replace(settings, n_features=n_features)
-    projection_documents = 0
     if shared_projection is None:
         warmup = warmup_of(run, corpus, settings, words)
-        with one_blas_thread():
-            shared_projection = first_projection(warmup, settings)
-        projection_documents = int(warmup.usable.sum())
+        nothing = np.empty((n_features, 0))
+        plan = Plan(settings, nothing, settings.n_triple_columns, words)
+        return Beginning(plan, learned_from, 0, warmup).of_warmup(trial=trial)
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from, projection_documents)
+    return Beginning(plan, learned_from, 0)
 
 
 def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]:
