@@ -12,7 +12,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import parted
+from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
 
@@ -48,6 +48,14 @@ def fit(
         )
     n = int(np.count_nonzero(documents.usable))
     said: dict[str, Any] = {}
+    if passes is None and not gibbs_sweeps and n < settings.warmup_documents:
+        # As a stream that ends here; more documents may still make a refinement worth while.
+        engine = Engine(settings)
+        engine.add(documents)
+        model = engine.snapshot()
+        if "refinement" in model.diagnostics:
+            engine = Engine.of_model(settings, model)
+        return engine, model
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents)
         model = _of_all(_start(settings, learned).snapshot(), documents)
@@ -60,7 +68,7 @@ def fit(
         )
         if "refinement" in model.diagnostics:
             return Engine.of_model(settings, model), model
-        said = {"refinement_choice": model.diagnostics["refinement_choice"]}
+        said = choice_of(model)
     if passes:
         model = _of_all(_start(settings, documents).snapshot(), documents)
     else:
@@ -69,10 +77,6 @@ def fit(
         model = engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
-            if n < settings.warmup_documents:
-                # More documents may still make a refinement worth while.
-                engine = Engine(settings)
-                engine.add(documents)
             return engine, model
     model = refined(model, documents, passes=passes or 0, gibbs_sweeps=gibbs_sweeps, seed=seed)
     return Engine.of_model(settings, model), model

@@ -57,7 +57,7 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import MOST_ASIDE, Choice, choose
+from streamlda.refinement.choice import ASIDE, Choice, choose
 from streamlda.refinement.refine import BEFORE
 from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -190,7 +190,7 @@ class Refinement(Phase):
         if self.trial is None:
             return self._refined(found)
         choice = self.trial.choice(self._refined(found))
-        said: dict[str, Any] = {"refinement_choice": choice.state()}
+        said = choice.diagnostics
         if not choice.refined:
             said["warnings"] = [text.removeprefix(BEFORE) for text in self.start["warnings"]]
             return self._published(self.trial.components, self.trial.alpha, said)
@@ -290,7 +290,7 @@ class Trial(NamedTuple):
         own = named(arrays, "trial.")
         if not own:
             return None
-        aside = RecentDocuments.from_state(arrays, n_features, MOST_ASIDE, "aside.")
+        aside = RecentDocuments.from_state(arrays, n_features, len(ASIDE), "aside.")
         return cls(own["components"].copy(), own["alpha"].copy(), aside)
 
 

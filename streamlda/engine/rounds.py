@@ -22,10 +22,12 @@ from streamlda.engine.refining import (
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_projection
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import MOST_ASIDE, parted
+from streamlda.refinement.choice import ASIDE, choice_of, parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
 from streamlda.spectral.moments import Moments
+
+Array = NDArray[np.float64]
 
 
 def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
@@ -78,23 +80,29 @@ class Rounds(Phase):
         enough = self.counters.documents_seen >= start_documents(self.settings)
         if self.recent is None or self.aside is None or not enough:
             return self
-        model = self._model(self.topics(), self.rounds())
-        totals = np.sum([part.word_totals[:, 0] for part in self.rounds()], axis=0)
         if self.aside.parts:
-            add_frequencies(totals, self.aside.latest())
-        begun = Refinement.begun(
-            self.settings, self.counters, model, totals, self.recent, self.aside
-        )
-        if "refinement" in begun.snapshot().diagnostics:
-            # Its trial is over where nothing is annealed.
-            return begun.next()
-        # Spectral topics stay, and the documents set aside are summed as well.
-        if self.aside.parts:
+            model, frequencies = self._start()
+            begun = Refinement.begun(
+                self.settings, self.counters, model, frequencies, self.recent, self.aside
+            )
+            if "refinement" in begun.snapshot().diagnostics:
+                # Its trial is over where nothing is annealed.
+                return begun.next()
+            # Spectral topics stay, and the documents set aside are summed as well.
             self.current.add(self.aside.latest())
         self.recent = self.aside = None
         if self.current.documents >= self._length:
             self._begin_round()
         return self
+
+    def _start(self) -> tuple[TopicModel, Array]:
+        """Return the model of the sums and the word frequencies, which are of all documents."""
+        rounds = self.rounds()
+        frequencies: Array = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
+        if self.aside is not None and self.aside.parts:
+            add_frequencies(frequencies, self.aside.latest())
+        model = self._model(self.topics(), rounds)
+        return replace(model, background=frequencies / frequencies.sum()), frequencies
 
     def _begin_round(self) -> None:
         # The memory of the round before the last serves the new one. It is made, and written to,
@@ -119,9 +127,9 @@ class Rounds(Phase):
 
         If that is not better, its sums lack the documents set aside.
         """
-        model = super().snapshot()
         if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
-            return model
+            return super().snapshot()
+        model, _ = self._start()
         kept, aside = self.recent.latest(), None
         if self.aside is not None and self.aside.parts:
             aside = self.aside.latest()
@@ -141,14 +149,17 @@ class Rounds(Phase):
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Go on from what `state` returned, bit for bit.
+
+        One of before there were trials set no document aside, and keeps its spectral topics.
+        """
         arrays, values = saved
         refinement = values.get("refinement")
         recent = aside = None
-        if refinement is not None and not refinement["follows"]:
+        if refinement is not None and refinement.get("trial") and not refinement["follows"]:
             d = settings.n_features
             recent = RecentDocuments.from_state(arrays, d, settings.warmup_documents)
-            aside = RecentDocuments.from_state(arrays, d, MOST_ASIDE, "aside.")
+            aside = RecentDocuments.from_state(arrays, d, len(ASIDE), "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         return cls(settings, counters, current, finished, refines, recent, aside)
@@ -181,7 +192,7 @@ class WarmUp(Phase):
         warmup, settings = self.kept.batch(), self.settings
         recent = aside = None
         if refines:
-            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments(MOST_ASIDE)
+            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments(len(ASIDE))
             warmup, others = parted(warmup)
             recent.add(warmup)
             aside.add(others)
@@ -206,7 +217,7 @@ class WarmUp(Phase):
             model = self._ended(refines=True).snapshot()
             if "refinement" in model.diagnostics:
                 return model
-            said = {"refinement_choice": model.diagnostics["refinement_choice"]}
+            said = choice_of(model)
         model = self._ended().snapshot()
         return replace(model, diagnostics={**model.diagnostics, **said})
 
@@ -238,7 +249,8 @@ class SharedSums(Phase):
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
     """Return what a state says of a refinement before it: nothing if there will be none."""
-    return {"refinement": {"follows": follows, "start": {}, "stepwise": None}} if refines else {}
+    said = {"follows": follows, "start": {}, "stepwise": None, "trial": True}
+    return {"refinement": said} if refines else {}
 
 
 def moments_state(prefix: str, moments: Moments) -> Arrays:

@@ -71,8 +71,8 @@ def refined(
     of threads.
 
     With documents set `aside`, of which the model must not know, the passes are kept only if their
-    topics predict these better (`streamlda.refinement.choice`); they learn them then, and the
-    diagnostic ``refinement_choice`` says what was compared. Else the model comes back with it.
+    topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
+    model comes back. Its diagnostic ``refinement_choice`` says what was compared.
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -108,18 +108,17 @@ def refined(
         for _ in range(passes):
             stepwise.add(documents)
         stepwise.flush()
-        components = stepwise.components
         if aside is not None:
-            choice = choose(model, replace(model, components=components), aside)
-            found = {**model.diagnostics, "refinement_choice": choice.state()}
-            model = replace(model, diagnostics=found)
+            candidate = replace(model, components=stepwise.components, alpha=stepwise.alpha)
+            choice = choose(model, candidate, aside)
+            model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
             if not choice.refined:
                 return model
             stepwise.add(aside)
             stepwise.flush()
-            components = stepwise.components
             documents = DocumentBatch.joined([documents, aside])
             done["documents"] = documents.n_documents
+        components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
             warnings.append(

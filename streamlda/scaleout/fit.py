@@ -18,6 +18,7 @@ from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choice_of
 from streamlda.refinement.schedule import passes_for
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
@@ -170,8 +171,7 @@ def learn_once(
             start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
             refined = refined_on(learned, start, passes, on_progress)
             if "refinement" not in refined.diagnostics:
-                said = {"refinement_choice": refined.diagnostics["refinement_choice"]}
-                refined = None
+                said, refined = choice_of(refined), None
         elif refinement_passes:
             last = min(START_DOCUMENTS, store.documents)
             engine = one_engine(store, beginning, last)

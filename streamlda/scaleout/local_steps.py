@@ -103,9 +103,9 @@ def refined_on(
         refinement = _mean(refinement, found, plan)
         on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
     if aside is not None:
-        choice = choose(model, replace(model, components=refinement.components), aside)
-        said = {**model.diagnostics, "refinement_choice": choice.state()}
-        model = replace(model, diagnostics=said)
+        candidate = replace(model, components=refinement.components, alpha=refinement.alpha)
+        choice = choose(model, candidate, aside)
+        model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
         if not choice.refined:
             return model
         refinement.add(aside)

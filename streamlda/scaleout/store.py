@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.refinement.choice import ASIDE_WITHIN, documents_before, learned_before, parted
+from streamlda.refinement.choice import ASIDE, documents_before, learned_before, parted
 from streamlda.scaleout.cluster import Progress, Run, no_progress
 from streamlda.scaleout.shards import (
     Corpus,
@@ -149,7 +149,7 @@ class LearnedDocuments:
     @property
     def aside(self) -> Any:
         """The task that gives those set aside."""
-        rows = self.store.task("rows", 0, min(self.store.documents, ASIDE_WITHIN))
+        rows = self.store.task("rows", 0, min(self.store.documents, int(ASIDE[-1])))
         return self.run.task("aside", to_judge, rows)
 
     def task(self, kind: str, first: int, last: int) -> Any:
