@@ -96,16 +96,17 @@ class Refinement(Phase):
         model: TopicModel,
         frequencies: Array,
         recent: RecentDocuments,
-        aside: RecentDocuments,
+        aside: RecentDocuments | None,
     ) -> Self:
-        """Start from a spectral model, and go over the recent documents."""
+        """Start from a spectral model, and go over the recent documents.
+
+        Without documents set aside, as of a state of before there were any, there is no trial.
+        """
         kept, steps = recent.latest(), stream_settings(settings.warmup_documents)
         steps = unflattened(steps, model, kept)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(kept)
-        trial = None
-        if aside.parts:
-            trial = Trial(model.components, model.alpha, aside)
+        trial = None if aside is None else Trial(model.components, model.alpha, aside)
         earlier = [f"{BEFORE}{text}" for text in model.diagnostics["warnings"]]
         start = {**model.diagnostics, "warnings": earlier}
         return cls(settings, counters, stepwise, start, frequencies, recent, trial)
@@ -275,7 +276,9 @@ class Trial(NamedTuple):
     aside: RecentDocuments
 
     def choice(self, refined: TopicModel) -> Choice:
-        """Compare refined topics with their start."""
+        """Compare refined topics with their start; without documents the start is kept."""
+        if not self.aside.parts:
+            return Choice(False, 0)
         start = replace(refined, components=self.components, alpha=self.alpha)
         return choose(start, refined, self.aside.latest())
 

@@ -66,10 +66,11 @@ class Rounds(Phase):
             stop = min(stop, batch.end_of(missing, start))
         part = batch.rows(start, stop)
         learned = part
-        if self.recent is not None and self.aside is not None:
+        if self.aside is not None:
             learned, aside = parted(part, self.counters.documents_seen)
-            self.recent.add(learned)
             self.aside.add(aside)
+        if self.recent is not None:
+            self.recent.add(learned)
         self.current.add(learned)
         return part.n_documents
 
@@ -78,17 +79,16 @@ class Rounds(Phase):
         if self.current.documents >= self._length:
             self._begin_round()
         enough = self.counters.documents_seen >= start_documents(self.settings)
-        if self.recent is None or self.aside is None or not enough:
+        if self.recent is None or not enough:
             return self
-        if self.aside.parts:
-            model, frequencies = self._start()
-            begun = Refinement.begun(
-                self.settings, self.counters, model, frequencies, self.recent, self.aside
-            )
-            if "refinement" in begun.snapshot().diagnostics:
-                # Its trial is over where nothing is annealed.
-                return begun.next()
-            # Spectral topics stay, and the documents set aside are summed as well.
+        begun = Refinement.begun(
+            self.settings, self.counters, *self._start(), self.recent, self.aside
+        )
+        if "refinement" in begun.snapshot().diagnostics:
+            # Its trial is over where nothing is annealed.
+            return begun.next()
+        # Spectral topics stay, and the documents set aside are summed as well.
+        if self.aside is not None and self.aside.parts:
             self.current.add(self.aside.latest())
         self.recent = self.aside = None
         if self.current.documents >= self._length:
@@ -130,9 +130,8 @@ class Rounds(Phase):
         if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
             return super().snapshot()
         model, _ = self._start()
-        kept, aside = self.recent.latest(), None
-        if self.aside is not None and self.aside.parts:
-            aside = self.aside.latest()
+        kept = self.recent.latest()
+        aside = None if self.aside is None else self.aside.latest()
         seed = self.settings.seed % 2**63
         return refined(model, kept, passes=passes_for(kept.n_documents), seed=seed, aside=aside)
 
@@ -151,15 +150,16 @@ class Rounds(Phase):
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Go on from what `state` returned, bit for bit.
 
-        One of before there were trials set no document aside, and keeps its spectral topics.
+        One of before there were trials set no document aside, and goes on without a trial.
         """
         arrays, values = saved
         refinement = values.get("refinement")
         recent = aside = None
-        if refinement is not None and refinement.get("trial") and not refinement["follows"]:
+        if refinement is not None and not refinement["follows"]:
             d = settings.n_features
             recent = RecentDocuments.from_state(arrays, d, settings.warmup_documents)
-            aside = RecentDocuments.from_state(arrays, d, len(ASIDE), "aside.")
+            if refinement.get("trial"):
+                aside = RecentDocuments.from_state(arrays, d, len(ASIDE), "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         return cls(settings, counters, current, finished, refines, recent, aside)
