@@ -16,13 +16,12 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError
-from streamlda.estimator_base import BaseTopicEstimator, counts_of
+from streamlda.estimator_base import BaseTopicEstimator, Columns, counts_of
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
-from streamlda.private.settings import PrivateSettings
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
@@ -281,13 +280,12 @@ class StreamLDA(BaseTopicEstimator):
                 fit_collection(self, X, users)
                 return self
         settings = self._settings(self._seed(), users)
-        X = self._validated(X, reset=True, min_samples=2)
-        self._warn_of_few_words(X.shape[1])
+        X, columns = self._first_rows(X, min_samples=2)
         if settings.private:
-            return self._fit_privately(settings, X, users, reset=True, finish=True)
+            return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
-        self._learner, self._model = fit(asked, batch, passes, settings.topics.gibbs_sweeps)
+        self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -307,7 +305,7 @@ class StreamLDA(BaseTopicEstimator):
         Raises
         ------
         ValueError
-            If counts are negative or not finite, or a parameter sets passes or sweeps.
+            If counts are negative or not finite, or a parameter changed or sets passes or sweeps.
         BudgetExceededError, LedgerError
             As `fit`.
         """
@@ -321,26 +319,24 @@ class StreamLDA(BaseTopicEstimator):
             gibbs_sweeps=topics.gibbs_sweeps,
             remedy="set passes to 'auto' and sweeps to 0, or call fit",
         )
-        require(
-            reset or settings.private == self._is_private,
-            "a fit must go on as it began, private or not",
-            epsilon=self.epsilon,
-            private=self._is_private,
-            remedy="call fit",
-        )
-        X = self._validated(X, reset=reset)
+        columns = None
         if reset:
-            self._warn_of_few_words(X.shape[1])
+            X, columns = self._first_rows(X)
+        else:
+            self._check_goes_on()
+            X = self._validated(X, reset=False)
         if settings.private:
-            return self._fit_privately(settings, X, users, reset=reset, finish=False)
+            return self._fit_privately(settings, X, users, columns, finish=False)
         batch = counts_of(X)
         if reset:
             learner = Engine(engine_settings(settings, batch.n_features))
+            feed(learner, batch)
+            self._keep(learner, None, columns)
         else:
             assert isinstance(self._learner, Engine)
-            learner = self._learner
-        feed(learner, batch)
-        self._learner, self._model = learner, None
+            # Before it learns: also after an error on the way, topics are those of its rows.
+            self._model = None
+            feed(self._learner, batch)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -407,39 +403,48 @@ class StreamLDA(BaseTopicEstimator):
         return settings
 
     def _fit_privately(
-        self, settings: RunSettings, X: Any, users: Users | None, *, reset: bool, finish: bool
+        self,
+        settings: RunSettings,
+        X: Any,
+        users: Users | None,
+        columns: Columns | None,
+        *,
+        finish: bool,
     ) -> Self:
+        """Learn rows; columns come with the first ones."""
         batch = DocumentBatch.from_matrix(X)
         ends = finish and settings.snapshots.every is None
-        asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
-        if reset:
+        learner = vars(self).get("_learner")
+        if columns is not None:
+            asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
             stream = settings.source.stream or "matrix"
             learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
-        else:
-            learner = self._running(asked)
+        assert isinstance(learner, MatrixFit)
         try:
             messages = learner.add(batch, users, finish=finish)
         finally:
             # Also after an error on the way: what was released stays released.
             if learner.begun and (not finish or learner.model is not None):
-                self._learner, self._model = None if ends else learner, learner.model
+                self._keep(None if ends else learner, learner.model, columns)
         for message in messages:
             warnings.warn(message, UserWarning, stacklevel=3)
         return self
 
-    def _running(self, settings: PrivateSettings) -> MatrixFit:
-        """Return the private fit that goes on."""
-        learner = self._learner
-        if not isinstance(learner, MatrixFit):
+    def _keep(
+        self, learner: Engine | MatrixFit | None, model: TopicModel | None, columns: Columns | None
+    ) -> None:
+        """Take over what was learned; columns come with a new fit."""
+        self._learner, self._model = learner, model
+        if columns is not None:
+            self._set_beginning(columns)
+
+    def _check_goes_on(self) -> None:
+        """Refuse to go on with a fit that has ended, or with other parameters."""
+        if self._is_private and not isinstance(self._learner, MatrixFit):
             raise failure(
                 "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
                 "the published model only, got no sums",
                 remedy="call fit, or save the state of a running learner with "
                 "streamlda.storage.state",
             )
-        require(
-            not learner.differs(settings),
-            "parameters must stay as they were when a private fit began, got others",
-            remedy="set them back, or call fit",
-        )
-        return learner
+        self._check_parameters_kept()

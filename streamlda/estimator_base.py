@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -29,12 +31,20 @@ Array = NDArray[np.float64]
 #: words drawn together with themselves vanishes.
 PSEUDO_TOKENS = 1e6
 
+#: Attributes for the columns of a fit.
+COLUMNS = ("n_features_in_", "feature_names_in_")
+
+#: Their values, where there are any.
+Columns = dict[str, Any]
+
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Fitted attributes and inference, read from the model that a fit has made."""
 
     n_components: int
     random_state: Any
+    #: Parameters that `partial_fit` goes on with.
+    _begun_with: dict[str, Any]
 
     @property
     @abstractmethod
@@ -109,14 +119,20 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Return the log-likelihood, in nats, of held-out halves of documents.
 
         Document completion (`streamlda.model.evaluation.DocumentCompletion`): topic proportions
-        come from a random half of a document's tokens, the other half is scored. Rows with
-        fractional entries cannot be split; they are rounded to whole tokens.
+        come from a random half of a document's tokens, the other half is scored. Only tokens can be
+        split: fractional entries are rounded to whole ones, with a warning.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Word counts of documents that were not learned from.
         y : ignored
+
+        Raises
+        ------
+        ValueError
+            If rounding keeps less than half of the sum of `X`, as of TF-IDF, or if no document has
+            2 tokens.
         """
         return float(self._completion(X).log_likelihood_nats)
 
@@ -130,43 +146,45 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """
         return float(self._completion(X).perplexity)
 
-    def top_words(self, n: int = 10, names: Iterable[str] | None = None) -> list[list[str]]:
+    def top_words(self, n: int = 10, names: Any = None) -> list[list[str]]:
         """Return the `n` most probable words of each topic.
 
         Parameters
         ----------
         n : int, default 10
-        names : iterable of str, optional
-            Names of the words, such as ``CountVectorizer.get_feature_names_out()``; by default
-            the column names of a fitted data frame, else the word ids.
+        names : iterable of str, or object with ``get_feature_names_out``, optional
+            A name for each column, such as the fitted ``CountVectorizer``; by default the column
+            names of a fitted data frame, else the word ids.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
         """
         self._check_fitted()
-        if names is None:
-            names = getattr(self, "feature_names_in_", map(str, range(self.n_features_in_)))
-        known = list(names)
+        known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
         return [[known[i] for i in row] for row in top_words(self.components_, n)]
 
-    def to_model(self, names: Iterable[str] | None = None) -> TopicModel:
+    def to_model(self, names: Any = None) -> TopicModel:
         """Return what was learned as a `TopicModel`.
 
         Parameters
         ----------
-        names : iterable of str, optional
+        names : iterable of str, or object with ``get_feature_names_out``, optional
             As in `top_words`; stored as a given vocabulary.
         """
         self._check_fitted()
-        if names is None:
-            names = getattr(self, "feature_names_in_", None)
-        vocabulary = None if names is None else Vocabulary.given(names)
+        known = self._named(names)
+        vocabulary = None if known is None else Vocabulary.given(known)
         return replace(self._fitted, vocabulary=vocabulary)
 
-    def save(self, path: str | os.PathLike[str], names: Iterable[str] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
         """Write the model to a file that `streamlda.load` reads.
 
         Parameters
         ----------
         path : str or path-like
-        names : iterable of str, optional
+        names : iterable of str, or object with ``get_feature_names_out``, optional
             As in `top_words`.
         """
         self.to_model(names).save(path)
@@ -182,6 +200,29 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _n_features_out(self) -> int:
         return len(self.components_)
 
+    def _named(self, names: Any) -> list[str] | None:
+        """Return a name for each column, or None where there are none."""
+        if names is None:
+            names = getattr(self, "feature_names_in_", None)
+        elif hasattr(names, "get_feature_names_out"):
+            names = names.get_feature_names_out()
+        if names is None:
+            return None
+        require(
+            isinstance(names, Iterable) and not isinstance(names, str),
+            "names must be words, or an object that gives them by get_feature_names_out",
+            type=type(names).__name__,
+        )
+        known = list(names)
+        require(
+            len(known) == self.n_features_in_,
+            "names must have one word for each column",
+            n_names=len(known),
+            n_features=self.n_features_in_,
+            remedy="pass the vectorizer that made the counts",
+        )
+        return known
+
     def _seed(self) -> int:
         if isinstance(self.random_state, int):
             return self.random_state
@@ -194,13 +235,61 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 f"n_components={self.n_components} n_features={n_features}: the topics "
                 "beyond the words repeat the corpus frequencies; ask for fewer topics",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
+    def _first_rows(self, X: Any, min_samples: int = 1) -> tuple[Any, Columns]:
+        """Return the checked rows that a fit begins with, and their columns by attribute.
+
+        Columns are set with what is learned (`_set_beginning`): a fit that fails changes none.
+        """
+        new = type(self)(**self.get_params())
+        X = new._validated(X, reset=True, min_samples=min_samples)
+        self._warn_of_few_words(X.shape[1])
+        return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
+
+    def _set_beginning(self, columns: Columns) -> None:
+        """Remember the columns and the parameters of a new fit."""
+        for name in COLUMNS:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(columns)
+        self._begun_with = self._lasting_parameters()
+
+    def _lasting_parameters(self) -> dict[str, Any]:
+        """Return the parameters without the seed, and without what is for one `fit` alone."""
+        parameters: dict[str, Any] = self.get_params()
+        if parameters["refinement_passes"] != 0:
+            parameters["refinement_passes"] = "auto"
+        del parameters["gibbs_sweeps"], parameters["random_state"]
+        return parameters
+
+    def _check_parameters_kept(self) -> None:
+        now, begun = self._lasting_parameters(), self._begun_with
+        changed = [name for name in begun if now[name] != begun[name]]
+        old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
+        require(
+            not changed,
+            "parameters must stay as they were when a fit began",
+            **{name: now[name] for name in changed},
+            remedy=f"set {old} again, or call fit",
+        )
+
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
+        require(
+            not _holds_texts(X),
+            "X must hold counts of words, not texts",
+            type=type(X).__name__,
+            remedy="count the words first, as by scikit-learn's CountVectorizer (with epsilon: of "
+            "public words), or learn from files of texts by the command streamlda fit",
+            error=InvalidDocumentsError,
+        )
+        matrix: Any = X
+        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
+            # Conversion adds up duplicates, which small integers cannot hold.
+            matrix = matrix.astype(np.float64)
         return validate_data(
             self,
-            X,
+            matrix,
             reset=reset,
             ensure_min_samples=min_samples,
             accept_sparse="csr",
@@ -212,12 +301,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._check_fitted()
         X = self._validated(X, reset=False)
         completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
-        whole = X.copy()
-        if hasattr(whole, "data") and hasattr(whole, "eliminate_zeros"):
-            np.rint(whole.data, out=whole.data)
-        else:
-            np.rint(whole, out=whole)
-        completion.add(DocumentBatch.from_matrix(whole))
+        completion.add(rounded(X))
         result = completion.result()
         require(
             result.held_out_tokens,
@@ -252,3 +336,43 @@ def counts_of(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
     counts = batch.counts * (PSEUDO_TOKENS / batch.lengths[rows])
     layout = (batch.word_ids, batch.row_pointers, batch.n_features)
     return DocumentBatch(counts, *layout, integral=False)
+
+
+def rounded(X: Any) -> DocumentBatch:
+    """Return a batch of whole tokens."""
+    batch = DocumentBatch.from_matrix(X, integral=False)
+    if batch.whole:
+        return batch
+    counts = batch.to_csr().rint()
+    kept = counts.sum() / batch.counts.sum()
+    rule = "counts must be whole numbers of tokens to be scored, got fractional values"
+    remedy = "pass CountVectorizer output, not TF-IDF"
+    values = {"kept_by_rounding": f"{kept:.0%}"}
+    require(kept >= 0.5, rule, **values, remedy=remedy, error=InvalidDocumentsError)
+    warnings.warn(
+        f"{rule}: rounding keeps {kept:.0%} of their sum; {remedy}", UserWarning, stacklevel=4
+    )
+    return DocumentBatch.from_matrix(counts)
+
+
+def _holds_texts(X: Any) -> bool:
+    """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
+    if isinstance(X, str | bytes):
+        return True
+    if scipy.sparse.issparse(X):
+        return False
+    if isinstance(X, np.ndarray):
+        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and _holds_texts(X.ravel().tolist()))
+    if isinstance(X, Iterator):
+        return True  # or whatever it gives: it is no matrix, and not read
+    if isinstance(X, list | tuple | set):
+        numbers = all(issubclass(kind, Number) for kind in set(map(type, X)))
+        return not numbers and any(map(_holds_texts, X))
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        kinds = zip(X.columns, X.dtypes, strict=True)
+        return any(
+            _holds_texts(np.asarray(X[name]))
+            for name, dtype in kinds
+            if getattr(dtype, "kind", "O") in "OSU"
+        )
+    return hasattr(X, "__array__") and _holds_texts(np.asarray(X))

@@ -7,29 +7,72 @@ from bisect import bisect_right
 from collections import Counter
 from itertools import groupby, pairwise
 
+import numpy as np
+
 
 def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
-    rows = []
-    n_topics = len(alpha)
+    rows, topics = [], range(len(alpha))
+
+    def updated(document, gamma):
+        tokens_of = [[a] for a in alpha]
+        for count, word in document:
+            joint = [gamma[k] * words[word][k] for k in topics]
+            if math.fsum(joint) >= 1e-280:
+                for k in topics:
+                    tokens_of[k].append(count * joint[k] / math.fsum(joint))
+        return [math.fsum(tokens) for tokens in tokens_of]
+
+    def distance(a, b):
+        return math.fsum(abs(x - y) for x, y in zip(a, b, strict=True))
+
     for first, last in pairwise(row_pointers):
         document = list(zip(counts[first:last], word_ids[first:last], strict=True))
         tokens = math.fsum(count for count, _ in document)
-        gamma = [a + tokens / n_topics for a in alpha]
+        gamma = point = [a + tokens / len(alpha) for a in alpha]
+        before = [0.0 for _ in topics], [0.0 for _ in topics]
+        speed = 0
         for _ in range(max_iterations):
-            topic_tokens = [[] for _ in range(n_topics)]
-            for count, word in document:
-                joint = [gamma[k] * words[word][k] for k in range(n_topics)]
-                if math.fsum(joint) < 1e-280:
-                    continue
-                for k in range(n_topics):
-                    topic_tokens[k].append(count * joint[k] / math.fsum(joint))
-            new = [alpha[k] + math.fsum(topic_tokens[k]) for k in range(n_topics)]
-            change = math.fsum(abs(b - a) for a, b in zip(gamma, new, strict=True))
+            new = updated(document, point)
+            step = [new[k] - point[k] for k in topics]
+            moved, turned = distance(point, before[0]), distance(step, before[1])
+            before = point, step
+            # The way from gamma to the point, as proportions, along the gradient at the point.
+            way = [point[k] / math.fsum(point) - gamma[k] / math.fsum(gamma) for k in topics]
+            if math.fsum(new[k] / point[k] * way[k] for k in topics) < 0:
+                point, speed = gamma, 0
+                continue
+            speed += 1
+            beyond = [new[k] + speed / (speed + 3) * (new[k] - gamma[k]) for k in topics]
+            point = [max(new[k] / 2, beyond[k]) for k in topics]
             gamma = new
-            if change <= tolerance * math.fsum(gamma):
+            if math.fsum(map(abs, step)) * moved <= tolerance * math.fsum(new) * turned:
                 break
         rows.append([g / math.fsum(gamma) for g in gamma])
     return rows
+
+
+def optimum(counts, components, alpha):
+    """Return the proportions that maximize ``counts log p + alpha log theta``, by Newton steps."""
+    counts, components = counts[counts > 0], components[:, counts > 0]
+    theta = np.full(len(alpha), 1 / len(alpha))
+
+    def value(theta):
+        return counts @ np.log(theta @ components) + alpha @ np.log(theta)
+
+    for _ in range(500):
+        seen = components / (theta @ components)
+        gradient = seen @ counts + alpha / theta
+        curvature = (seen * counts) @ seen.T + np.diag(alpha / theta**2)
+        # The step keeps the sum: one multiplier more.
+        border = np.ones((len(alpha), 1))
+        system = np.block([[curvature, border], [border.T, np.zeros((1, 1))]])
+        step = np.linalg.solve(system, np.append(gradient, 0))[:-1]
+        if np.abs(step).sum() < 1e-12:
+            return theta
+        while (theta + step).min() <= 0 or value(theta + step) < value(theta) - 1e-9:
+            step = step / 2
+        theta = theta + step
+    raise AssertionError("Newton's method must converge")
 
 
 def word_probabilities(word_ids, row_pointers, words, theta):

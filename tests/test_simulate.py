@@ -7,7 +7,7 @@ from scipy import stats
 from streamlda.errors import InvalidSettingError
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.simulate import PlantedLDA, _running_sums, _search_starts
-from tests import oracle_text
+from tests import oracle, oracle_text
 
 pytestmark = pytest.mark.kernels
 
@@ -112,6 +112,33 @@ def test_tokens_in_order_and_lengths_agree_with_theory():
         share[3] = stats.poisson.cdf(3, mean)
         share[15] = stats.poisson.sf(14, mean)
         assert (stats.chisquare(lengths, 20_000 * share[3:]).pvalue > 1e-4 / 3) == right
+
+
+@pytest.mark.statistical
+def test_pairs_and_proportions_and_topics_agree_with_theory():
+    """Chi-square of pairs of words, Kolmogorov-Smirnov of Dirichlets; false-alarm rate 1e-4.
+
+    Each of them refuses parameters that are 1.2 times (pairs: twice) as large.
+    """
+    alpha = np.array([0.2, 0.5, 0.9])
+    planted = PlantedLDA(3, 5, alpha=alpha, topic_concentration=0.2, seed=3)
+    drawn = planted.draw(20_000)
+    first, last = (drawn.token_ids[each] for each in (drawn.offsets[:-1], drawn.offsets[1:] - 1))
+    seen = np.bincount(5 * first + last, minlength=25)
+    for factor, right in ((1.0, True), (2.0, False)):
+        _, pairs, _ = oracle.expected_moments(planted.components, factor * alpha)
+        assert (stats.chisquare(seen, 20_000 * pairs.ravel()).pvalue > 1e-4 / 3) == right
+    topics = PlantedLDA(5000, 6, topic_concentration=0.3, seed=8).components
+    for rows, concentrations in ((drawn.proportions, alpha), (topics, np.full(6, 0.3))):
+        for factor, right in ((1.0, True), (1.2, False)):
+            # The first of all, the second of what is left, and so on: of a Dirichlet, each is Beta.
+            left = rows
+            for k, own in enumerate(concentrations[:-1]):
+                law = stats.beta(factor * own, factor * concentrations[k + 1 :].sum())
+                part = left[:, 0] / left.sum(axis=1)
+                pvalue = stats.kstest(part, law.cdf).pvalue
+                assert (pvalue > 1e-4 / 3 / len(concentrations)) == right
+                left = left[:, 1:]
 
 
 @pytest.mark.parametrize(

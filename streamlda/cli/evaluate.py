@@ -37,7 +37,8 @@ def evaluate(model_file: str, as_json: bool, truth: str | None, **flags: Any) ->
     better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: coherence
     of the ten top words of the topics in these documents, -1 to 1. diversity: share of distinct
     words among the top words, 0 to 1. unseen_share: tokens outside the vocabulary.
-    matched_l1_error: mean L1 distance to the topics of --truth, 0 to 2.
+    matched_l1_error: mean L1 distance, 0 to 2, to the topics of --truth, over the words of both.
+    truth_unseen_share: tokens that the truth draws outside the vocabulary.
     """
     from streamlda.model.topic_model import load
 
@@ -46,7 +47,7 @@ def evaluate(model_file: str, as_json: bool, truth: str | None, **flags: Any) ->
     planted = None if truth is None else load(truth)
     found = _measure(model, settings)
     if planted is not None:
-        found["matched_l1_error"] = _distance(planted, model)
+        found |= _distance(planted, model)
     # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
     for name, value in found.items():
         found[name] = None if isinstance(value, float) and not math.isfinite(value) else value
@@ -97,17 +98,22 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def _distance(truth: TopicModel, model: TopicModel) -> float:
-    """Return the matched error over the words of both; a word a model lacks has probability 0."""
+def _distance(truth: TopicModel, model: TopicModel) -> dict[str, float | None]:
+    """Return the matched error over the words of both, and what of the truth is on others."""
     import numpy as np
 
     from streamlda.model.evaluation import matched_l1_error
 
-    names = [words_of(each).get_feature_names_out().tolist() for each in (truth, model)]
-    column = {name: i for i, name in enumerate(dict.fromkeys([*names[0], *names[1]]))}
-    spread = []
-    for own, components in zip(names, (truth.components, model.components), strict=True):
-        wide = np.zeros((len(components), len(column)))
-        wide[:, [column[name] for name in own]] = components
-        spread.append(wide)
-    return matched_l1_error(spread[0], spread[1]).mean
+    planted, learned = (
+        np.array(words_of(each).get_feature_names_out(), str) for each in (truth, model)
+    )
+    common, in_truth, in_model = np.intersect1d(planted, learned, return_indices=True)
+    topics = []
+    for each, kept in ((truth, in_truth), (model, in_model)):
+        part = each.components[:, kept]
+        total = part.sum(axis=1, keepdims=True)
+        topics.append(np.divide(part, total, out=np.zeros_like(part), where=total > 0))
+    return {
+        "matched_l1_error": matched_l1_error(*topics).mean if len(common) else None,
+        "truth_unseen_share": float(np.delete(truth.background, in_truth).sum()),
+    }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def topics(model_file: str, n_words: int, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
-    The share is that of the topic's Dirichlet parameter: the expected share of the tokens. A
+    The share is that of all tokens, as measured by the fit; a dash where it was not. A
     question mark stands at topics that the documents do not support above sampling noise. The
     header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
@@ -56,11 +56,11 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
         "topics": [
             {
                 "topic": k,
-                "share": float(model.prevalence[k]),
+                "share": model.shares[k],
                 "supported": supported[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
-            for k in _by_share(model)
+            for k in model.order
         ],
     }
 
@@ -69,18 +69,13 @@ def table(model: TopicModel, n_words: int) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
     words, supported = model.top_words(n_words), _supported(model)
     lines = ["topic  share   words"]
-    for k in _by_share(model):
+    for k in model.order:
         mark = " " if supported[k] else "?"
-        lines.append(
-            f"{k:5d} {model.prevalence[k]:6.1%} {mark} {' '.join(word for word, _ in words[k])}"
-        )
+        share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
+        lines.append(f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}")
     if not all(supported):
         lines.append("    ? does not stand above sampling noise: do not rely on it")
     return lines
-
-
-def _by_share(model: TopicModel) -> list[int]:
-    return sorted(range(model.n_components), key=lambda k: -model.alpha[k])
 
 
 def _supported(model: TopicModel) -> list[bool]:

@@ -105,6 +105,7 @@ class Phase(ABC):
         return TopicModel(
             components=found.normalized(),
             alpha=found.alpha,
+            prevalence=found.alpha / found.alpha.sum(),
             background=frequencies / frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={

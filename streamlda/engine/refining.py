@@ -216,6 +216,7 @@ class Refinement(Phase):
         return TopicModel(
             components=components,
             alpha=alpha,
+            prevalence=alpha / alpha.sum(),
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={

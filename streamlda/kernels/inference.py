@@ -36,10 +36,17 @@ def fold_in(
 ) -> None:
     """Find the topic proportions of every document, topics held fixed.
 
-    Equivalent to ``tests.oracle_text.fold_in``: repeat
-    ``gamma = alpha + gamma * (words[ids].T @ (counts / (words[ids] @ gamma)))`` from
-    ``gamma = alpha + tokens / K`` until ``sum(abs(change)) <= tolerance * sum(gamma)``, at most
-    `max_iterations` times; alpha above 0. Rows of theta sum to 1.
+    Equivalent to ``tests.oracle_text.fold_in``: repeat the update
+    ``new = alpha + point * (words[ids].T @ (counts / (words[ids] @ point)))`` from
+    ``gamma = point = alpha + tokens / K``, at most `max_iterations` times; alpha above 0. The next
+    point lies beyond ``new`` by a part of the step from gamma that grows from 1/4 towards 1
+    (Nesterov's momentum), but never below half of ``new``. Where the objective falls again at a
+    point on its way from gamma, by its gradient ``new / point``, the point is dropped and momentum
+    begins again at gamma; the objective is concave, so no step that is kept lowers it.
+
+    Near the optimum the step r of an update is linear in its point p, so the distance left, in L1,
+    is about ``abs(r) * abs(change of p) / abs(change of r)``. A document is done where that is at
+    most ``tolerance * sum(new)``. Rows of theta sum to 1.
     Time O(nnz * K * iterations); memory O(K) a thread. Each row depends on its document only.
     """
     n_topics = len(alpha)
@@ -47,45 +54,66 @@ def fold_in(
     for n in range(first, last):
         begin, end = row_pointers[n], row_pointers[n + 1]
         gamma = theta[n]
-        update = np.empty(n_topics)
+        new, point = np.empty(n_topics), np.empty(n_topics)
+        # The first changes are from 0: with a tolerance below 1, only a step of 0 ends there.
+        last_point, last_step = np.zeros(n_topics), np.zeros(n_topics)
         tokens = 0.0
         for e in range(begin, end):
             tokens += counts[e]
+        gamma_sum = 0.0
         for k in range(n_topics):
             gamma[k] = alpha[k] + tokens / n_topics
+            point[k] = gamma[k]
+            gamma_sum += gamma[k]
+        point_sum, speed = gamma_sum, 0
         for _ in range(max_iterations):
             for k in range(n_topics):
-                update[k] = 0.0
+                new[k] = 0.0
             for e in range(begin, end):
                 beta = words[word_ids[e]]
                 # Four sums that do not wait for each other; their order is fixed.
                 s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
                 for block in range(blocks):
                     k = 4 * block
-                    s0 += gamma[k] * beta[k]
-                    s1 += gamma[k + 1] * beta[k + 1]
-                    s2 += gamma[k + 2] * beta[k + 2]
-                    s3 += gamma[k + 3] * beta[k + 3]
+                    s0 += point[k] * beta[k]
+                    s1 += point[k + 1] * beta[k + 1]
+                    s2 += point[k + 2] * beta[k + 2]
+                    s3 += point[k + 3] * beta[k + 3]
                 for k in range(4 * blocks, n_topics):
-                    s0 += gamma[k] * beta[k]
+                    s0 += point[k] * beta[k]
                 probability = (s0 + s1) + (s2 + s3)
                 if probability >= SMALLEST:
                     ratio = counts[e] / probability
                     for k in range(n_topics):
-                        update[k] += ratio * beta[k]
-            total, change = 0.0, 0.0
+                        new[k] += ratio * beta[k]
+            new_sum, rise, size, moved, turned = 0.0, 0.0, 0.0, 0.0, 0.0
+            scale = point_sum / gamma_sum
             for k in range(n_topics):
-                new = alpha[k] + gamma[k] * update[k]
-                change += abs(new - gamma[k])
-                total += new
-                gamma[k] = new
-            if change <= tolerance * total:
+                new[k] = alpha[k] + point[k] * new[k]
+                step = new[k] - point[k]
+                rise += step * (1.0 - scale * gamma[k] / point[k])
+                size += abs(step)
+                moved += abs(point[k] - last_point[k])
+                turned += abs(step - last_step[k])
+                last_point[k], last_step[k] = point[k], step
+                new_sum += new[k]
+            if rise < 0.0:
+                for k in range(n_topics):
+                    point[k] = gamma[k]
+                point_sum, speed = gamma_sum, 0
+                continue
+            speed += 1
+            momentum = speed / (speed + 3.0)
+            point_sum = 0.0
+            for k in range(n_topics):
+                point[k] = max(0.5 * new[k], new[k] + momentum * (new[k] - gamma[k]))
+                point_sum += point[k]
+                gamma[k] = new[k]
+            gamma_sum = new_sum
+            if size * moved <= tolerance * new_sum * turned:
                 break
-        total = 0.0
         for k in range(n_topics):
-            total += gamma[k]
-        for k in range(n_topics):
-            gamma[k] /= total
+            gamma[k] /= gamma_sum
 
 
 @parallel_kernel(lambda ids, rows, words, theta, out: (len(theta), len(ids) * theta.shape[1]))

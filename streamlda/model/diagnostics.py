@@ -246,7 +246,7 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
     close to because it is most of it. Time O(K V), memory O(V).
 
     """
-    K, share = model.n_components, model.prevalence
+    K, share = model.n_components, model.weights
     whole = share @ model.components
     occurs = (model.background > 0) | (whole > 0)
     flat = occurs / occurs.sum()

@@ -13,7 +13,14 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels.inference import word_probabilities
-from streamlda.model.inference import checked_alpha, fold_in_words, smoothed, word_major
+from streamlda.model.inference import (
+    MAX_ITERATIONS,
+    TOLERANCE,
+    checked_alpha,
+    fold_in_words,
+    smoothed,
+    word_major,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,8 @@ class DocumentCompletion:
         *,
         smoothing: float = 0.01,
         seed: int = 0,
-        max_iterations: int = 100,
-        tolerance: float = 1e-4,
+        max_iterations: int = MAX_ITERATIONS,
+        tolerance: float = TOLERANCE,
     ) -> None:
         self._alpha = checked_alpha(alpha)
         self._background: NDArray[np.float64] = np.asarray(background, dtype=np.float64)

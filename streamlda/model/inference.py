@@ -12,6 +12,14 @@ and topic. And it is the EM algorithm for ``sum_w counts[w] log p(w) + sum_k alp
 theta[k]``, a concave function: there is one optimum, whatever the start, and every update comes
 closer to it. That optimum is the posterior mode in the softmax basis, a close stand-in for the
 posterior mean.
+
+Where topics are alike those updates are short long before the optimum is near, so they are
+accelerated, and a document is done by its distance to the optimum. Against the plain update
+until a step of 1e-4, largest L1 distance to the optimum of 1,000 documents each:
+
+- KOS, K=20: 5e-4 for 5e-3; 20 Newsgroups, K=20: 8e-4 for 2e-2; K=100: 4e-4 for 3e-2, in 20 to
+  30 % less time;
+- 10 topics that share 95 % of their words: 2e-4 for 3e-1, in 20 % less time.
 """
 
 from __future__ import annotations
@@ -29,21 +37,26 @@ from streamlda.kernels.inference import fold_in
 #: moments has exact zeros, and no document may be impossible.
 SMOOTHING = 0.01
 
+#: Most updates of a document, and its distance to the optimum where it is done.
+MAX_ITERATIONS = 1000
+TOLERANCE = 1e-4
+
 
 def topic_proportions(
     batch: DocumentBatch,
     components: NDArray[np.float64],
     alpha: NDArray[np.float64],
     *,
-    max_iterations: int = 100,
-    tolerance: float = 1e-4,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = TOLERANCE,
 ) -> NDArray[np.float64]:
     """Return the topic proportions of every document under fixed topics.
 
     Nothing is learned and no argument is changed. A row depends on its own document only, to the
     last bit: neither its neighbours, nor their order, nor the number of threads matter.
-    Time O(nnz * K * iterations + V) over all cores, about 20 to 30 iterations a document; memory
-    O(K * distinct words of the batch + V) besides the result.
+    Time O(nnz * K * iterations + V) over all cores, 30 to 45 iterations a document of text, and
+    about 180 where topics share 99 % of their words; memory O(K * distinct words of the batch + V)
+    besides the result.
 
     Parameters
     ----------
@@ -53,11 +66,11 @@ def topic_proportions(
         Probability of each word in each topic; exact zeros are allowed.
     alpha : ndarray of shape (K,)
         Parameters of the Dirichlet prior of the proportions, in pseudo-tokens, above 0.
-    max_iterations : int, default 100
+    max_iterations : int, default 1000
         Most updates of one document.
     tolerance : float, default 1e-4
-        A document is done when an update moves its proportions by no more than this, summed over
-        the topics.
+        A document is done when its proportions are about this far from the optimum or nearer,
+        summed over the topics.
 
     Returns
     -------

@@ -59,7 +59,7 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     >>> import pyLDAvis                                                      # doctest: +SKIP
     >>> pyLDAvis.save_html(pyLDAvis.prepare(**to_pyldavis(model)), "topics.html")  # doctest: +SKIP
     """
-    topics, share = _topics(model), model.prevalence
+    topics, share = _topics(model), model.weights
     tokens = model.tokens_seen or DEFAULT_TOKENS
     kept = np.flatnonzero(share @ topics > 0)
     topics = topics[:, kept]
@@ -263,7 +263,7 @@ def _table(model: TopicModel, n_words: int) -> dict[str, Any]:
     np.divide(probability, usual, out=lift, where=usual > 0)
     return {
         "topic": topic,
-        "prevalence": model.prevalence[topic],
+        "prevalence": np.array(model.shares, dtype=np.float64)[topic],
         "rank": np.tile(np.arange(1, n + 1), K),
         "word": [*map(model.feature_name, word.tolist())],
         "probability": probability,

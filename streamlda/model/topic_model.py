@@ -1,30 +1,4 @@
-"""The topic model: what is published, shown and used for inference, and its file.
-
-A model file is a checked file of `streamlda.container` (the bytes are described there) of kind
-``streamlda-topic-model``, version 1. It holds these arrays, K topics over V words:
-
-========== ====== ====== ==================================================================
-components F64    (K, V) row k: word probabilities of topic k, sum 1
-alpha      F64    (K,)   Dirichlet parameters of the topic mixtures, > 0
-background F64    (V,)   word frequencies of the whole corpus (M1), sum 1
-words      U8     (any,) UTF-8 text, the V words in the order of their ids, joined by a line
-                         feed (byte 10), none after the last; absent if words have no names
-========== ====== ====== ==================================================================
-
-and this metadata, one JSON object with exactly the members
-
-``vocabulary``
-    Null, or the object that with the words makes the vocabulary again.
-``settings``, ``diagnostics``, ``versions``, ``privacy``
-    Objects: the settings of the fit, what it found out about itself, the versions of
-    streamlda and of the packages below it, and the privacy statement.
-``documents_seen``, ``tokens_seen``
-    Whole numbers from 0.
-``created``
-    Date and time in ISO 8601 with the offset of UTC.
-
-No code is ever read from the file.
-"""
+"""The topic model: what is published, shown and used for inference."""
 
 from __future__ import annotations
 
@@ -32,11 +6,10 @@ import json
 import operator
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -44,27 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
-from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
+from streamlda.container import to_json, valid_content
 from streamlda.documents import DocumentBatch
-from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.errors import VocabularyError
 from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, words_to_bytes, write
+from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
 
-FORMAT = "streamlda-topic-model"
-FORMAT_VERSION = 1
-
-#: Kind of a file of raw state (`streamlda.storage.state`), which must never be taken for a model.
-STATE_FORMAT = "streamlda-state"
-
 #: How far a sum of probabilities may be from 1.
 SUM_TOLERANCE = 1e-6
-
-_OBJECTS = ("settings", "diagnostics", "versions", "privacy")
-_COUNTS = ("documents_seen", "tokens_seen")
-
-_check_file = partial(require, error=ModelFileError)
 
 
 def current_versions() -> dict[str, str]:
@@ -88,6 +52,16 @@ class TopicModel:
         Dirichlet parameters of the topic mixtures, above 0.
     background : ndarray of shape (V,), float64
         Word frequencies of the corpus (M1); they sum to 1.
+    prevalence : ndarray of shape (K,), float64, or None
+        Share of all tokens learned from that each topic has, measured by the proportions of the
+        documents; sums to 1. None where it was not measured: files of version 1.
+    interval : Interval or None
+        What came since the model before this one.
+    timeline : Timeline or None
+        Tokens of each topic by event time, if records have one.
+    representative_documents : sequence of K sequences of mappings, or None
+        The documents most of each topic, if the fit was set to keep them: ``id``, ``proportion``
+        (0 to 1) and, where texts were to be kept too, ``text``.
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
@@ -111,6 +85,10 @@ class TopicModel:
     components: NDArray[np.float64]
     alpha: NDArray[np.float64]
     background: NDArray[np.float64]
+    prevalence: NDArray[np.float64] | None = None
+    interval: Interval | None = None
+    timeline: Timeline | None = None
+    representative_documents: Sequence[Sequence[Mapping[str, Any]]] | None = None
     vocabulary: Vocabulary | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
@@ -121,21 +99,41 @@ class TopicModel:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def __post_init__(self) -> None:
-        for name in ("components", "alpha", "background"):
+        for name in ARRAYS:
             _set(self, name, _read_only(name, getattr(self, name)))
         _check_shapes(self.components, self.alpha, self.background)
         _check_probabilities("components", self.components)
         _check_probabilities("background", self.background)
         low = self.alpha.min()
         require(low > 0, "alpha must be > 0", min=low, remedy="fit fewer topics")
-        for name in _COUNTS:
+        for name in COUNTS:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
-        for name in _OBJECTS:
+        for name in OBJECTS:
             _set(self, name, _plain_object(name, getattr(self, name)))
-        _check_created(self.created)
+        utc_time("created", self.created)
+        self._check_shares()
         if self.vocabulary is not None:
             _check_vocabulary(self.vocabulary, self.n_features)
+
+    def _check_shares(self) -> None:
+        """Check what is said of each topic: it must be said of K."""
+        K = self.n_components
+        if self.prevalence is not None:
+            _set(self, "prevalence", checked_shares("prevalence", self.prevalence, K))
+        shares = None if self.interval is None else self.interval.prevalence
+        lengths = {
+            "interval": K if shares is None else len(shares),
+            "timeline": K if self.timeline is None else self.timeline.tokens.shape[1],
+            "representative_documents": K
+            if self.representative_documents is None
+            else len(self.representative_documents),
+        }
+        for name, n in lengths.items():
+            require(n == K, f"{name} must be of all topics", topics=K, got=n)
+        if self.representative_documents is not None:
+            plain = json.loads(to_json(list(map(list, self.representative_documents))))
+            _set(self, "representative_documents", plain)
 
     @property
     def n_components(self) -> int:
@@ -153,10 +151,22 @@ class TopicModel:
         return float(self.alpha.sum())
 
     @property
-    def prevalence(self) -> NDArray[np.float64]:
-        """Share of all tokens that each topic is expected to have, (K,)."""
-        shares: NDArray[np.float64] = self.alpha / self.alpha.sum()
-        return shares
+    def shares(self) -> list[float | None]:
+        """Prevalence of each topic as plain values; None where it was not measured."""
+        if self.prevalence is None:
+            return [None] * self.n_components
+        return [float(share) for share in self.prevalence]
+
+    @property
+    def order(self) -> list[int]:
+        """Rows of the topics, the most prevalent first."""
+        found: list[int] = np.argsort(-self.weights, kind="stable").tolist()
+        return found
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Weights that mix the topics to the corpus, (K,): prevalence, without it that of alpha."""
+        return self.alpha / self.alpha_0 if self.prevalence is None else self.prevalence
 
     def __repr__(self) -> str:
         return (
@@ -243,19 +253,7 @@ class TopicModel:
         OSError
             With the errno of the cause (no space, no permission); what was there before stays.
         """
-        arrays: dict[str, NDArray[Any]] = {
-            "components": self.components,
-            "alpha": self.alpha,
-            "background": self.background,
-        }
-        metadata: dict[str, Any] = {"created": self.created, "vocabulary": None}
-        for name in _OBJECTS + _COUNTS:
-            metadata[name] = getattr(self, name)
-        if self.vocabulary is not None:
-            metadata["vocabulary"] = self.vocabulary.metadata()
-            if self.vocabulary.words is not None:
-                arrays["words"] = _words_to_bytes(self.vocabulary.words)
-        write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
+        write(path, {each.name: getattr(self, each.name) for each in fields(self)})
 
 
 def load(path: str | os.PathLike[str]) -> TopicModel:
@@ -277,77 +275,9 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
     NewerFormatError
         If a later version of streamlda wrote it.
     """
-    try:
-        file = read_arrays(path, FORMAT, FORMAT_VERSION)
-    except ModelFileError as error:
-        if _holds_state(path):
-            raise failure(
-                "a model must be a published one, not raw data, the state of a running engine",
-                format=STATE_FORMAT,
-                path=str(path),
-                remedy="keep that file secret, and pass the model that the run saved",
-                error=ModelFileError,
-            ) from error
-        raise
+    file = read(path)
     with valid_content("model", path, remedy="fit and save the model again"):
-        return _from_file(file)
-
-
-def _holds_state(path: str | os.PathLike[str]) -> bool:
-    try:
-        read_arrays(path, STATE_FORMAT, sys.maxsize)
-    except ModelFileError:
-        return False
-    return True
-
-
-def _from_file(file: ArraysFile) -> TopicModel:
-    arrays: dict[str, Any] = dict(file.arrays)
-    metadata = dict(file.metadata)
-    words = arrays.pop("words", None)
-    names = {"components", "alpha", "background"}
-    _check_file(set(arrays) == names, "the arrays must be those of the format", names=[*arrays][:8])
-    names = {"vocabulary", "created", *_OBJECTS, *_COUNTS}
-    rule = "the metadata must be those of the format"
-    _check_file(set(metadata) == names, rule, names=[*metadata][:12])
-    for name, array in arrays.items():
-        rule = "an array must be float64"
-        _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
-        array.flags.writeable = False  # not shared, so that it need not be copied
-    vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
-    return TopicModel(**arrays, **metadata, vocabulary=vocabulary)
-
-
-def _vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
-    if stored is None:
-        _check_file(words is None, "words must come with the metadata of a vocabulary, got null")
-        return None
-    return Vocabulary.from_metadata(stored, None if words is None else _words_from_bytes(words))
-
-
-def _words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
-    try:
-        text = "\n".join(words).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise failure(
-            "words must be valid Unicode text, got a lone surrogate",
-            remedy="decode the corpus as UTF-8",
-            error=VocabularyError,
-        ) from error
-    if text.count(b"\n") != len(words) - 1:
-        raise failure(
-            "words must not contain a line feed",
-            word_id=next(i for i, word in enumerate(words) if "\n" in word),
-            remedy="change the tokenizer",
-            error=VocabularyError,
-        )
-    return np.frombuffer(text, np.uint8)
-
-
-def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
-    is_text = data.dtype == np.uint8 and data.ndim == 1
-    _check_file(is_text, "words must be bytes", dtype=data.dtype, ndim=data.ndim)
-    return tuple(data.tobytes().decode("utf-8").split("\n"))
+        return TopicModel(**members(file))
 
 
 def _set(model: TopicModel, name: str, value: Any) -> None:
@@ -404,16 +334,6 @@ def _plain_object(name: str, value: Any) -> dict[str, Any]:
     return plain
 
 
-def _check_created(created: str) -> None:
-    remedy = "pass datetime.now(UTC).isoformat()"
-    try:
-        offset = datetime.fromisoformat(created).utcoffset()
-    except (TypeError, ValueError) as error:
-        rule = "created must be a time in ISO 8601"
-        raise failure(rule, created=str(created)[:60], remedy=remedy) from error
-    require(offset == timedelta(0), "created must be in UTC", offset=offset, remedy=remedy)
-
-
 def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
     require(
         vocabulary.n_features == n_features,
@@ -425,4 +345,4 @@ def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
     )
     to_json(vocabulary.metadata())
     if vocabulary.words is not None:
-        _words_to_bytes(vocabulary.words)
+        words_to_bytes(vocabulary.words)

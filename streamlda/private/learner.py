@@ -214,6 +214,7 @@ class PrivateLearner(Learner):
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
+            prevalence=found.alpha / found.alpha.sum(),
             background=found.background,
             vocabulary=vocabulary,
             settings={**asdict(self.settings), **(settings or {})},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
@@ -90,10 +89,6 @@ class MatrixFit:
         ends = {name: last for name, _, last in stages}
         whole = self.settings.documents_per_snapshot
         return engine.stage.slots_left + whole - ends.get(engine.stage.name, whole)
-
-    def differs(self, settings: PrivateSettings) -> bool:
-        """Return whether these settings, but for the seed, are others than those of the fit."""
-        return replace(settings, seed=self.settings.seed) != self.settings
 
     def _open(self) -> AbstractContextManager[Ledger | None]:
         if self._ledger is None:

@@ -70,7 +70,8 @@ class Plot(NamedTuple):
 
 def topic_circles(facts: Facts) -> list[Circle]:
     """Return a circle for each topic, moved apart until none covers another."""
-    share = np.array([topic.prevalence for topic in facts.topics])
+    newest = facts.models[-1]
+    share = newest.weights[newest.order]
     radii = np.maximum(np.sqrt(share * _COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi), _LEAST_RADIUS)
     # Many topics cannot all have room for their numbers.
     radii *= min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))

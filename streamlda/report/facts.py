@@ -58,7 +58,7 @@ class Topic:
     id: int
     #: Its row in the newest model.
     row: int
-    prevalence: float
+    prevalence: float | None
     #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
@@ -160,8 +160,7 @@ def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) ->
     for pair in redundant_topics(newest.components):
         repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
-    share = newest.prevalence.tolist()
-    order = sorted(range(len(share)), key=lambda k: -share[k])
+    share, order = newest.shares, newest.order
     words = _Words(newest, n_words)
     clarity = _clarity(newest)
     topics = []
@@ -222,7 +221,7 @@ def _followed(
                 # Only what goes on from an unknown topic is unknown, and none is to begin with.
                 assert topic.id is not None
                 ids[-1].append(topic.id)
-        for id_, share in zip(ids[-1], model.prevalence.tolist(), strict=True):
+        for id_, share in zip(ids[-1], model.shares, strict=True):
             histories.setdefault(id_, [None] * len(models))[i] = share
     return ids, moved, histories
 

@@ -11,8 +11,10 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE, SEEDED
 
 
-def percent(share: float) -> str:
-    """Return a share, 0 to 1, as the page of the daemon writes it."""
+def percent(share: float | None) -> str:
+    """Return a share, 0 to 1, as the page of the daemon writes it; a dash for None."""
+    if share is None:
+        return "\N{EN DASH}"
     return f"{100 * share:.{2 if share < 0.0995 else 1}f} %"
 
 

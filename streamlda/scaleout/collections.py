@@ -167,8 +167,7 @@ def _fit_privately(
 
 def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     """Replace all that an estimator has learned."""
-    estimator.__dict__.pop("feature_names_in_", None)
+    columns: dict[str, Any] = {"n_features_in_": model.n_features}
     if model.vocabulary is not None and model.vocabulary.words is not None:
-        estimator.feature_names_in_ = np.array(model.vocabulary.words, dtype=object)
-    estimator.n_features_in_ = model.n_features
-    estimator._learner, estimator._model = learner, model
+        columns["feature_names_in_"] = np.array(model.vocabulary.words, dtype=object)
+    estimator._keep(learner, model, columns)

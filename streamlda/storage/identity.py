@@ -28,8 +28,8 @@ class Topic(NamedTuple):
 
     #: From 1, the same over snapshots, never used again; None where it is not known.
     id: int | None
-    #: Share of all tokens, ``alpha / sum(alpha)``.
-    prevalence: float
+    #: Share of all tokens; None where it was not measured.
+    prevalence: float | None
     #: Distance to the same topic one snapshot before; None for a new one.
     moved: float | None
 
@@ -61,7 +61,7 @@ def follow(
     rows, columns = linear_sum_assignment(np.minimum(apart, FARTHEST))
     origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     topics = []
-    for k, share in enumerate(after.prevalence.tolist()):
+    for k, share in enumerate(after.shares):
         row = origin.get(k)
         moved = None if row is None else float(apart[row, k])
         if row is None or moved is None or moved > FARTHEST:

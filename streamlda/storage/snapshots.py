@@ -146,7 +146,7 @@ class Snapshots:
                 return known.summary
             recent = self.numbers()[-FOLLOWED:]
             if number not in recent:
-                shares = self.model(number).prevalence.tolist()
+                shares = self.model(number).shares
                 return self._summarize(number, [Topic(None, share, None) for share in shares])
             before, missing = None, []
             for earlier in reversed(recent[: recent.index(number)]):
@@ -225,7 +225,7 @@ class Snapshots:
             ids = [topic.id for topic in before.summary.topics]
             topics, next_id = follow(earlier, ids, model, next_id)
         else:
-            shares = model.prevalence.tolist()
+            shares = model.shares
             topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
             next_id += len(topics)
         known = _Known(self._summarize(number, topics), _fingerprint(self.path(number)), next_id)

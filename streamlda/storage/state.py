@@ -26,7 +26,7 @@ from streamlda.checks import failure, require
 from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.model.topic_model import STATE_FORMAT
+from streamlda.model.model_file import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 

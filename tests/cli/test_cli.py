@@ -44,15 +44,41 @@ def test_evaluate_finds_the_planted_topics(folder):
     found = json.loads(run(*arguments, "--json", "--truth", folder / "truth").stdout)
     assert set(found) == {
         *("perplexity", "unigram_perplexity", "npmi", "diversity", "documents"),
-        *("held_out_tokens", "unseen_share", "matched_l1_error"),
+        *("held_out_tokens", "unseen_share", "matched_l1_error", "truth_unseen_share"),
     }
     assert found["documents"] == 300
     assert found["perplexity"] < 0.8 * found["unigram_perplexity"]
     assert found["matched_l1_error"] < 0.2
+    assert found["truth_unseen_share"] < 0.001
     assert found["npmi"] > 0
     table = run(*arguments).stdout
     assert f"perplexity           {found['perplexity']:,.4f}" in table
     assert "matched_l1_error" not in table
+
+
+def test_the_truth_is_compared_over_the_words_of_both(folder, tmp_path):
+    """The default limit leaves out words of most documents; topics are right all the same."""
+    arguments = ("evaluate", tmp_path / "cut", folder / "held_out.txt", "--json", "--truth")
+    run("fit", folder / "a.jsonl.gz", "-k", 3, "-o", tmp_path / "cut")
+    found = json.loads(run(*arguments, folder / "truth").stdout)
+    assert found["matched_l1_error"] < 0.1
+    assert found["truth_unseen_share"] == pytest.approx(found["unseen_share"], abs=0.02)
+    assert found["truth_unseen_share"] > 0.2
+    run(
+        "fit",
+        folder / "held_out.txt",
+        "--hash-bits",
+        8,
+        "-k",
+        3,
+        "-o",
+        tmp_path / "cut",
+        "--vocabulary-kind",
+        "hashed",
+    )
+    found = json.loads(run(*arguments, folder / "truth").stdout)
+    assert found["matched_l1_error"] is None
+    assert found["truth_unseen_share"] == pytest.approx(1)
 
 
 def test_evaluate_takes_ngrams_and_a_single_word(folder, tmp_path):

@@ -1,5 +1,6 @@
 """StreamLDA as scikit-learn sees it, and as a user does."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.settings.build import fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.simulate import PlantedLDA
+from streamlda.threads import limit_threads
 
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
@@ -146,6 +148,46 @@ def test_partial_fit_equals_fit_however_the_stream_is_cut_and_keeps_no_array_of_
     assert parts.documents_seen_ == whole.documents_seen_ == X.shape[0]
 
 
+ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, "n_iterations": 3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"alpha_0": "auto"},
+        {"warmup_documents": 300, "n_components": 3},
+        {"solver": "online-power", **ROUNDS},
+        {"solver": "simultaneous", **ROUNDS, "memory_documents": 1300},
+    ],
+    ids=["kept", "auto", "refined", "online-power", "simultaneous"],
+)
+def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
+    rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
+    whole = clone(new).partial_fit(rows)
+    assert ("refinement" in whole.diagnostics_) == ("n_components" in options)
+    for cuts, threads in (([1, 8, 508, 541], 2), (range(64, 1500, 64), 1)):
+        lda = clone(new)
+        for number, part in enumerate(np.split(np.arange(1500), cuts)):
+            with limit_threads(threads):
+                lda.partial_fit(rows[part])
+            if number == 2:
+                assert lda.components_.shape[1] == 120
+                lda = pickle.loads(pickle.dumps(lda))
+            if number == 3:
+                lda = copy.deepcopy(lda)
+        assert np.array_equal(lda.components_, whole.components_)
+        assert np.array_equal(lda.alpha_, whole.alpha_)
+        assert np.array_equal(lda.transform(rows), whole.transform(rows))
+
+
+def test_the_order_of_rows_moves_topics_by_rounding_alone(X):
+    order = np.random.default_rng(1).permutation(1500)
+    options = {"refinement_passes": 0, "random_state": 0}
+    ours, theirs = (StreamLDA(4, **options).fit(rows) for rows in (X[:1500], X[order]))
+    np.testing.assert_allclose(theirs.components_, ours.components_, rtol=0, atol=1e-9)
+
+
 def test_names_of_words_come_from_data_frames_or_the_caller(X):
     names = [f"word{i}" for i in range(X.shape[1])]
     frame = pd.DataFrame(X[:300].toarray(), columns=names)
@@ -213,6 +255,8 @@ def test_every_parameter_reaches_the_engine():
     ("parameters", "rule"),
     [
         ({"n_components": 0}, "n_components must be >= 1, got n_components=0"),
+        ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
+        ({"n_components": 10.0}, "n_components must be an integer, got n_components=10.0"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": 1.5}, "refinement_passes must be an integer or auto"),
         ({"memory_documents": 9, "solver": "simultaneous"}, "must be >= 4 warmup_documents"),

@@ -249,9 +249,12 @@ def test_it_goes_on_as_it_began(X):
     lda = private(documents_per_snapshot=1000).partial_fit(X[:300])
     with pytest.raises(InvalidSettingError, match="parameters must stay"):
         lda.set_params(delta=1e-5).partial_fit(X[300:])
-    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=None private=True"):
+    lda.set_params(delta=BUDGET["delta"])
+    with pytest.raises(InvalidSettingError, match=r"got stream='other'; set stream='matrix' again"):
+        lda.set_params(stream="other").partial_fit(X[300:])
+    with pytest.raises(InvalidSettingError, match=r"parameters must stay.*epsilon=None"):
         lda.set_params(epsilon=None, delta=None, documents_per_snapshot=None).partial_fit(X[300:])
-    with pytest.raises(InvalidSettingError, match=r"as it began.*epsilon=10.0 private=False"):
+    with pytest.raises(InvalidSettingError, match=r"parameters must stay.*epsilon=10\.0"):
         lda.fit(X).set_params(**BUDGET).partial_fit(X)
     assert lda.privacy_["statement"] == "not private"
     assert lda.fit(X).privacy_["statement"] == "private"

@@ -150,7 +150,7 @@ CALLS = {
         out=[zeros(2000, dtype=np.int64)],
     ),
     "fold_in": lambda b: called(
-        *(inference.fold_in, *b.rows, b.topics, b.alpha, 9, 1e-3), out=[zeros(b.n_documents, K)]
+        *(inference.fold_in, *b.rows, b.topics, b.alpha, 60, 1e-3), out=[zeros(b.n_documents, K)]
     ),
     "word_probabilities": lambda b: called(
         inference.word_probabilities, *b.rows[1:], b.topics, b.theta, out=[zeros(b.nnz)]
@@ -198,7 +198,7 @@ DIGESTS = {
     "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
     "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
     "propose": ("4b067b51d9524c1b", "967bbafa1ae34068"),
-    "fold_in": ("fa4ebe2d0f46ad8a", "c286c43a04af6799"),
+    "fold_in": ("26ef3f7e0bfe0647", "3d7b3952149fe7d7"),
     "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
     "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),
     "draw_topics": ("567e324acc5a05d0", "da3ea371ada95dee"),

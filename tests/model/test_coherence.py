@@ -110,6 +110,22 @@ def test_npmi_equals_gensim():
         np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_npmi_equals_gensim_in_random_settings(seed):
+    rng = np.random.default_rng(seed)
+    n_words, n_topics, n_top = (int(rng.integers(*r)) for r in ((6, 60), (1, 5), (2, 6)))
+    documents = [rng.integers(n_words, size=n).tolist() for n in rng.integers(0, 90, 25)]
+    # gensim wants a window for which there is a document with one word at least.
+    documents += [[], list(range(n_words))]
+    top = np.array([rng.permutation(n_words)[:n_top] for _ in range(n_topics)])
+    window = int(rng.integers(1, 110))
+    topics, mean = gensim_npmi(documents, top, window)
+    counter = NpmiCounter(top, window=window)
+    counter.add(*packed(documents))
+    np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-12)
+    assert counter.result().mean == pytest.approx(mean, abs=1e-12)
+
+
 def test_npmi_matches_values_worked_out_by_hand():
     # Windows {0, 1}, {0}, {1}, {}: p(0) = p(1) = 1/2, p(0, 1) = 1/4, so PMI is 0; 2 is unseen.
     counter, unseen = NpmiCounter([[0, 1]]), NpmiCounter([[0, 1, 2]])

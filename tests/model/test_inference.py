@@ -37,14 +37,18 @@ BATCHES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "n_components"),
-    [*((kind, 4) for kind in BATCHES), *(("random", K) for K in (1, 3, 9))],
+    ("kind", "n_components", "until"),
+    [
+        *((kind, 4, (12, 1e-6)) for kind in BATCHES),
+        *(("random", K, (12, 1e-6)) for K in (1, 3, 9)),
+        *(("random", K, (40, tolerance)) for K in (1, 9) for tolerance in (1e-5, 1e-3, 2.0)),
+    ],
 )
-def test_kernels_equal_oracle(kind, n_components):
+def test_kernels_equal_oracle(kind, n_components, until):
     components, alpha = make_topics(n_components, 20)
     batch = DocumentBatch.from_matrix(BATCHES[kind])
     words = np.ascontiguousarray(components.T)
-    arguments = (batch.counts, batch.word_ids, batch.row_pointers, words, alpha, 12, 1e-6)
+    arguments = (batch.counts, batch.word_ids, batch.row_pointers, words, alpha, *until)
     expected = np.reshape(
         oracle_text.fold_in(*(getattr(a, "tolist", lambda a=a: a)() for a in arguments)),
         (len(batch), n_components),
@@ -59,6 +63,39 @@ def test_kernels_equal_oracle(kind, n_components):
     found = np.empty(len(batch.counts))
     word_probabilities(*arguments, found)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def documents_of(share, n_components=8, n_documents=20):
+    """Return 150-token documents of topics that have this share of their words in common."""
+    rng = np.random.default_rng(4)
+    common, own = rng.dirichlet(np.full(200, 0.1)), rng.dirichlet(np.full(200, 0.1), n_components)
+    components, alpha = share * common + (1 - share) * own, np.full(n_components, 1 / n_components)
+    words = rng.dirichlet(alpha, n_documents) @ components
+    return DocumentBatch.from_matrix(rng.multinomial(150, words)), components, alpha
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.95, 0.99])
+def test_proportions_are_as_near_the_optimum_as_the_tolerance_says(share):
+    batch, components, alpha = documents_of(share)
+    rows = batch.to_csr().toarray()
+    best = np.array([oracle_text.optimum(row, components, alpha) for row in rows])
+    for tolerance in (1e-3, 1e-4):
+        found = topic_proportions(batch, components, alpha, tolerance=tolerance)
+        distance = np.abs(found - best).sum(axis=1)
+        assert distance.mean() < 1.5 * tolerance
+        assert distance.max() < 10 * tolerance
+
+
+def test_updates_never_lower_the_objective_and_are_few_where_topics_are_alike():
+    """Without momentum, most of these documents take 300 updates, and some 900."""
+    batch, components, alpha = documents_of(0.95)
+    counts, before = batch.to_csr().toarray(), -np.inf
+    for n in (*range(1, 40), 160):
+        theta = topic_proportions(batch, components, alpha, max_iterations=n)
+        value = np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
+        assert np.all(value > before - 1e-9)
+        before = value
+    assert np.array_equal(theta, topic_proportions(batch, components, alpha))
 
 
 def test_proportions_are_the_optimum_of_the_stated_objective():

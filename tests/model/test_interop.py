@@ -35,6 +35,7 @@ def planted(alpha=(0.5, 0.3, 0.2), **more):
         "documents_seen": 1000,
         "tokens_seen": 80_000,
     }
+    parts["prevalence"] = parts["alpha"] / parts["alpha"].sum()
     return corpus, TopicModel(**(parts | more))
 
 

@@ -23,6 +23,7 @@ def model(components, *, alpha=None, vocabulary="words", **more):
     return TopicModel(
         components=components,
         alpha=alpha,
+        prevalence=np.asarray(alpha) / np.sum(alpha),
         background=alpha @ components / alpha.sum(),
         vocabulary=vocabulary,
         created="2026-01-02T03:04:05+00:00",

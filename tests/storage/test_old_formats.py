@@ -103,7 +103,8 @@ def test_models_are_read(old, texts, expected, name):
     model = load(old / f"model-{name}")
     check_topics(model, expected, f"model-{name}")
     found = [json.loads(line)["topics"] for line in expected[f"infer-{name}"].splitlines()]
-    np.testing.assert_allclose(model.transform(texts[:3]), found, atol=1e-5)
+    # 0.1.0 stopped its updates elsewhere, about as far from the optimum.
+    np.testing.assert_allclose(model.transform(texts[:3]), found, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", list(PRIVATE))

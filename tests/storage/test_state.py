@@ -12,7 +12,7 @@ from streamlda.container import read_arrays, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
-from streamlda.model.topic_model import STATE_FORMAT
+from streamlda.model.model_file import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner

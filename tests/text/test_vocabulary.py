@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
-from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
-from tests.texts import TEXTS, endless, reference, small_text
+from tests.texts import SKLEARN_PATTERN, TEXTS, endless, reference, small_text
 
 
 def test_names_of_columns():
@@ -49,20 +49,26 @@ def test_from_file_reads_one_word_a_line(tmp_path):
     size=st.none() | st.integers(1, 5),
     low=st.integers(1, 3) | st.sampled_from([0.0, 0.3, 1.0]),
     high=st.integers(1, 10) | st.sampled_from([0.2, 0.7, 1.0]),
+    analyzer=st.builds(
+        TextAnalyzer,
+        stop_words=st.sampled_from([None, "english", ("ab", "éa", "cd ef")]),
+        ngram_range=st.sampled_from([(1, 1), (1, 2), (2, 3)]),
+        token_pattern=st.sampled_from([LETTERS, SKLEARN_PATTERN, r"[a-e]\w*"]),
+        lowercase=st.booleans(),
+    ),
 )
-def test_learn_equals_sklearn(texts, size, low, high):
-    analyzer = TextAnalyzer()
+def test_learn_equals_sklearn(texts, size, low, high, analyzer):
     limits = {"min_document_frequency": low, "max_document_frequency": high}
     try:
         X = (vectorizer := reference(analyzer, min_df=low, max_df=high)).fit_transform(texts)
     except ValueError:  # no words, or crossed limits
         with pytest.raises((VocabularyError, InvalidSettingError, InsufficientDataError)):
-            Vocabulary.learn(texts, size=size, **limits)
+            Vocabulary.learn(texts, analyzer=analyzer, size=size, **limits)
         return
     frequency = dict(
         zip(vectorizer.get_feature_names_out(), np.asarray(X.sum(axis=0)).ravel(), strict=True)
     )
-    learned = Vocabulary.learn(texts, size=size, **limits)
+    learned = Vocabulary.learn(texts, analyzer=analyzer, size=size, **limits)
     # The same frequencies as sklearn's choice; ours alone is fixed among equals.
     vectorizer = reference(analyzer, min_df=low, max_df=high, max_features=size).fit(texts)
     theirs = [frequency[word] for word in vectorizer.get_feature_names_out()]

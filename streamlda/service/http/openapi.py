@@ -187,13 +187,16 @@ def _answer(text: str, schema: Schema, kind: str = "application/json") -> Schema
 def _schemas() -> dict[str, Schema]:
     # Word and probability; ``prefixItems`` would say which is which, but few tools read it.
     word = _list({"type": ["string", "number"]}, minItems=2, maxItems=2)
-    topic = {
+    topic: Schema = {
         "id": {
             "type": ["integer", "null"],
             "minimum": 1,
             "description": "The same over snapshots; null where it is not known.",
         },
-        "prevalence": {**_SHARE, "description": "Share of all tokens."},
+        "prevalence": {
+            "oneOf": [_SHARE, {"type": "null"}],
+            "description": "Share of all tokens; null where it was not measured.",
+        },
         "moved": {
             "oneOf": [_SHARE, {"type": "null"}],
             "description": "Hellinger distance to the snapshot before; null for a new topic.",

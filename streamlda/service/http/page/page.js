@@ -32,7 +32,7 @@ function draw(tag, attributes, ...children) {
   return element;
 }
 
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
+const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
 const count = (n, one, many) => `${n < 1e6 ? whole.format(n) : short.format(n)} ${n === 1 ? one : many}`;
 const title = (topic) => (topic.id === null ? "Topic" : `Topic ${topic.id}`);
 

@@ -1,0 +1,173 @@
+"""The file of a topic model.
+
+It is a checked file of `streamlda.container` (the bytes are described there) of kind
+``streamlda-topic-model``, version 2. It holds these arrays, K topics over V words:
+
+=============== ====== ====== ==============================================================
+components      F64    (K, V) row k: word probabilities of topic k, sum 1
+alpha           F64    (K,)   Dirichlet parameters of the topic mixtures, > 0
+background      F64    (V,)   word frequencies of the whole corpus (M1), sum 1
+prevalence      F64    (K,)   share of all tokens that each topic has; absent if not measured
+timeline_tokens F64    (B, K) tokens by event time; present with the member ``timeline``
+words           U8     (any,) UTF-8 text, the V words in the order of their ids, joined by a
+                              line feed (byte 10), none after the last; absent if words have
+                              no names
+=============== ====== ====== ==============================================================
+
+and this metadata, one JSON object with exactly the members
+
+``vocabulary``
+    Null, or the object that with the words makes the vocabulary again.
+``settings``, ``diagnostics``, ``versions``, ``privacy``
+    Objects: the settings of the fit, what it found out about itself, the versions of
+    streamlda and of the packages below it, and the privacy statement.
+``documents_seen``, ``tokens_seen``
+    Whole numbers from 0.
+``interval``, ``timeline``
+    Null, or the object of `streamlda.model.over_time`.
+``representative_documents``
+    Null, or a list for each topic of objects with ``id``, ``proportion`` and maybe ``text``.
+``created``
+    Date and time in ISO 8601 with the offset of UTC.
+
+Version 1 is read as well: it lacks ``prevalence``, ``interval``, ``timeline`` and
+``representative_documents``.
+
+No code is ever read from the file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure, require
+from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.model.over_time import Interval, Timeline
+from streamlda.text.vocabulary import Vocabulary
+
+FORMAT = "streamlda-topic-model"
+FORMAT_VERSION = 2
+
+#: Kind of a file of raw state (`streamlda.storage.state`), which must never be taken for a model.
+STATE_FORMAT = "streamlda-state"
+
+OBJECTS = ("settings", "diagnostics", "versions", "privacy")
+COUNTS = ("documents_seen", "tokens_seen")
+ARRAYS = ("components", "alpha", "background")
+#: Members that version 1 has not.
+ADDED = ("interval", "timeline", "representative_documents")
+
+_check_file = partial(require, error=ModelFileError)
+
+
+def write(path: str | os.PathLike[str], model: Mapping[str, Any]) -> None:
+    """Write a model, given as its members by name, whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {name: model[name] for name in ARRAYS}
+    metadata: dict[str, Any] = {"created": model["created"], "vocabulary": None}
+    metadata |= dict.fromkeys(ADDED)
+    metadata["representative_documents"] = model["representative_documents"]
+    if model["prevalence"] is not None:
+        arrays["prevalence"] = model["prevalence"]
+    if model["interval"] is not None:
+        metadata["interval"] = model["interval"].to_json()
+    if model["timeline"] is not None:
+        metadata["timeline"] = model["timeline"].to_json()
+        arrays["timeline_tokens"] = model["timeline"].tokens
+    for name in OBJECTS + COUNTS:
+        metadata[name] = model[name]
+    if model["vocabulary"] is not None:
+        metadata["vocabulary"] = model["vocabulary"].metadata()
+        if model["vocabulary"].words is not None:
+            arrays["words"] = words_to_bytes(model["vocabulary"].words)
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
+
+
+def read(path: str | os.PathLike[str]) -> ArraysFile:
+    """Return a model file, its checksums checked and its content not yet."""
+    try:
+        return read_arrays(path, FORMAT, FORMAT_VERSION)
+    except ModelFileError as error:
+        if _holds_state(path):
+            raise failure(
+                "a model must be a published one, not raw data, the state of a running engine",
+                format=STATE_FORMAT,
+                path=str(path),
+                remedy="keep that file secret, and pass the model that the run saved",
+                error=ModelFileError,
+            ) from error
+        raise
+
+
+def _holds_state(path: str | os.PathLike[str]) -> bool:
+    try:
+        read_arrays(path, STATE_FORMAT, sys.maxsize)
+    except ModelFileError:
+        return False
+    return True
+
+
+def members(file: ArraysFile) -> dict[str, Any]:
+    """Return the arguments that make the model of a file again."""
+    arrays: dict[str, Any] = dict(file.arrays)
+    metadata = dict(file.metadata)
+    words = arrays.pop("words", None)
+    added = () if file.format_version == 1 else ADDED
+    names = {"vocabulary", "created", *OBJECTS, *COUNTS, *added}
+    rule = "the metadata must be those of the format"
+    _check_file(set(metadata) == names, rule, names=[*metadata][:16])
+    optional = {"prevalence"} if added else set()
+    names = {*ARRAYS} | ({"timeline_tokens"} if metadata.get("timeline") is not None else set())
+    rule = "the arrays must be those of the format"
+    _check_file(set(arrays) - optional == names, rule, names=[*arrays][:8])
+    for name, array in arrays.items():
+        rule = "an array must be float64"
+        _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
+        array.flags.writeable = False  # not shared, so that it need not be copied
+    if metadata.get("interval") is not None:
+        metadata["interval"] = Interval.from_json(metadata["interval"])
+    if metadata.get("timeline") is not None:
+        tokens = arrays.pop("timeline_tokens")
+        metadata["timeline"] = Timeline.from_json(metadata["timeline"], tokens)
+    vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
+    return {**arrays, **metadata, "vocabulary": vocabulary}
+
+
+def _vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
+    if stored is None:
+        _check_file(words is None, "words must come with the metadata of a vocabulary, got null")
+        return None
+    return Vocabulary.from_metadata(stored, None if words is None else _words_from_bytes(words))
+
+
+def words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
+    """Return the words as they are stored."""
+    try:
+        text = "\n".join(words).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise failure(
+            "words must be valid Unicode text, got a lone surrogate",
+            remedy="decode the corpus as UTF-8",
+            error=VocabularyError,
+        ) from error
+    if text.count(b"\n") != len(words) - 1:
+        raise failure(
+            "words must not contain a line feed",
+            word_id=next(i for i, word in enumerate(words) if "\n" in word),
+            remedy="change the tokenizer",
+            error=VocabularyError,
+        )
+    return np.frombuffer(text, np.uint8)
+
+
+def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
+    is_text = data.dtype == np.uint8 and data.ndim == 1
+    _check_file(is_text, "words must be bytes", dtype=data.dtype, ndim=data.ndim)
+    return tuple(data.tobytes().decode("utf-8").split("\n"))

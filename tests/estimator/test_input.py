@@ -1,0 +1,204 @@
+"""What `StreamLDA` takes, and what it refuses without a change or a word of a document."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from scipy import special
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+from streamlda import StreamLDA
+from streamlda.engine.engine import Engine
+from streamlda.simulate import PlantedLDA
+from tests import oracle_text
+
+
+@pytest.fixture(scope="module")
+def X():
+    return PlantedLDA(4, 120, seed=5, topic_concentration=0.1).documents(1000).to_csr()
+
+
+@pytest.fixture(scope="module")
+def fitted(X):
+    return StreamLDA(4, random_state=0).fit(X)
+
+
+def test_score_is_the_likelihood_of_held_out_halves(fitted, X):
+    rows = X[:100]
+    split = np.random.default_rng(0).binomial(rows.data.astype(int), 0.5)
+    seen = sp.csr_matrix((split, rows.indices, rows.indptr), shape=rows.shape).toarray()
+    left = rows.toarray() - seen
+    mixed = 0.99 * fitted.components_ + 0.01 * fitted.background_
+    theta = np.array([oracle_text.optimum(row, mixed, fitted.alpha_) for row in seen])
+    nats = special.xlogy(left, theta @ mixed).sum()
+    assert seen.any(axis=1).all()
+    assert fitted.score(rows) == pytest.approx(nats, rel=1e-5)
+    assert fitted.perplexity(rows) == pytest.approx(np.exp(-nats / left.sum()), rel=1e-5)
+
+
+def test_scores_are_of_whole_tokens(fitted, X):
+    held_out = X[:300]
+    wanted = fitted.score(held_out)
+    assert fitted.perplexity(stored_twice(held_out)) == fitted.perplexity(held_out)
+    with pytest.warns(UserWarning, match="rounding keeps 96% of their sum") as caught:
+        assert fitted.score(held_out + 0.1 * (held_out > 0)) == wanted
+    assert caught[0].filename == __file__
+    tfidf = TfidfTransformer().fit_transform(held_out)
+    for measure in (fitted.score, fitted.perplexity):
+        with pytest.raises(ValueError, match=r"whole numbers.*kept_by_rounding=.*not TF-IDF"):
+            measure(tfidf)
+
+
+def stored_twice(X):
+    """Return a matrix of the same counts, each of them as two halves of the same entry."""
+    X = X.tocsr()
+    halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
+    return sp.csr_matrix(halves, shape=X.shape)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.asfortranarray,
+        lambda rows: rows.astype(np.uint8),
+        lambda rows: rows.astype(np.float16),
+        sp.csc_array,
+        lambda rows: stored_twice(sp.csr_array(rows)),
+        lambda rows: sp.coo_matrix(rows.astype(np.int64)),
+        # One token an entry: more of a word than the type can hold.
+        lambda rows: ones_of(rows, np.int8),
+        lambda rows: ones_of(rows, np.bool_),
+        lambda rows: pd.DataFrame.sparse.from_spmatrix(sp.csr_array(rows)),
+        lambda rows: rows.tolist(),
+    ],
+    ids=["fortran", "uint8", "float16", "csc", "halves", "coo", "int8", "bool", "frame", "list"],
+)
+def test_equal_counts_give_equal_bits_in_every_form(form):
+    rows = np.random.default_rng(2).poisson(0.5, (60, 30)).astype(float)
+    rows[3, 7] = 200
+    matrix = form(rows)
+    before = pickle.dumps(matrix)
+    wanted, found = (StreamLDA(2, random_state=0).fit(x) for x in (sp.csr_matrix(rows), matrix))
+    assert np.array_equal(found.components_, wanted.components_)
+    assert np.array_equal(found.transform(matrix), wanted.transform(rows))
+    assert found.score(matrix) == wanted.score(rows)
+    assert pickle.dumps(matrix) == before
+
+
+def ones_of(rows, dtype):
+    at = np.repeat(np.argwhere(rows), rows[rows > 0].astype(int), axis=0)
+    return sp.coo_matrix((np.ones(len(at), dtype), at.T), shape=rows.shape)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"n_components": 8}, "got n_components=8; set n_components=4 again, or call fit"),
+        ({"alpha_0": 7.0, "oversampling": 9}, "got alpha_0=7.0 oversampling=9; set alpha_0=1.0, "),
+        ({"refinement_passes": 0}, "got refinement_passes=0; set refinement_passes='auto' again"),
+    ],
+)
+def test_a_fit_goes_on_with_its_parameters(X, changes, rule):
+    for learn in (StreamLDA.fit, StreamLDA.partial_fit):
+        lda = learn(StreamLDA(4, random_state=0), X[:300]).set_params(random_state=5, **changes)
+        for each in (lda, pickle.loads(pickle.dumps(lda))):
+            with pytest.raises(ValueError, match=rule):
+                each.partial_fit(X[300:])
+            assert each.documents_seen_ == 300
+            back = clone(StreamLDA(4)).get_params()
+            each.set_params(**back).partial_fit(X[300:400])
+            assert each.documents_seen_ == 400
+
+
+def test_a_fit_that_fails_changes_nothing(fitted, X):
+    lda = pickle.loads(pickle.dumps(fitted))
+    before = lda.transform(X[:5])
+    names = [f"word{i}" for i in range(9)]
+    for learn in (lda.fit, StreamLDA(2).fit):
+        for bad in (np.zeros((50, 9)), pd.DataFrame(np.zeros((50, 9)), columns=names)):
+            with pytest.raises(ValueError, match="at least 2 documents"):
+                learn(bad)
+    assert np.array_equal(lda.transform(X[:5]), before)
+    assert (lda.n_features_in_, hasattr(lda, "feature_names_in_")) == (120, False)
+    new = StreamLDA(2)
+    with pytest.raises(ValueError, match="at most 2147483648 tokens"):
+        new.partial_fit(np.full((3, 9), 1e10))
+    assert vars(new) == vars(StreamLDA(2))
+    # A later fit that names no columns forgets the names.
+    named = StreamLDA(2).fit(pd.DataFrame(X[:50].toarray()[:, :9], columns=names))
+    assert named.feature_names_in_.tolist() == names
+    assert not hasattr(named.fit(X[:50]), "feature_names_in_")
+
+
+def test_an_interrupted_partial_fit_shows_topics_of_what_was_learned(X, monkeypatch):
+    lda = StreamLDA(4, random_state=0).partial_fit(X[:500])
+    assert lda.documents_seen_ == 500
+    add = Engine.add
+
+    def interrupted(engine, *arguments):
+        add(engine, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lda.partial_fit(X[500:600])
+    assert lda.documents_seen_ == 600
+
+
+SECRET = "the patient was seen at noon"
+TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        SECRET,
+        TEXTS,
+        tuple(TEXTS),
+        iter(TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        np.array([text.encode() for text in TEXTS]),
+        [text.split() for text in TEXTS],
+        [[1, SECRET], [2, SECRET]],
+        pd.Series(TEXTS),
+        pd.Series(TEXTS, dtype="string"),
+        pd.DataFrame({"n": 1, "text": TEXTS}),
+        pl.DataFrame({"n": 1, "text": TEXTS}),
+        pl.Series(TEXTS),
+    ],
+    ids=lambda texts: type(texts).__name__,
+)
+def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
+    private = StreamLDA(2, epsilon=4.0, delta=1e-6, documents_per_snapshot=100)
+    calls = (StreamLDA(2).fit, StreamLDA(2).partial_fit, private.fit, private.partial_fit)
+    for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
+        with pytest.raises(
+            ValueError, match=r"counts of words, not texts.*CountVectorizer"
+        ) as told:
+            call(texts)
+        assert told.value.__context__ is None
+        assert not any(word in str(told.value) for word in ("patient", "noon"))
+
+
+def test_names_come_from_a_vectorizer_too_and_must_fit():
+    texts = ["cat dog cat", "dog dog fish", "fish cat cat", "dog fish fish"] * 9
+    vectorizer = CountVectorizer().fit(texts)
+    lda = StreamLDA(2, random_state=0).fit(vectorizer.transform(texts))
+    names = ["cat", "dog", "fish"]
+    assert lda.top_words(2, vectorizer) == lda.top_words(2, iter(names))
+    assert lda.to_model(vectorizer).vocabulary.words == tuple(names)
+    for call in (lambda names: lda.top_words(2, names), lda.to_model):
+        with pytest.raises(
+            ValueError, match="one word for each column, got n_names=2 n_features=3"
+        ):
+            call(names[:2])
+        for wrong in (5, "cat"):
+            with pytest.raises(
+                ValueError, match=f"must be words.*got type='{type(wrong).__name__}'"
+            ):
+                call(wrong)
