@@ -56,6 +56,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
+from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import ASIDE, Choice, choose
 from streamlda.refinement.refine import BEFORE
@@ -210,7 +211,8 @@ class Refinement(Phase):
             "annealing_left": self.stepwise.flatness,
             "start_topics": list(range(self.settings.n_components)),
         }
-        return self._published(found.components, found.alpha, {"refinement": done})
+        model = self._published(found.components, found.alpha, {"refinement": done})
+        return warned_of_background(model)
 
     def _published(self, components: Array, alpha: Array, said: dict[str, Any]) -> TopicModel:
         return TopicModel(

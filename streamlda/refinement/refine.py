@@ -34,6 +34,7 @@ import numpy as np
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
+from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choose
 from streamlda.refinement.gibbs import GibbsSampler
@@ -134,7 +135,7 @@ def refined(
         done["averaged_sweeps"] = averaged
     order = np.argsort(-alpha, kind="stable")
     done["start_topics"] = order.tolist()
-    return replace(
+    found = replace(
         model,
         components=components[order],
         alpha=alpha[order],
@@ -144,6 +145,7 @@ def refined(
             "refinement": done,
         },
     )
+    return warned_of_background(found)
 
 
 #: What warnings of the spectral fit begin with in a refined model.

@@ -42,6 +42,7 @@ from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choose, parted
 from streamlda.refinement.schedule import (
@@ -195,9 +196,10 @@ def _published(
             f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
             f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or none"
         )
-    return replace(
+    found = replace(
         model,
         components=refinement.components,
         settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
         diagnostics={**model.diagnostics, "warnings": warnings, "refinement": done},
     )
+    return warned_of_background(found)

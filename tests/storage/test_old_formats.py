@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamlda.engine.engine import Engine
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
@@ -34,6 +35,7 @@ from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
 from streamlda.stream.source import RecordBatch
+from tests.engine.kinds import assert_same_model
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"
 #: As far as the arithmetic of two processors may differ.
@@ -91,6 +93,15 @@ def check_topics(model, expected, name):
 def test_engines_go_on(old, expected, documents, name):
     engine = load_state(old / f"state-{name}")
     at = engine.documents_seen + engine.documents_skipped
+    if name == "refining-sums":
+        # Topics of the documents kept are annealed as by now.
+        fresh = Engine(engine.settings)
+        fresh.add(documents.rows(0, at))
+        for _ in range(2):
+            assert_same_model(engine.snapshot(), fresh.snapshot())
+            for learner in (engine, fresh):
+                learner.add(documents.rows(at, 3000))
+        return
     if name != "shared-map":
         assert at == expected[f"state-{name}"]["at"]
         check_topics(engine.snapshot(), expected, f"state-{name}.then")
