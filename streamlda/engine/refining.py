@@ -58,7 +58,7 @@ from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import ASIDE, Choice, choose
+from streamlda.refinement.choice import Choice, choose
 from streamlda.refinement.refine import BEFORE
 from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -266,7 +266,7 @@ class Refinement(Phase):
             StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"]),
             refinement["start"],
             np.array(arrays["frequencies"]),
-            RecentDocuments.from_state(arrays, settings.n_features, settings.warmup_documents),
+            RecentDocuments(settings.warmup_documents).restore(arrays, settings.n_features),
             Trial.from_state(arrays, settings.n_features),
         )
 
@@ -296,7 +296,7 @@ class Trial(NamedTuple):
         own = named(arrays, "trial.")
         if not own:
             return None
-        aside = RecentDocuments.from_state(arrays, n_features, len(ASIDE), "aside.")
+        aside = RecentDocuments.aside().restore(arrays, n_features, "aside.")
         return cls(own["components"].copy(), own["alpha"].copy(), aside)
 
 

@@ -22,7 +22,7 @@ from streamlda.engine.refining import (
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_projection
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import ASIDE, choice_of, parted
+from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
 from streamlda.spectral.moments import Moments
@@ -157,9 +157,9 @@ class Rounds(Phase):
         recent = aside = None
         if refinement is not None and not refinement["follows"]:
             d = settings.n_features
-            recent = RecentDocuments.from_state(arrays, d, settings.warmup_documents)
+            recent = RecentDocuments(settings.warmup_documents).restore(arrays, d)
             if refinement.get("trial"):
-                aside = RecentDocuments.from_state(arrays, d, len(ASIDE), "aside.")
+                aside = RecentDocuments.aside().restore(arrays, d, "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         return cls(settings, counters, current, finished, refines, recent, aside)
@@ -192,7 +192,7 @@ class WarmUp(Phase):
         warmup, settings = self.kept.batch(), self.settings
         recent = aside = None
         if refines:
-            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments(len(ASIDE))
+            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments.aside()
             warmup, others = parted(warmup)
             recent.add(warmup)
             aside.add(others)
