@@ -56,7 +56,7 @@ def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
 def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
     models = [
         fit_quietly(folder, tmp_path / "model", *options)[1]
-        for options in ((), ("--alpha-0", 10), ("--alpha-0", 10, "--no-refine"))
+        for options in ((), ("--alpha-0", 0.2), ("--alpha-0", 0.2, "--no-refine"))
     ]
     assert ["refinement" in model.diagnostics for model in models] == [False, True, False]
     assert models[1].diagnostics["refinement"]["documents"] == 6000
@@ -131,7 +131,7 @@ def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
     text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
     (tmp_path / "a.txt").write_text(text, "ascii")
     said = run("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet").stderr
-    assert "streamlda: warning: before refinement: word pairs tell" in said
+    assert "streamlda: warning: word pairs tell" in said
     assert "of 5 topics apart" in said
     assert "documents/s" not in said
     assert "?" in run("topics", tmp_path / "m").stdout
