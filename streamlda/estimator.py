@@ -7,7 +7,6 @@ import sys
 import warnings
 from typing import Any, Self
 
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamlda.checks import failure, require
@@ -15,20 +14,16 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError
-from streamlda.estimator_base import BaseTopicEstimator, Columns, counts_of
+from streamlda.estimator_base import BaseTopicEstimator, Columns, NoSnapshotError, counts_of
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
+from streamlda.progress import shown
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
-
-
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator that has not read a whole window of rows yet."""
 
 
 class StreamLDA(BaseTopicEstimator):
@@ -41,7 +36,8 @@ class StreamLDA(BaseTopicEstimator):
     alpha_0 : float or "auto", default 1.0
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
         document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
-        too large on most real text.
+        show three topics or more, and can be far off on text. Where it cannot be known,
+        `diagnostics_` says so (``alpha_0_estimate``).
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
         How topics are found: "whitened-tensor" sums a small tensor; the others take fresh rows for
         each power iteration, need less memory when K is large, and may find fewer than
@@ -111,26 +107,37 @@ class StreamLDA(BaseTopicEstimator):
     noise_in_state : bool, default False
         Begin sums with noise, so that one copy of the memory shows no more than a release; noise
         is sqrt(2) times as large then.
+    verbose : int, default 0
+        Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features)
-        Word probabilities of each topic; rows sum to 1. Most prevalent topic first.
+        Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
+        topic first.
     n_components_ : int
         Number of topics: fewer than `n_components` where an online solver has not found them all
         yet (`diagnostics_` says what is missing). With `epsilon` those that stand above the noise,
         with a warning where they are fewer.
+    prevalence_ : ndarray of shape (n_components_,), or None
+        Share of all tokens so far that each topic has, about the mean of `transform` by tokens:
+        sums over all documents, corrected by inference in up to 3000 of them
+        (`streamlda.refinement.measures`). None where it was not measured.
     alpha_ : ndarray of shape (n_components_,)
-        Dirichlet parameters of the topic mixtures.
+        Dirichlet parameters of the topic mixtures: the prior of a document. After a refinement
+        fitted to the documents, by Minka's fixed point.
     alpha_0_ : float
-        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it.
+        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it. With "auto" it is
+        fitted again once topics are refined.
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
-        What the data cannot support: ``warnings`` in words, condition number, eigenvalues with
-        their noise, which topics are supported. After a refinement also ``refinement``: passes,
-        steps and sweeps made, and which topic of the spectral fit each one began as; all else is
-        about the spectral fit, in the order of the refined topics.
+        What the data cannot support: ``warnings`` in words, the eigenvalues of word pairs with
+        their noise, as tested on ``documents_behind_directions``, and how many are above it
+        (``directions_supported``); of spectral topics the condition number and which are supported;
+        ``alpha_0_estimate`` (``value``, ``identified``, ``reason``) where `alpha_0` is "auto".
+        After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
+        the spectral fit each one began as; what that said of its own topics is in ``start``.
     documents_seen_ : int
         Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
         snapshot, whatever they hold.
@@ -141,16 +148,14 @@ class StreamLDA(BaseTopicEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the words, when `X` had string column names.
 
-    See Also
-    --------
-    streamlda.load : Read a saved model.
-
     Notes
     -----
-    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end.
-    Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a document until
-    topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are first
-    read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
+    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end; a
+    sample of them is kept to measure prevalence and coherence, 17 MiB at most
+    (`streamlda.engine.measures`), in states and pickles too.
+    Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
+    until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are
+    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
 
     *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
     follow the model; on text likelihood finds better ones, and `streamlda.refinement.refine` has
@@ -159,9 +164,6 @@ class StreamLDA(BaseTopicEstimator):
     sweeps. A pass takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K).
     Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
     an entry of `X`.
-
-    Kernels run on all processors that the process may use; ``NUMBA_NUM_THREADS`` in the environment
-    sets fewer.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.
@@ -225,6 +227,7 @@ class StreamLDA(BaseTopicEstimator):
         ledger: str | os.PathLike[str] | None = None,
         stream: str = "matrix",
         noise_in_state: bool = False,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.alpha_0 = alpha_0
@@ -250,6 +253,7 @@ class StreamLDA(BaseTopicEstimator):
         self.ledger = ledger
         self.stream = stream
         self.noise_in_state = noise_in_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
         """Learn topics from documents, forgetting what was learned before.
@@ -286,7 +290,8 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
-        self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
+        with shown(self.verbose):
+            self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -331,13 +336,15 @@ class StreamLDA(BaseTopicEstimator):
         batch = counts_of(X)
         if reset:
             learner = Engine(engine_settings(settings, batch.n_features))
-            feed(learner, batch)
+            with shown(self.verbose):
+                feed(learner, batch)
             self._keep(learner, None, columns)
         else:
             assert isinstance(self._learner, Engine)
             # Before it learns: also after an error on the way, topics are those of its rows.
             self._model = None
-            feed(self._learner, batch)
+            with shown(self.verbose):
+                feed(self._learner, batch)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -394,7 +401,9 @@ class StreamLDA(BaseTopicEstimator):
 
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
         """Return the parameters as settings, checked."""
-        settings = settings_of_parameters({**self.get_params(), "random_state": seed})
+        given = {**self.get_params(), "random_state": seed}
+        del given["verbose"]
+        settings = settings_of_parameters(given)
         require(
             settings.private or users is None,
             "users must come with epsilon, whose unit they are",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamlda.checks import at_least, require
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
@@ -66,24 +66,27 @@ class Skipped(NamedTuple):
 #: What a splitter hands on: the bytes of a record without its line end, or why there are none.
 Record = bytes | Skipped
 
-#: The text of a record, and whose it is, or None where that is not known.
-Document = tuple[str, str | None]
+#: The text of a record, whose it is, its event time in seconds since 1970 UTC, and its id; None
+#: where that is not known.
+Document = tuple[str, str | None, float | None, str | None]
 
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
 Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text and user, the encoding, and the longest record, in bytes."""
+    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes."""
 
     text_field: str
-    encoding: str
-    max_document_bytes: int
+    encoding: str = "utf-8"
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
+    time_field: str | None = None
+    id_field: str | None = None
 
 
-def user_name(value: object) -> str | None:
-    """Return the name of a user: text or an int, so that 7 and "7" are the same user.
+def name_of(value: object) -> str | None:
+    """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same.
 
     None for an empty name and for anything else, bytes that are not UTF-8 among it.
     """
@@ -112,16 +115,27 @@ class BatchBuilder:
         self.texts: list[str | None] = []
         self.locations: list[RecordLocation] = []
         self.users: list[str | None] = []
+        self.times: list[float | None] = []
         self.rejects: list[Reject] = []
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
 
-    def add(self, location: str, record: int, text: str, user: str | None, size: int) -> None:
+    def add(
+        self,
+        location: str,
+        record: int,
+        size: int,
+        text: str,
+        user: str | None = None,
+        time: float | None = None,
+        id: str | None = None,
+    ) -> None:
         """Add a document whose record has `size` bytes."""
         self.texts.append(text)
-        self.locations.append(RecordLocation(location, record))
+        self.locations.append(RecordLocation(location, record, id))
         self.users.append(user)
+        self.times.append(time)
         self.n_documents += 1
         self.bytes += size
 
@@ -130,6 +144,7 @@ class BatchBuilder:
         self.texts.append(None)
         self.locations.append(RecordLocation(location, record))
         self.users.append(None)
+        self.times.append(None)
 
     def reject(self, location: str, record: int, reason: str) -> None:
         """Add a record that is skipped for a fault."""
@@ -156,10 +171,10 @@ class BatchBuilder:
         """Whether nothing at all was gathered."""
         return not self.texts
 
-    def build(self, *, exhausted: bool, users: bool = False) -> RecordBatch:
-        """Return what was gathered, with `users` if the source knows about them."""
-        named = self.users if users else []
-        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named)
+    def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
+        """Return what was gathered, with `users` and `times` if the source knows about them."""
+        named, dated = self.users if users else [], self.times if times else []
+        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named, dated)
 
 
 class RecordQueue:
@@ -174,7 +189,7 @@ class RecordQueue:
         self.consumed = 0
         self._parse = parse
         self._pending: Sequence[Record] = ()
-        self._users: Sequence[str | None] | None = None
+        self._columns: Sequence[Sequence[Any] | None] = ()
         self._next = 0
 
     @property
@@ -182,9 +197,12 @@ class RecordQueue:
         """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
         return 0
 
-    def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
-        """Queue `records`, once those before are taken; users from `users`, else the records."""
-        self._pending, self._users, self._next = records, users, 0
+    def put(self, records: Sequence[Record], columns: Sequence[Sequence[Any] | None] = ()) -> None:
+        """Queue `records`, once those before are taken.
+
+        `columns` have users, times and ids, which are in the records otherwise; None without any.
+        """
+        self._pending, self._columns, self._next = records, columns, 0
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
@@ -206,12 +224,13 @@ class RecordQueue:
             if document is None:
                 batch.blank(self.location, self.record)
                 continue
-            text, user = document
-            user = user if self._users is None else self._users[i - 1]
-            batch.add(self.location, self.record, text, user, len(record))
+            text, known = document[0], list[Any](document[1:])
+            if self._columns:
+                known = [None if column is None else column[i - 1] for column in self._columns]
+            batch.add(self.location, self.record, len(record), text, *known)
         self._next = i
         if i == end:
-            self._pending, self._users, self._next = (), None, 0
+            self.put(())
 
     def skip(self, n_records: int) -> None:
         """Skip up to `n_records` of the queued records, unread; none if it is negative."""

@@ -26,7 +26,7 @@ DECIMALS = 6
 
 @click.command(short_help="Print the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of("infer", DOCUMENTS)
+@options_of("infer", (*DOCUMENTS, "source.id_field"))
 @click.option(
     "--output",
     "-o",
@@ -43,8 +43,9 @@ DECIMALS = 6
 def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
     """Print a JSON line for each document of SOURCE..., in order.
 
-    Members: record and location of the document, tokens of it that the model of FILE knows, and
-    topics, the K proportions. A document without a known token has those of the prior.
+    Members: record and location of the document, with --id-field its id, tokens of it that the
+    model of FILE knows, and topics, the K proportions. A document without a known token has those
+    of the prior.
     """
     import orjson
 
@@ -59,13 +60,14 @@ def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
         target: BinaryIO = sys.stdout.buffer
         if output != "-":
             target = opened.enter_context(Path(output).open("wb"))
-        for texts, locations in read_documents(settings):
+        for texts, locations, _ in read_documents(settings):
             batch = vocabulary.encode(texts).batch
             found = _shown(model.transform(batch), top)
             for at, length, row in zip(locations, batch.lengths.tolist(), found, strict=True):
                 line = {
                     "record": at.record,
                     "location": at.location,
+                    **({} if settings.source.id_field is None else {"id": at.id}),
                     "tokens": int(length),
                     "topics": row,
                 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
@@ -42,10 +43,10 @@ def fit(
         engine = Engine(settings)
         engine.add(documents)
         model = engine.snapshot()
+        engine.measures.restart(None)
         passes = passes or 0
-        return engine, refined(
-            model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed
-        )
+        model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
+        return engine, of_one_interval(model)
     n = int(np.count_nonzero(documents.usable))
     said: dict[str, Any] = {}
     if passes is None and not gibbs_sweeps and n < settings.warmup_documents:
@@ -53,8 +54,9 @@ def fit(
         engine = Engine(settings)
         engine.add(documents)
         model = engine.snapshot()
+        engine.measures.restart(None)
         if "refinement" in model.diagnostics:
-            engine = Engine.of_model(settings, model)
+            return _going_on(settings, model, documents)
         return engine, model
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents)
@@ -67,7 +69,7 @@ def fit(
             aside=aside,
         )
         if "refinement" in model.diagnostics:
-            return Engine.of_model(settings, model), model
+            return _going_on(settings, model, documents)
         said = choice_of(model)
     if passes:
         model = _of_all(_start(settings, documents).snapshot(), documents)
@@ -77,9 +79,10 @@ def fit(
         model = engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
+            engine.measures.restart(None)
             return engine, model
     model = refined(model, documents, passes=passes or 0, gibbs_sweeps=gibbs_sweeps, seed=seed)
-    return Engine.of_model(settings, model), model
+    return _going_on(settings, model, documents)
 
 
 def _start(settings: EngineSettings, documents: DocumentBatch) -> Engine:
@@ -87,6 +90,15 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> Engine:
     engine = Engine.of_rounds(settings)
     engine.add(documents.rows(0, documents.end_of(START_DOCUMENTS)))
     return engine
+
+
+def _going_on(
+    settings: EngineSettings, model: TopicModel, documents: DocumentBatch
+) -> tuple[Engine, TopicModel]:
+    """Return an engine that goes on from a refined model of these documents, and the model."""
+    measures = Measures()
+    measures.add(documents)
+    return Engine.of_model(settings, model, measures), of_one_interval(model)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

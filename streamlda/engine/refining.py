@@ -59,7 +59,8 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import Choice, choose
-from streamlda.refinement.refine import BEFORE
+from streamlda.refinement.measures import ExpectedTokens
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
@@ -108,9 +109,7 @@ class Refinement(Phase):
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(kept)
         trial = None if aside is None else Trial(model.components, model.alpha, aside)
-        earlier = [f"{BEFORE}{text}" for text in model.diagnostics["warnings"]]
-        start = {**model.diagnostics, "warnings": earlier}
-        return cls(settings, counters, stepwise, start, frequencies, recent, trial)
+        return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent, trial)
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
@@ -194,8 +193,8 @@ class Refinement(Phase):
         choice = self.trial.choice(self._refined(found))
         said = choice.diagnostics
         if not choice.refined:
-            said["warnings"] = [text.removeprefix(BEFORE) for text in self.start["warnings"]]
-            return self._published(self.trial.components, self.trial.alpha, said)
+            known = {**self.start, **said}
+            return self._published(self.trial.components, self.trial.alpha, known)
         found.add(self.trial.aside.latest())
         found.flush()
         model = self._refined(found)
@@ -211,23 +210,27 @@ class Refinement(Phase):
             "annealing_left": self.stepwise.flatness,
             "start_topics": list(range(self.settings.n_components)),
         }
-        model = self._published(found.components, found.alpha, {"refinement": done})
+        known = {**of_start(self.start), "refinement": done}
+        model = self._published(found.components, found.alpha, known)
         return warned_of_background(model)
 
-    def _published(self, components: Array, alpha: Array, said: dict[str, Any]) -> TopicModel:
+    def _published(self, components: Array, alpha: Array, known: dict[str, Any]) -> TopicModel:
         return TopicModel(
             components=components,
             alpha=alpha,
-            prevalence=alpha / alpha.sum(),
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
-            diagnostics={
-                **self.start,
-                "documents_skipped": self.counters.documents_skipped,
-                **said,
-            },
+            diagnostics={**known, "documents_skipped": self.counters.documents_skipped},
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
+        )
+
+    def expected(self) -> ExpectedTokens | None:
+        """Return the tokens of topics by E-steps, those of the documents that wait as well."""
+        found = self.stepwise.copy()
+        found.flush()
+        return ExpectedTokens(
+            *(found.topic_tokens, found.alpha, found.settings.inner_iterations, found.by_bin)
         )
 
     def _annealed(self) -> StepwiseEM:

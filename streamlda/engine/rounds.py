@@ -20,12 +20,19 @@ from streamlda.engine.refining import (
     start_documents,
 )
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_projection
+from streamlda.engine.warmup import (
+    WarmUpDocuments,
+    better_projection,
+    first_projection,
+    held_out_pairs,
+)
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs
+from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
 
@@ -42,13 +49,15 @@ def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
 class Rounds(Phase):
     """Sums through a projection that is replaced by a better one whenever a round is full.
 
-    The last full round is kept. An engine that refines keeps its recent documents too, and those
-    set aside, which no sum has, until it has those of the start; then a refinement goes on, or
-    rounds where that is not better.
+    The last full round is kept. The documents that gave the first projection are tested in halves
+    (`beginning`); later rounds have a projection of other documents. An engine that refines keeps
+    its recent documents too, and those set aside, which no sum has, until it has those of the
+    start; then a refinement goes on, or rounds where that is not better.
     """
 
     current: Moments
     finished: Moments | None = None
+    beginning: HeldOutPairs | None = None
     refines: bool = False
     recent: RecentDocuments | None = None
     aside: RecentDocuments | None = None
@@ -122,6 +131,13 @@ class Rounds(Phase):
         rounds = [part for part in (self.current, self.finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
+    def held_out(self) -> HeldOutPairs | None:
+        """Return the pairs of the round, or half of the beginning, that has most documents."""
+        later = [self.current, self.finished][: self.counters.rounds_finished]
+        found = [HeldOutPairs.of(part) for part in later if part and part.documents > 1]
+        found += [self.beginning] if self.beginning else []
+        return max(found, key=lambda pairs: pairs.documents, default=None)
+
     def snapshot(self) -> TopicModel:
         """Return a model; one that may still refine is refined over the recent documents.
 
@@ -135,12 +151,18 @@ class Rounds(Phase):
         seed = self.settings.seed % 2**63
         return refined(model, kept, passes=passes_for(kept.n_documents), seed=seed, aside=aside)
 
+    def documents(self) -> DocumentBatch | None:
+        """Return the recent documents, and those set aside."""
+        kept = [part.latest() for part in (self.recent, self.aside) if part and part.parts]
+        return DocumentBatch.joined(kept) if kept else None
+
     def state(self) -> State:
         """Return both rounds, documents kept, and whether a refinement was decided on."""
         arrays: Arrays = {}
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
+        arrays |= held_out_state(self.beginning)
         for prefix, kept in (("kept.", self.recent), ("aside.", self.aside)):
             if kept is not None:
                 arrays |= kept.state(prefix)
@@ -162,7 +184,8 @@ class Rounds(Phase):
                 aside = RecentDocuments.aside().restore(arrays, d, "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
-        return cls(settings, counters, current, finished, refines, recent, aside)
+        beginning = restored_held_out(arrays)
+        return cls(settings, counters, current, finished, beginning, refines, recent, aside)
 
 
 @dataclass(eq=False)
@@ -199,7 +222,8 @@ class WarmUp(Phase):
         moments = Moments(first_projection(warmup, settings), settings.n_triple_columns)
         moments.add(warmup)
         counters.projection_documents = moments.documents
-        return Rounds(settings, counters, moments, None, refines, recent, aside)
+        held_out = held_out_pairs(warmup, settings)
+        return Rounds(settings, counters, moments, None, held_out, refines, recent, aside)
 
     def _ended(self, *, refines: bool = False) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
@@ -209,6 +233,10 @@ class WarmUp(Phase):
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._ended().rounds()
+
+    def topics(self) -> SpectralTopics:
+        """Return the topics of the first round."""
+        return self._ended().topics()
 
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept, refined if that is better."""
@@ -221,6 +249,11 @@ class WarmUp(Phase):
         model = self._ended().snapshot()
         return replace(model, diagnostics={**model.diagnostics, **said})
 
+    def documents(self) -> DocumentBatch | None:
+        """Return the documents kept."""
+        kept = self.kept.batch()
+        return kept.where(kept.usable)
+
     def state(self) -> State:
         """Return the documents kept."""
         return self.kept.state(), refinement_values(self.refines, follows=False)
@@ -228,9 +261,13 @@ class WarmUp(Phase):
 
 @dataclass(eq=False)
 class SharedSums(Phase):
-    """Sums of all documents through one projection, which is never replaced."""
+    """Sums of all documents through one projection, which is never replaced.
+
+    Without a `beginning` the projection is one of other documents.
+    """
 
     moments: Moments
+    beginning: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take all documents."""
@@ -242,9 +279,20 @@ class SharedSums(Phase):
         self._require_documents()
         return [self.moments]
 
+    def held_out(self) -> HeldOutPairs | None:
+        """Return the pairs of all documents, or of half of those that gave the projection."""
+        return self.beginning or HeldOutPairs.of(self.moments)
+
     def state(self) -> State:
         """Return the sums."""
-        return moments_state("current.", self.moments), {"shared_map": True}
+        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
+        return arrays, {"shared_map": True}
+
+    @classmethod
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+        """Go on from what `state` returned, bit for bit."""
+        moments = restored_moments("current.", saved[0])
+        return cls(settings, counters, moments, restored_held_out(saved[0]))
 
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
@@ -256,6 +304,17 @@ def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
 def moments_state(prefix: str, moments: Moments) -> Arrays:
     """Return sums and their projection as named arrays."""
     return with_prefix({"whitening": moments.whitening, **moments.state()}, prefix)
+
+
+def held_out_state(held_out: HeldOutPairs | None) -> Arrays:
+    """Return held-out pairs as named arrays; nothing if there are none."""
+    return {} if held_out is None else with_prefix(held_out.state(), "beginning.")
+
+
+def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None:
+    """Return what `held_out_state` was called on."""
+    state = named(arrays, "beginning.")
+    return HeldOutPairs.from_state(state) if state else None
 
 
 def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:

@@ -12,7 +12,12 @@ from streamlda.checks import failure, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, first_projection, warmup_end
+from streamlda.engine.warmup import (
+    WarmUpDocuments,
+    first_projection,
+    held_out_pairs,
+    warmup_end,
+)
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.refinement.choice import parted
 from streamlda.scaleout.cluster import Run
@@ -26,7 +31,8 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import Plan
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.spectral.support import HeldOutPairs
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -39,12 +45,14 @@ class Beginning:
     """The plan of the first round, and how many documents its words and projection were made of.
 
     `vocabulary_documents` is 0 for given words; `projection_documents`, of at least 3 tokens each,
-    is 0 for a given projection, which has no `warmup` either.
+    is 0 for a given projection, which has no `warmup` either. `held_out` is what these say of it,
+    where there are enough.
     """
 
     plan: Plan
     vocabulary_documents: int
     projection_documents: int
+    held_out: HeldOutPairs | None = None
     warmup: DocumentBatch | None = None
 
     def of_warmup(self, *, trial: bool) -> Beginning:
@@ -54,14 +62,14 @@ class Beginning:
         """
         if self.warmup is None:
             return self
-        documents = parted(self.warmup)[0] if trial else self.warmup
+        documents, settings = self.warmup, self.plan.settings
+        if trial:
+            documents, _ = parted(documents)
         with one_blas_thread():
-            whitening = first_projection(documents, self.plan.settings)
-        return replace(
-            self,
-            plan=replace(self.plan, whitening=whitening),
-            projection_documents=int(documents.usable.sum()),
-        )
+            plan = replace(self.plan, whitening=first_projection(documents, settings))
+            held_out = held_out_pairs(documents, settings)
+        used = int(documents.usable.sum())
+        return replace(self, plan=plan, projection_documents=used, held_out=held_out)
 
 
 def begin(
@@ -108,7 +116,7 @@ def begin(
         warmup = warmup_of(run, corpus, settings, words)
         nothing = np.empty((n_features, 0))
         plan = Plan(settings, nothing, settings.n_triple_columns, words)
-        return Beginning(plan, learned_from, 0, warmup).of_warmup(trial=trial)
+        return Beginning(plan, learned_from, 0, warmup=warmup).of_warmup(trial=trial)
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)

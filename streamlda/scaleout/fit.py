@@ -14,20 +14,27 @@ from streamlda.checks import at_least, require
 from streamlda.documents import MIN_TOKENS
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.engine.measures import of_one_interval
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of
+from streamlda.refinement.refine import most_prevalent_first
 from streamlda.refinement.schedule import passes_for
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
 from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.store import DocumentStore, LearnedDocuments, store_documents
+from streamlda.scaleout.store import (
+    DocumentStore,
+    LearnedDocuments,
+    measures_of,
+    store_documents,
+)
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -121,7 +128,10 @@ def learn(
             before = np.cumsum([0, *usable[:-1]]).tolist()
             plan = replace(plan, whitening=sums.engine(plan).better_projection())
     return ClusterFit(
-        sums.engine(plan), plan.vocabulary, sums.counts, beginning.vocabulary_documents
+        sums.engine(plan, beginning.held_out),
+        plan.vocabulary,
+        sums.counts,
+        beginning.vocabulary_documents,
     )
 
 
@@ -164,6 +174,7 @@ def learn_once(
         client, corpus, words, n_features, most_bytes=most_bytes, on_progress=on_progress
     ) as store:
         _check_enough(store.documents, store.contents.counts, settings)
+        measures = measures_of(store)
         engine, refined, said = None, None, {}
         if trial and store.documents >= LEAST_DOCUMENTS:
             learned = LearnedDocuments(store)
@@ -177,11 +188,17 @@ def learn_once(
             engine = one_engine(store, beginning, last)
             start = _of_all(engine.snapshot(), store)
             refined = refined_on(store, start, refinement_passes, on_progress)
+        if refined is not None:
+            refined = of_one_interval(most_prevalent_first(refined, measures.samples))
         if engine is None or refined is None:
             beginning = beginning.of_warmup(trial=False) if trial else beginning
             engine = one_engine(store, beginning, store.documents)
+        engine.measures = measures
+        found = store.contents
+        if found.column_words is not None:
+            words = found.column_words.named()
     learned_from = beginning.vocabulary_documents
-    return ClusterFit(engine, words, store.contents.counts, learned_from, refined, said)
+    return ClusterFit(engine, words, found.counts, learned_from, refined, said)
 
 
 def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:

@@ -42,9 +42,9 @@ from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choose, parted
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import (
     GROWTH_DOCUMENTS,
     LOCAL_STEPS,
@@ -187,19 +187,17 @@ def _published(
         "batch_documents": plan.settings.batch_documents,
         "lanes": plan.parts,
         "rounds": plan.rounds * plan.passes,
-        # Alpha stays, and so does the order of the topics.
         "start_topics": list(range(model.n_components)),
     }
-    warnings = [f"before refinement: {text}" for text in model.diagnostics.get("warnings", [])]
+    known = of_start(model.diagnostics)
     if refinement.steps < LOCAL_STEPS // 2:
-        warnings.append(
+        known["warnings"] += [
             f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
             f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or none"
-        )
-    found = replace(
+        ]
+    return replace(
         model,
         components=refinement.components,
         settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
-        diagnostics={**model.diagnostics, "warnings": warnings, "refinement": done},
+        diagnostics={**known, "refinement": done},
     )
-    return warned_of_background(found)

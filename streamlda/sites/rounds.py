@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -46,7 +47,10 @@ Arrays = Mapping[str, NDArray[Any]]
 #: Stages that look through the projection of the pairs before them.
 _TRIPLES = ("triple norms", "triples")
 
-_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done")
+_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done", "long")
+#: What rounds begin with, and what documents compare it with.
+_STARTS = ("refinement/found/", "refinement/moments/")
+
 _MOST = 1 + 1e-9
 
 
@@ -194,7 +198,7 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended
     `ended`: whether there was a snapshot before. Errors are of any kind; `Round.open` words them.
     """
     found = {name for name in arrays if not name.startswith("sums/")}
-    wanted = _names(stage, ended=ended)
+    wanted = _names(stage, settings, ended=ended)
     if found != wanted:
         odd = sorted(found ^ wanted)
         raise ValueError(f"the stage {stage!r} has other arrays: {str(odd)[:120]}")
@@ -209,23 +213,28 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings, *, ended
         refinement = named(arrays, "refinement/")
         # Checks all of it, but for what serves diagnostics alone.
         RefinementRounds.from_state(refinement, settings)
-        for name in ("pair_eigenvalues", "pair_noise"):
-            _check_vector(f"refinement/found/spectral/{name}", arrays, settings)
+        for start, name in product(_STARTS, ("pair_eigenvalues", "pair_noise")):
+            _check_vector(f"{start}spectral/{name}", arrays, settings)
 
 
-def _names(stage: str, *, ended: bool) -> set[str]:
+def _names(stage: str, settings: PrivateSettings, *, ended: bool) -> set[str]:
     names: set[str] = set()
     if stage in _TRIPLES:
         names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
     if is_round(stage):
-        names |= {f"refinement/{name}" for name in _REFINEMENT} | _topics("refinement/found/")
+        names |= {f"refinement/{name}" for name in _REFINEMENT}
+        names |= {name for start in _STARTS for name in _topics(start)}
     if names:
         names.add("map")
-    return names | _topics("snapshot/") if ended else names
+    if ended:
+        names |= _topics("snapshot/") | {"snapshot/prevalence"}
+        names |= {"snapshot/refinement"} if settings.n_refinement_rounds else set()
+    return names
 
 
 def _topics(prefix: str) -> set[str]:
-    own = {prefix + f.name for f in fields(PrivateTopics) if f.name != "spectral"}
+    others = ("spectral", "prevalence", "refinement")
+    own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
 
 

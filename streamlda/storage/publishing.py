@@ -10,10 +10,13 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.stream.sink import SnapshotSink
 
 if TYPE_CHECKING:
-    from streamlda.storage.snapshots import Snapshots
+    from streamlda.storage.snapshots import Snapshots, Summary
 
 #: Words of each topic that go into a message.
 MESSAGE_WORDS = 50
+
+#: Shares of the newest bins of a timeline that go into a message, about 400 kB.
+MESSAGE_SHARES = 40_000
 
 
 class Publisher:
@@ -59,16 +62,26 @@ class Publisher:
         self.snapshots.publish(number, model)
         return number
 
+    def newest(self) -> Summary | None:
+        """Return what a list shows of the newest snapshot that is whole; None before the first."""
+        listed = [] if self.snapshots is None else self.snapshots.summaries()
+        return listed[-1] if listed else None
+
     def send(self) -> None:
         """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
         newest = None if self.snapshots is None else self.snapshots.latest()
         if self.snapshots is None or self._sink is None or newest is None:
             return
         about = self.snapshots.topics(newest, MESSAGE_WORDS)
-        settings = self.snapshots.model(newest).settings
+        model = self.snapshots.model(newest)
+        if about["timeline"] is not None:
+            bins = max(1, MESSAGE_SHARES // model.n_components)
+            about["timeline"] |= {
+                name: about["timeline"][name][-bins:] for name in ("starts", "documents", "shares")
+            }
         value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
         headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
-        self._sink.publish(str(settings.get("stream", "")), value, headers)
+        self._sink.publish(str(model.settings.get("stream", "")), value, headers)
 
 
 def _made_of(model: TopicModel) -> str:

@@ -28,11 +28,13 @@ RECORD_BYTES = 200
 class RecordLocation(NamedTuple):
     """Where a record stands in its source: file, topic partition or other container, and number.
 
-    Records are numbered from 1 in each container (line numbers where lines are records).
+    Records are numbered from 1 in each container (line numbers where lines are records). `id` is
+    what the record calls itself, if the source reads that.
     """
 
     location: str
     record: int
+    id: str | None = None
 
 
 class Reject(NamedTuple):
@@ -44,6 +46,23 @@ class Reject(NamedTuple):
     location: str
     record: int
     reason: str
+
+
+@dataclass(slots=True)
+class LocatedTexts:
+    """Documents with their locations and event times, in stream order: aligned lists."""
+
+    texts: list[str] = field(default_factory=list)
+    locations: list[RecordLocation] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
+    characters: int = 0
+
+    def add(self, other: LocatedTexts) -> None:
+        """Take more documents behind these."""
+        self.texts += other.texts
+        self.locations += other.locations
+        self.times += other.times
+        self.characters += other.characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,9 @@ class RecordBatch:
     users : list of str or None
         Whose each document is, None where that is not known; empty if the source does not say.
         Never to be logged.
+    times : list of float or None
+        Event time of each document, in seconds since 1970 UTC; None where there is none, or the
+        field holds something else. Empty if the source does not say.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -74,6 +96,7 @@ class RecordBatch:
     exhausted: bool = False
     locations: list[RecordLocation] = field(default_factory=list)
     users: list[str | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
 
     @property
     def documents(self) -> list[str]:
@@ -105,17 +128,30 @@ class RecordBatch:
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
+    def with_text(self, first: int) -> LocatedTexts:
+        """Return the documents; locations as of `located`."""
+        found, times = LocatedTexts(), self.times or [None] * self.n_records
+        for text, location, time in zip(self.texts, self.located(first), times, strict=True):
+            if text is not None:
+                found.texts.append(text)
+                found.locations.append(location)
+                found.times.append(time)
+                found.characters += len(text)
+        return found
+
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""
         n_records = self.n_records
-        aligned = all(len(each) in (0, n_records) for each in (self.locations, self.users))
+        columns = (self.locations, self.users, self.times)
+        aligned = all(len(each) in (0, n_records) for each in columns)
         require(
             aligned and self.n_blanks >= 0 and n_records <= max_records,
-            "a batch must hold one text or None, location and user for each of its records, and "
-            "no more of them than its poll allows",
+            "a batch must hold one text or None, location, user and time for each of its records, "
+            "and no more of them than its poll allows",
             texts=n_records,
             locations=len(self.locations),
             users=len(self.users),
+            times=len(self.times),
             documents=self.n_documents,
             rejects=len(self.rejects),
             max_records=max_records,

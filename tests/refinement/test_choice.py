@@ -162,8 +162,9 @@ def test_passes_from_the_true_topics_keep_them(mixed):
 def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
     """Of 20 such corpora, seeds 100 to 119, one was beyond 1.2, with alpha_0 estimated (1.23).
 
-    Topics that ended as the background had 6 times the error. With alpha_0 = 1 on such documents the topics that predict better are kept, whatever their
-    error. What is kept predicts the documents set aside no worse than the start.
+    Topics that ended as the background had 6 times the error. With alpha_0 = 1 on such documents
+    the topics that predict better are kept, whatever their error. What is kept predicts the
+    documents set aside no worse than the start.
     """
     documents, _ = mixed
     X = documents.to_csr()

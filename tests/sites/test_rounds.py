@@ -95,13 +95,20 @@ BAD_REFINEMENTS = {
     "noise of other shape": other_array(
         "refinement/found/spectral/pair_noise", lambda a: np.zeros((9, 9))
     ),
+    "frequencies of moments above 1": other_array("refinement/moments/background", lambda a: a + 1),
+    "more topics of moments": other_array("refinement/moments/alpha", lambda a: np.tile(a, 9)),
+    "an endless length": other_array("refinement/long", lambda a: a * 0 + 1e30),
+    "no topics of moments": lambda this: without(this, "refinement/moments/"),
     "no refinement": lambda this: without(this, "refinement/"),
     "no responsibilities": lambda this: without(this, "refinement/shares"),
     "no topics": lambda this: without(this, "refinement/found/"),
     "no projection": lambda this: without(this, "map"),
     **{
         f"a negative {name}": other_array(f"refinement/{name}", negative)
-        for name in ("shares", "found/spectral/alpha_0", "components", "found/background")
+        for name in (
+            *("shares", "found/spectral/alpha_0", "components", "found/background"),
+            *("moments/alpha", "moments/components", "long"),
+        )
     },
 }
 BAD = {"pairs": BAD_ROUNDS, "triples": BAD_PROJECTIONS, "refine 1": BAD_REFINEMENTS}

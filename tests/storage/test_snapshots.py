@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
+from streamlda.model.diagnostics import DOUBTS, junk_topics
 from streamlda.model.topic_model import load
+from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
 from streamlda.storage.identity import FARTHEST, distances
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary
-from tests.service.planted import model, private, shifted, topics, words
+from tests.service.planted import model, over_time, private, shifted, topics, words
 
 
 @pytest.fixture
@@ -111,6 +113,58 @@ def test_topics_for_viewers_are_plain_json(folder):
     expected = [[list(pair) for pair in pairs] for pairs in made.model(2).top_words(3)]
     assert [topic["words"] for topic in found["topics"]] == expected
     assert all(0 < topic["moved"] < 0.5 for topic in found["topics"])
+
+
+def test_viewers_are_shown_interval_timeline_and_quality(folder):
+    table = topics()
+    table[3] = 0.9 * table[1] + 0.1 * table[3]
+    about = over_time()
+    made = Snapshots(folder)
+    made.publish(1, model(table, **about))
+    found = Snapshots(folder).topics(1)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["interval"] == made.summary(1).json()["interval"] == about["interval"].to_json()
+    assert found["timeline"] == {
+        **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5, "late": 1},
+        "shares": [[0.25, 0.0, 0.0, 0.75], [None] * 4],
+    }
+    assert found["slots"] is None
+    assert [topic["npmi"] for topic in found["topics"]] == [0.5, -0.25, 0.0, 0.125]
+    apart = hellinger(table, table)
+    for k, topic in enumerate(found["topics"]):
+        distance, other = min((apart[k][j], j) for j in range(4) if j != k)
+        assert topic["nearest"] == {"id": other + 1, "distance": pytest.approx(distance)}
+    marks = [{why: DOUBTS[why] for why in reasons} for reasons in junk_topics(made.model(1))]
+    assert [topic["marks"] for topic in found["topics"]] == marks
+    made.publish(2, model(topics(1)))
+    alone = made.topics(2)
+    assert (alone["timeline"], alone["interval"]) == (None, None)
+    assert (alone["topics"][0]["nearest"], alone["topics"][0]["npmi"]) == (None, None)
+
+
+def test_a_private_snapshot_is_of_its_record_slots(folder):
+    made = Snapshots(folder)
+    made.publish(1, model(topics(), privacy=private()))
+    cohort = made.model(1).privacy["cohort"]
+    for found in (made, Snapshots(folder)):
+        assert found.summary(1).slots == [cohort["first"], cohort["last"]]
+
+
+def test_an_index_of_0_1_0_keeps_ids_and_says_no_prevalence_but_that_of_the_model(folder):
+    made = published(folder, topics(), shifted(topics()[::-1], 0.1))
+    wanted = made.summary(2)
+    old = json.loads(index(folder, 2).read_bytes())
+    old["version"] = 1
+    del old["interval"], old["slots"]
+    for topic in old["topics"]:
+        topic["prevalence"] = 0.123
+    index(folder, 2).write_text(json.dumps(old))
+    assert Snapshots(folder).summary(2) == wanted
+    made.publish(3, replace(model(topics()), prevalence=None))
+    stored = json.loads(index(folder, 3).read_bytes())
+    index(folder, 3).write_text(json.dumps(stored | {"version": 1}))
+    assert {topic.prevalence for topic in Snapshots(folder).summary(3).topics} == {None}
+    assert ids(Snapshots(folder), 3) == [1, 2, 3, 4]
 
 
 def test_distances_equal_the_definition_where_words_differ_too(monkeypatch):
@@ -306,6 +360,17 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     others = [release(places=2000), release(stream="mail"), release(K=5)]
     others += [replace(release(), privacy=private() | {"ledger": name}) for name in ("0a", "0b")]
     assert [publisher.store(other) for other in others] == [2, 3, 4, 5, 6]
+
+
+def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
+    monkeypatch.setattr(publishing, "MESSAGE_SHARES", 4)
+    topic = Topic()
+    publisher = Publisher(Snapshots(folder), topic)
+    publisher.store(model(topics(), settings={"stream": "s"}, **over_time()))
+    publisher.send()
+    timeline = json.loads(topic.got[0][1])["timeline"]
+    assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
+    assert timeline["shares"] == [[None] * 4]
 
 
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):

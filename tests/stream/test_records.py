@@ -19,7 +19,7 @@ def test_a_batch_counts_its_records_and_what_they_take():
     assert BATCH.documents == ["apple", ""]
     assert (BATCH.n_records, BATCH.n_documents, BATCH.n_blanks) == (4, 2, 1)
     assert BATCH.located(7) == LOCATIONS
-    assert RecordBatch([None, "a"]).located(7) == [("stream", 7), ("stream", 8)]
+    assert RecordBatch([None, "a"]).located(7) == [("stream", 7, None), ("stream", 8, None)]
     short, long = (RecordBatch(["x" * n]).size_bytes for n in (10, 10_010))
     assert long - short == getsizeof("x" * 10_010) - getsizeof("x" * 10)
     assert RecordBatch([None] * 50).size_bytes == 50 * RecordBatch([None]).size_bytes > 0
@@ -31,9 +31,10 @@ def test_a_batch_counts_its_records_and_what_they_take():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (BATCH, "texts=4 locations=4 users=4 documents=2 rejects=1 max_records=3"),
+        (BATCH, "texts=4 locations=4 users=4 times=0 documents=2 rejects=1 max_records=3"),
         (RecordBatch(["apple"], REJECTS), "documents=1 rejects=1"),
         (RecordBatch(["apple"] * 2, users=["ann"]), "users=1"),
+        (RecordBatch(["apple"] * 2, times=[1.0]), "times=1"),
         (RecordBatch(["apple"] * 2, locations=LOCATIONS), "locations=4"),
     ],
 )
