@@ -61,12 +61,14 @@ def fit(
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents)
         model = _of_all(_start(settings, learned).snapshot(), documents)
+        beyond = learned.n_documents > START_DOCUMENTS
         model = refined(
             *(model, learned),
             passes=passes_for(learned.n_documents),
             gibbs_sweeps=gibbs_sweeps,
             seed=seed,
             aside=aside,
+            rival=(lambda: _summed(settings, learned).snapshot()) if beyond else None,
         )
         if "refinement" in model.diagnostics:
             return _going_on(settings, model, documents)
@@ -74,8 +76,7 @@ def fit(
     if passes:
         model = _of_all(_start(settings, documents).snapshot(), documents)
     else:
-        engine = Engine.of_rounds(settings)
-        engine.add(documents)
+        engine = _summed(settings, documents)
         model = engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
@@ -85,11 +86,16 @@ def fit(
     return _going_on(settings, model, documents)
 
 
+def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
+    """Return an engine with the sums of all documents."""
+    engine = Engine.of_rounds(settings)
+    engine.add(documents)
+    return engine
+
+
 def _start(settings: EngineSettings, documents: DocumentBatch) -> Engine:
     """Return an engine with the sums of the first `START_DOCUMENTS`."""
-    engine = Engine.of_rounds(settings)
-    engine.add(documents.rows(0, documents.end_of(START_DOCUMENTS)))
-    return engine
+    return _summed(settings, documents.rows(0, documents.end_of(START_DOCUMENTS)))
 
 
 def _going_on(

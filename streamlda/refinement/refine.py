@@ -25,7 +25,7 @@ settings change it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +69,7 @@ def refined(
     gibbs_sweeps: int = 0,
     seed: int = 0,
     aside: DocumentBatch | None = None,
+    rival: Callable[[], TopicModel] | None = None,
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
@@ -81,7 +82,8 @@ def refined(
 
     With documents set `aside`, of which the model must not know, the passes are kept only if their
     topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
-    model comes back. Its diagnostic ``refinement_choice`` says what was compared.
+    model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are not
+    much better, they must predict better than a `rival` too.
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -123,7 +125,7 @@ def refined(
         stepwise.flush()
         if aside is not None:
             candidate = replace(model, components=stepwise.components)
-            choice = choose(model, candidate, aside)
+            choice = choose(model, candidate, aside, rival)
             model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
             if not choice.refined:
                 return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of
 from streamlda.refinement.refine import most_prevalent_first
 from streamlda.refinement.schedule import passes_for
-from streamlda.scaleout.beginning import Words, begin
+from streamlda.scaleout.beginning import Beginning, Words, begin
 from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
 from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.rounds import one_engine
@@ -180,7 +181,10 @@ def learn_once(
             learned = LearnedDocuments(store)
             engine = one_engine(learned, beginning, min(START_DOCUMENTS, learned.documents))
             start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
-            refined = refined_on(learned, start, passes, on_progress)
+            rival = None
+            if learned.documents > START_DOCUMENTS:
+                rival = partial(_spectral, learned, beginning)
+            refined = refined_on(learned, start, passes, on_progress, rival)
             if "refinement" not in refined.diagnostics:
                 said, refined = choice_of(refined), None
         elif refinement_passes:
@@ -199,6 +203,10 @@ def learn_once(
             words = found.column_words.named()
     learned_from = beginning.vocabulary_documents
     return ClusterFit(engine, words, found.counts, learned_from, refined, said)
+
+
+def _spectral(learned: LearnedDocuments, beginning: Beginning) -> TopicModel:
+    return one_engine(learned, beginning, learned.documents).snapshot()
 
 
 def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:

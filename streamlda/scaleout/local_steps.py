@@ -31,6 +31,7 @@ freed array goes back to the system, and the steps took 1.8 times as long. Where
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -62,6 +63,7 @@ def refined_on(
     model: TopicModel,
     passes: int,
     on_progress: Progress = no_progress,
+    rival: Callable[[], TopicModel] | None = None,
 ) -> TopicModel:
     """Return a spectral model of stored documents, refined over all of them on the workers.
 
@@ -71,8 +73,8 @@ def refined_on(
     take the place of the shards in the store. Without passes the model comes back.
 
     Of a store with documents set aside, the topics are kept, and learn these too, only if they
-    predict them better than the model does (`streamlda.refinement.choice`). Else the model comes
-    back, and says so.
+    predict them better than the model does, or the `rival` (`streamlda.refinement.choice`). Else
+    the model comes back, and says so.
 
     Time O(nnz K) a document and pass, and 8 V K bytes from and to each part in each round. Memory
     of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.
@@ -105,7 +107,7 @@ def refined_on(
         on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
     if aside is not None:
         candidate = replace(model, components=refinement.components, alpha=refinement.alpha)
-        choice = choose(model, candidate, aside)
+        choice = choose(model, candidate, aside, rival)
         model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
         if not choice.refined:
             return model

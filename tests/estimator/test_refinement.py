@@ -75,7 +75,7 @@ def test_passes_and_sweeps_each_lower_held_out_perplexity(planted, X, spectral, 
     assert errors[1] < errors[0]
     # StreamLDA takes alpha to sum to 1; sweeps fit it, passes leave it.
     assert both.alpha_0_ == pytest.approx(0.3, rel=0.25)
-    assert passes.alpha_0_ == spectral.alpha_0_ == pytest.approx(1.0)
+    assert [passes.alpha_0_, spectral.alpha_0_] == pytest.approx([1.0, 1.0])
 
     mixed = X[:, np.random.default_rng(0).permutation(V)]
     wrong = refined(spectral.to_model(), DocumentBatch.from_matrix(mixed), passes=6)
@@ -178,7 +178,7 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
     # Topics come in a new order; what the spectral fit said of its own stays with the start.
     assert sorted(order) == list(range(K))
     assert order != list(range(K))
-    assert np.all(np.diff(both.alpha_) <= 0)
+    assert np.all(np.diff(both.prevalence_) <= 0)
     distances = np.abs(both.components_[:, None] - spectral.components_).sum(axis=2)
     assert distances.argmin(axis=1).tolist() == order
     for name in ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings"):

@@ -86,6 +86,12 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert found.gain == pytest.approx(np.log(found.start_perplexity / found.refined_perplexity))
     assert not choose(truth, flat, held_out).refined
     assert not choose(model, model, held_out).refined
+    # A close one must be better than the rival too, which is not made for others.
+    near = replace(model, components=0.9 * MIXED.components + 0.1 * model.background)
+    assert choose(near, truth, held_out).gain < 0.03 < found.gain
+    assert choose(near, truth, held_out, lambda: flat).refined
+    assert not choose(near, truth, held_out, lambda: truth).refined
+    assert choose(flat, truth, held_out, pytest.fail).refined
     # Weights that are no tokens are compared too; nothing to compare keeps the start.
     weights = DocumentBatch.from_matrix(held_out.to_csr() * 0.7, integral=False)
     assert choose(flat, truth, weights).refined
