@@ -87,7 +87,7 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert not choose(truth, flat, held_out).refined
     assert not choose(model, model, held_out).refined
     # A close one must be better than the rival too, which is not made for others.
-    near = replace(model, components=0.9 * MIXED.components + 0.1 * model.background)
+    near = replace(model, components=0.7 * MIXED.components + 0.3 * model.background)
     assert choose(near, truth, held_out).gain < 0.03 < found.gain
     assert choose(near, truth, held_out, lambda: flat).refined
     assert not choose(near, truth, held_out, lambda: truth).refined
