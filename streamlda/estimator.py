@@ -22,7 +22,6 @@ from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.progress import shown
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
-from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
 
 
@@ -398,19 +397,6 @@ class StreamLDA(BaseTopicEstimator):
     def _new_noise() -> Noise:
         """Return the noise of a private fit; there is no parameter for it on purpose."""
         return SecureNoise()
-
-    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
-        """Return the parameters as settings, checked."""
-        given = {**self.get_params(), "random_state": seed}
-        del given["verbose"]
-        settings = settings_of_parameters(given)
-        require(
-            settings.private or users is None,
-            "users must come with epsilon, whose unit they are",
-            epsilon=self.epsilon,
-            remedy="set epsilon and delta, or leave users out",
-        )
-        return settings
 
     def _fit_privately(
         self,

@@ -2,7 +2,8 @@
 
 Of a bin with n places of the sample, and F_k of them of topic k by inference, the shares are::
 
-    (F_k + c q_k) / (n + c)        c = `WEIGHT`, less where not all tokens had an E-step
+    (F_k + c q_k) / (n + c)        c = `WEIGHT`, less where not all tokens had an E-step, or an
+                                   annealed one
 
 with q the shares that E-steps found in the bin, corrected as in `streamlda.refinement.measures`:
 they are off by a tenth as a rule, but in all bins alike, and F is off by chance.
@@ -26,6 +27,7 @@ from streamlda.refinement.measures import (
     correction,
     expected_shares,
     inferred,
+    weighted,
 )
 from streamlda.refinement.sample import Drawn
 
@@ -35,6 +37,9 @@ Integers = NDArray[np.int64]
 #: Places of the sample that the E-steps of a bin count for. On abstracts by year they were off by
 #: 12 %, as 300 documents are for a topic of 8 % of the tokens.
 WEIGHT = 300.0
+
+#: The same of E-steps with annealing: topics are others then.
+ANNEALED_WEIGHT = 50.0
 
 #: Inner iterations of the E-step over documents that are kept.
 KEPT_ITERATIONS = 3
@@ -92,9 +97,9 @@ class Bins:
         With them `expected`, what E-steps found, or documents that are `kept`. A bin with neither
         has no tokens: what it was about is not known.
         """
-        drawn = samples.drawn()
+        drawn = samples.tokens.drawn()
         theta = inferred(model, drawn.documents)
-        known: dict[int, Array] = {}
+        known: dict[int, tuple[Array, float]] = {}
         if kept is not None:
             known = _found(model, drawn, theta, kept)
         elif expected is not None:
@@ -104,10 +109,11 @@ class Bins:
         tokens = np.zeros((len(starts), theta.shape[1]))
         for row, start in zip(tokens, starts, strict=True):
             mine, total = bins == start, self.held[start][1]
-            row += drawn.hits[mine] @ theta[mine]
+            row += weighted(drawn.hits[mine], theta[mine])
             if start in known:
-                own = known[start].sum()
-                row += WEIGHT * min(1.0, own / total) * known[start] / own
+                tokens_known, weight = known[start]
+                own = tokens_known.sum()
+                row += weight * min(1.0, own / total) * tokens_known / own
             if row.sum() > 0:
                 row *= total / row.sum()
         return Timeline(
@@ -141,7 +147,9 @@ class Bins:
             self.held = {start: (n, tokens) for start, n, tokens in zip(*columns, strict=True)}
 
 
-def _found(model: TopicModel, drawn: Drawn, theta: Array, kept: DocumentBatch) -> dict[int, Array]:
+def _found(
+    model: TopicModel, drawn: Drawn, theta: Array, kept: DocumentBatch
+) -> dict[int, tuple[Array, float]]:
     """Return the tokens of topics in documents by bin, by an E-step, corrected."""
     step = ExpectedTokens(np.zeros(model.n_components), model.alpha, KEPT_ITERATIONS)
     tokens = expected_shares(kept, model.components, step) * kept.lengths[:, None]
@@ -149,13 +157,14 @@ def _found(model: TopicModel, drawn: Drawn, theta: Array, kept: DocumentBatch) -
     sums = np.zeros((len(starts), model.n_components))
     np.add.at(sums, numbers, tokens)
     sums *= correction(model, drawn, theta, step)
-    return {start: row for start, row in zip(starts.tolist(), sums, strict=True) if row.sum() > 0}
+    found = zip(starts.tolist(), sums, strict=True)
+    return {start: (row, WEIGHT) for start, row in found if row.sum() > 0}
 
 
 def _corrected(
     model: TopicModel, drawn: Drawn, theta: Array, tokens: float, expected: ExpectedTokens
-) -> dict[int, Array]:
-    """Return the tokens of topics by bin that E-steps found, corrected.
+) -> dict[int, tuple[Array, float]]:
+    """Return the tokens of topics by bin that E-steps found, corrected, and their weight.
 
     While topics were annealed they were others: these tokens are corrected by the documents of the
     sample from then.
@@ -167,9 +176,15 @@ def _corrected(
     if before.any() and np.sum(earlier) > 0:
         hits = drawn.hits[before]
         one = hits.sum() / len(hits)
-        annealed = (hits @ theta[before] + one) / (earlier * (hits.sum() / earlier.sum()) + one)
-    found = {start: annealed * a + settled * b for start, (a, b) in expected.by_bin.items()}
-    return {start: row for start, row in found.items() if row.sum() > 0}
+        annealed = (weighted(hits, theta[before]) + one) / (
+            earlier * (hits.sum() / earlier.sum()) + one
+        )
+    found = {}
+    for start, (early, late) in expected.by_bin.items():
+        if total := early.sum() + late.sum():
+            weight = (ANNEALED_WEIGHT * early.sum() + WEIGHT * late.sum()) / total
+            found[start] = annealed * early + settled * late, weight
+    return found
 
 
 def bins_of(batch: DocumentBatch) -> Integers:

@@ -153,16 +153,22 @@ def _prevalence(
     theta = inferred(model, drawn.documents)
     learned = 0.0 if expected is None else min(float(expected.tokens.sum()), tokens)
     if expected is None or not learned:
-        found = drawn.hits @ theta
+        found = weighted(drawn.hits, theta)
     else:
         found = expected.tokens * correction(model, drawn, theta, expected)
         found *= learned / found.sum()
         before = drawn.starts < tokens - learned
         if before.any():
-            earlier = drawn.hits[before] @ theta[before]
+            earlier = weighted(drawn.hits[before], theta[before])
             found += (tokens - learned) * earlier / earlier.sum()
     shares: Array = found / found.sum()
     return shares
+
+
+def weighted(weights: Array, rows: Array) -> Array:
+    """Return the weighted sum of some rows, each added to those before: BLAS rounds by address."""
+    found: Array = (weights[:, None] * rows).sum(axis=0)
+    return found
 
 
 def inferred(model: TopicModel, documents: DocumentBatch) -> Array:
@@ -176,7 +182,7 @@ def correction(model: TopicModel, drawn: Drawn, theta: Array, expected: Expected
     """Return what makes tokens of E-steps under these topics those of inference, (K,)."""
     mine = expected_shares(drawn.documents, model.components, expected)
     one = drawn.hits.sum() / len(drawn.hits)
-    found: Array = (drawn.hits @ theta + one) / (drawn.hits @ mine + one)
+    found: Array = (weighted(drawn.hits, theta) + one) / (weighted(drawn.hits, mine) + one)
     return found
 
 

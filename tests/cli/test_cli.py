@@ -37,6 +37,13 @@ def test_topics_prints_a_table_and_json(folder):
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1)
     assert described["vocabulary"]["data_dependent"]
+    assert "share  NPMI" in shown
+    for topic in described["topics"]:
+        assert topic["prevalence"] == topic["share"]
+        assert 0 <= topic["interval_share"] <= 1
+        assert -1 <= topic["npmi"] <= 1
+        assert 1 / 3 <= topic["exclusivity"] <= 1
+        assert topic["nearest"]["topic"] != topic["topic"]
     for topic in described["topics"]:
         assert len(topic["words"]) == 4
         assert " ".join(word["word"] for word in topic["words"]) in shown

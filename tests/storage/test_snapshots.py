@@ -11,6 +11,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import DOUBTS, junk_topics
+from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import load
 from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
@@ -134,6 +135,8 @@ def test_viewers_are_shown_interval_timeline_and_quality(folder):
     for k, topic in enumerate(found["topics"]):
         distance, other = min((apart[k][j], j) for j in range(4) if j != k)
         assert topic["nearest"] == {"id": other + 1, "distance": pytest.approx(distance)}
+    own = exclusivity(table).tolist()
+    assert [topic["exclusivity"] for topic in found["topics"]] == own
     marks = [{why: DOUBTS[why] for why in reasons} for reasons in junk_topics(made.model(1))]
     assert [topic["marks"] for topic in found["topics"]] == marks
     made.publish(2, model(topics(1)))

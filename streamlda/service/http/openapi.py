@@ -222,6 +222,7 @@ def _schemas() -> dict[str, Schema]:
             "type": ["number", "null"],
             "description": "Mean NPMI of the ten top words; null where it was not counted.",
         },
+        "exclusivity": {**_SHARE, "description": "How much its top words are its own."},
         "marks": {
             "type": "object",
             "additionalProperties": _TEXT,

@@ -245,6 +245,7 @@ function showTopic() {
     ["Recent: since the snapshot before", percent(topic.recent)],
     ["Moved", topic.moved === null ? (view.list.length < 2 ? "–" : "new") : topic.moved.toFixed(2)],
     ["Coherence (NPMI)", known(topic.npmi) ? topic.npmi.toFixed(2) : "–"],
+    ["Exclusivity", topic.exclusivity.toFixed(2)],
     ["Nearest", ...(near ? [toNear, ` at ${near.distance.toFixed(2)}`] : ["–"])],
     ["Doubts", Object.values(topic.marks).join("; ") || "none"],
   ];
