@@ -63,8 +63,9 @@ class StreamLDA(BaseTopicEstimator):
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
         rows on and up to 20 of fewer (`streamlda.refinement.schedule`), and lets every row
-        of a `partial_fit` move the topics; but none where rows follow the model exactly, or are
-        fewer than 200, and with another solver. With `epsilon` it refines by rounds of rows of
+        of a `partial_fit` move the topics; they are kept where they predict rows set aside
+        better (``diagnostics_["refinement_choice"]``), and none are made of fewer than 200 rows
+        or with another solver. With `epsilon` it refines by rounds of rows of
         their own where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. A
         number is for `fit` alone, without `epsilon`.
     gibbs_sweeps : int, default 0

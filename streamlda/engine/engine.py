@@ -8,8 +8,9 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
                 follow. When a round has `round_growth` times the documents that its W was made
                 of, its sums give a better W and the next round begins. The last full round is kept
                 (Wang & Anandkumar 2016, Algorithm 2, made general).
-    refining    After the warm-up, where the settings refine and documents do not follow the model:
-                topics go on from there by likelihood (`streamlda.engine.refining`).
+    refining    After the warm-up, where the settings refine, and refined topics predict documents
+                set aside better: topics go on from there by likelihood
+                (`streamlda.engine.refining`).
 
 Spectral topics come from the larger of the two kept rounds, averaged with the other where they
 agree. An online solver has one phase, generations of a warm-up and rounds of its own

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.measures import Measures, of_one_interval
-from streamlda.engine.refining import needed_passes
+from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import passes_for
 
 #: The spectral topics that are refined over all documents are those of the first 20,000. On
 #: 195,000 abstracts (K = 50, one pass, medians of five seeds) perplexity was 1380 with 20,000 and
@@ -29,10 +32,11 @@ def fit(
     """Return topics of documents in memory, and an engine that goes on from there.
 
     If the settings refine, spectral topics of the first `START_DOCUMENTS` are refined over all
-    documents, in `passes` (`needed_passes` by default) and Gibbs sweeps, for which counts must be
-    integers. Without passes, or where documents follow the model, spectral topics are those of all
-    documents. If the settings do not refine, the model alone is refined, by the passes and sweeps
-    that are given; the engine goes on from the spectral topics.
+    documents, in `passes` and Gibbs sweeps, for which counts must be integers. By default the
+    passes are as many as `passes_for` says, and kept only if they predict documents set aside
+    better than their start. Without passes, or where the start is kept, spectral topics are those
+    of all documents. If the settings do not refine, the model alone is refined, by the passes and
+    sweeps that are given; the engine goes on from the spectral topics.
     """
     seed = settings.seed % 2**63
     if not settings.refines:
@@ -40,28 +44,64 @@ def fit(
         engine.add(documents)
         model = engine.snapshot()
         engine.measures.restart(None)
-        much = {"passes": passes or 0, "gibbs_sweeps": gibbs_sweeps}
-        return engine, of_one_interval(refined(model, documents, **much, seed=seed))
+        passes = passes or 0
+        model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
+        return engine, of_one_interval(model)
     n = int(np.count_nonzero(documents.usable))
-    start = documents.end_of(START_DOCUMENTS) if n > START_DOCUMENTS else len(documents)
-    engine = Engine.of_rounds(settings)
-    engine.add(documents.rows(0, start))
-    model = engine.unmeasured()
-    passes = needed_passes(model, n) if passes is None else passes
-    if not passes:
-        if start < len(documents):
-            engine.add(documents.rows(start, len(documents)))
+    said: dict[str, Any] = {}
+    if passes is None and not gibbs_sweeps and n < settings.warmup_documents:
+        # As a stream that ends here; more documents may still make a refinement worth while.
+        engine = Engine(settings)
+        engine.add(documents)
+        model = engine.snapshot()
+        engine.measures.restart(None)
+        if "refinement" in model.diagnostics:
+            return _going_on(settings, model, documents)
+        return engine, model
+    if passes is None and n >= LEAST_DOCUMENTS:
+        learned, aside = parted(documents)
+        model = _of_all(_start(settings, learned).unmeasured(), documents)
+        beyond = learned.n_documents > START_DOCUMENTS
+        model = refined(
+            *(model, learned),
+            passes=passes_for(learned.n_documents),
+            gibbs_sweeps=gibbs_sweeps,
+            seed=seed,
+            aside=aside,
+            rival=(lambda: _summed(settings, learned).unmeasured()) if beyond else None,
+        )
+        if "refinement" in model.diagnostics:
+            return _going_on(settings, model, documents)
+        said = choice_of(model)
+    if passes:
+        model = _of_all(_start(settings, documents).unmeasured(), documents)
+    else:
+        engine = _summed(settings, documents)
         model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
-        if not gibbs_sweeps and n < settings.warmup_documents:
-            # More documents may still make a refinement worth while.
-            engine = Engine(settings)
-            engine.add(documents)
+        model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
             engine.measures.restart(None)
             return engine, model
-    if passes and start < len(documents):
-        model = _of_all(model, documents)
-    model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
+    model = refined(model, documents, passes=passes or 0, gibbs_sweeps=gibbs_sweeps, seed=seed)
+    return _going_on(settings, model, documents)
+
+
+def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
+    """Return an engine with the sums of all documents."""
+    engine = Engine.of_rounds(settings)
+    engine.add(documents)
+    return engine
+
+
+def _start(settings: EngineSettings, documents: DocumentBatch) -> Engine:
+    """Return an engine with the sums of the first `START_DOCUMENTS`."""
+    return _summed(settings, documents.rows(0, documents.end_of(START_DOCUMENTS)))
+
+
+def _going_on(
+    settings: EngineSettings, model: TopicModel, documents: DocumentBatch
+) -> tuple[Engine, TopicModel]:
+    """Return an engine that goes on from a refined model of these documents, and the model."""
     measures = Measures()
     measures.add(documents)
     return Engine.of_model(settings, model, measures), of_one_interval(model)

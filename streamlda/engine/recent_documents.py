@@ -10,25 +10,32 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
+from streamlda.refinement.choice import ASIDE
 
 #: Documents are kept in parts of at most 1000, and of a sixteenth of the most counts: parts are
 #: dropped as a whole, so this bounds what is kept beyond the limit.
 PART_DOCUMENTS, PARTS = 1000, 16
 
+#: Of the most counts, those of documents set aside, which are a twentieth of all documents or less.
+ASIDE_SHARE = 0.1
+
 
 class RecentDocuments:
-    """The latest usable documents of a stream: at most `most`, and `WARMUP_MAX_ENTRIES` counts.
+    """The latest usable documents of a stream: at most `most`, and a share of the most counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
     Memory: those, and one part at most of older ones.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, share: float = 1.0) -> None:
+        self.most, self.share = most, share
         self.parts: list[DocumentBatch] = []
         self._sizes = np.zeros(2, dtype=np.int64)
+
+    @property
+    def _most_entries(self) -> int:
+        return int(self.share * WARMUP_MAX_ENTRIES)
 
     def add(self, batch: DocumentBatch) -> None:
         """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
@@ -48,7 +55,7 @@ class RecentDocuments:
     def _drop(self) -> None:
         while self.parts:
             without = self._sizes - _size(self.parts[0])
-            if not np.any(without >= (self.most, WARMUP_MAX_ENTRIES)):
+            if not np.any(without >= (self.most, self._most_entries)):
                 break
             self._sizes = without
             self.parts.pop(0)
@@ -57,7 +64,7 @@ class RecentDocuments:
         """Return them as one batch, of one document at least. Memory as much again."""
         # Only the oldest part can exceed the limits: its beginning is left out.
         oldest, *others = self.parts
-        documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
+        documents, entries = (self.most, self._most_entries) - (self._sizes - _size(oldest))
         n, pointers = oldest.n_documents, oldest.row_pointers
         first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
         if not others:
@@ -69,17 +76,22 @@ class RecentDocuments:
         self.parts.clear()
         self._sizes[:] = 0
 
-    def state(self) -> Arrays:
+    def state(self, prefix: str = "kept.") -> Arrays:
         """Return them as named arrays; nothing if there are none."""
-        return with_prefix(self.latest().arrays, "kept.") if self.parts else {}
+        return with_prefix(self.latest().arrays, prefix) if self.parts else {}
+
+    def restore(
+        self, arrays: Mapping[str, NDArray[Any]], n_features: int, prefix: str = "kept."
+    ) -> Self:
+        """Take back what `state` returned."""
+        if kept := named(arrays, prefix):
+            self.add(DocumentBatch(**kept, n_features=n_features, integral=False))
+        return self
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], settings: EngineSettings) -> Self:
-        """Go on from what `state` returned."""
-        recent = cls(settings.warmup_documents)
-        if kept := named(arrays, "kept."):
-            recent.add(DocumentBatch(**kept, n_features=settings.n_features, integral=False))
-        return recent
+    def aside(cls) -> Self:
+        """Return what keeps the documents set aside (`streamlda.refinement.choice`)."""
+        return cls(len(ASIDE), ASIDE_SHARE)
 
 
 def _size(part: DocumentBatch) -> tuple[int, int]:

@@ -4,17 +4,22 @@
 
     start      The first `warmup_documents` documents give spectral topics as in
                `streamlda.engine.rounds`. As many of the latest documents are kept.
-    choice     If the documents follow the model (`follows_model`), spectral topics are consistent
-               and stay: the engine goes on in rounds.
-    refining   Else a `StepwiseEM` starts from them, goes over the kept documents, and from there
-               every minibatch of new ones moves the topics. Sums and projections are dropped; what
-               they say of the data stays with every model, as of the start.
-    annealed   After 100 steps, of a twentieth of the warm-up each, the topics are annealed. No
-               document is kept from here on.
+               `streamlda.engine.rounds`. As many of the latest documents are kept, and some are set
+               aside (`streamlda.refinement.choice`), which nothing learns until the choice.
+    choice     A `StepwiseEM` starts from them and goes over the kept documents. If its topics, with
+               the annealing ended in a copy, do not predict the documents set aside better, the
+               spectral topics stay: the engine goes on in rounds.
+    refining   Else every minibatch of new ones moves the topics. Sums and projections are dropped;
+               what they say of the data stays with every model, as of the start.
+    annealed   After 100 steps, of a twentieth of the warm-up each, the topics are annealed. They
+               are compared with their start once more, and begin again from it, without annealing,
+               where they are not better. Then they learn the documents set aside, and neither
+               these nor others are kept from here on.
 
 A snapshot before the start refines a copy over the documents kept, as many passes as they need
 (`streamlda.refinement.refine`); one while topics are still annealed ends the annealing in a copy,
-over the latest documents. The phase itself stays as it is. So a short stream gets refined topics
+over the latest documents. Either is a model of the start where that predicts the documents set
+aside no worse. The phase itself stays as it is. So a short stream gets refined topics
 too, and a long one the better ones of a slow annealing: on 195,000 abstracts with K = 50,
 held-out perplexity by the number of documents was
 
@@ -27,12 +32,12 @@ the same, ended in a copy             1701   1615   1535    1454    1404
 =================================== ====== ====== ====== ======= =======
 
 with 2003 for the spectral topics of the first 20,000. Where documents follow the model it is the
-other way round: mean-field inference has an error that no number of documents removes. With five
-topics over 50 words it is 0.03 after 100,000 of them, and 0.005 for spectral topics.
+other way round: with five topics over 50 words the error of refined ones is 0.03 after 100,000
+documents, and 0.005 for spectral topics.
 
 Equal documents give equal topics, to the last bit, however they are cut into batches, with any
 number of threads, snapshots and resumptions. Only where 4 million counts end the warm-up before its
-last document, or documents follow the model, the sums that go on differ by rounding between one cut
+last document, or the spectral topics stay, the sums that go on differ by rounding between one cut
 and another.
 """
 
@@ -40,21 +45,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State, named, with_prefix
+from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
+from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import Choice, choose
 from streamlda.refinement.measures import ExpectedTokens
 from streamlda.refinement.refine import of_start
-from streamlda.refinement.schedule import ending_settings, passes_for, stream_settings
+from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 
@@ -62,16 +69,6 @@ Array = NDArray[np.float64]
 
 #: Fewer documents do not make the steps that a refinement needs, however often it sees them.
 LEAST_DOCUMENTS = 200
-
-#: Of documents that follow the model, `alpha_fit` is 1 and the topics mix to the word frequencies.
-#: Planted ones, from 2000 documents on and with all topics supported, kept within 0.02 and 0.05 of
-#: that (five settings of 4 to 50 topics); three corpora of text with 5 to 50 topics were at 0.04 or
-#: more for the one and at 0.10 or more for the other.
-ALPHA_FIT_TOLERANCE, MIX_TOLERANCE = 0.03, 0.07
-
-#: Where alpha_0 is estimated, `alpha_fit` is 1 whatever documents are. Planted ones with 4 to 20
-#: topics kept within 0.013 of the word frequencies then; the three corpora were at 0.044 or more.
-ESTIMATED_MIX_TOLERANCE = MIX_TOLERANCE / 2
 
 
 @dataclass(eq=False)
@@ -89,6 +86,9 @@ class Refinement(Phase):
     #: Sum of word frequencies over documents, shape (d,).
     frequencies: Array
     recent: RecentDocuments
+    #: While topics are annealed, the documents set aside, and the topics and alpha that they are
+    #: compared with there; else None.
+    trial: Trial | None = None
 
     @classmethod
     def begun(
@@ -98,12 +98,18 @@ class Refinement(Phase):
         model: TopicModel,
         frequencies: Array,
         recent: RecentDocuments,
+        aside: RecentDocuments | None,
     ) -> Self:
-        """Start from a spectral model, and go over the recent documents."""
-        steps = stream_settings(settings.warmup_documents)
+        """Start from a spectral model, and go over the recent documents.
+
+        Without documents set aside, as of a state of before there were any, there is no trial.
+        """
+        kept, steps = recent.latest(), stream_settings(settings.warmup_documents)
+        steps = unflattened(steps, model, kept)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
-        stepwise.add(recent.latest())
-        return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent)
+        stepwise.add(kept)
+        trial = None if aside is None else Trial(model.components, model.alpha, aside)
+        return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent, trial)
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
@@ -124,17 +130,47 @@ class Refinement(Phase):
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Move the topics by some documents, and keep them while topics are annealed."""
-        part = batch.rows(start, start + PART_DOCUMENTS)
+        stop = start + PART_DOCUMENTS
+        if self.trial is not None:
+            # The trial ends with the annealing, however the stream was cut.
+            stop = min(stop, batch.end_of(self._annealing_left, start))
+        part = batch.rows(start, stop)
         documents = part.where(part.usable)
         if self.stepwise.flatness:
             self.recent.add(documents)
-        else:
-            self.recent.clear()
         self.stepwise.add(documents)
-        weights = documents.counts / np.repeat(documents.lengths, np.diff(documents.row_pointers))
         # One after the other, so that it does not matter how the stream was cut.
-        np.add.at(self.frequencies, documents.word_ids, weights)
+        add_frequencies(self.frequencies, documents)
         return part.n_documents
+
+    def next(self) -> Phase:
+        """End the trial, and keep no documents, once topics are annealed."""
+        if self.stepwise.flatness:
+            return self
+        if self.trial is not None:
+            trial, self.trial = self.trial, None
+            if not trial.choice(self._refined(self.stepwise)).refined:
+                self.stepwise = self._without_annealing(trial)
+            self.stepwise.add(trial.aside.latest())
+        self.recent.clear()
+        return self
+
+    @property
+    def _annealing_left(self) -> int:
+        """Documents that the annealing still takes."""
+        steps = self.stepwise.settings.annealing_steps - self.stepwise.steps
+        return steps * self.stepwise.settings.batch_documents - self.stepwise.waiting
+
+    def _without_annealing(self, trial: Trial) -> StepwiseEM:
+        """Begin again from the start, over the recent documents."""
+        plain = replace(
+            self.stepwise.settings, start_flatness=0.0, annealing=0.0, annealing_steps=0
+        )
+        stepwise = StepwiseEM(
+            trial.components, trial.alpha, self.frequencies / self.frequencies.sum(), plain
+        )
+        stepwise.add(self.recent.latest())
+        return stepwise
 
     def rounds(self) -> list[Moments]:
         """Raise: there are no sums any more."""
@@ -147,8 +183,25 @@ class Refinement(Phase):
         )
 
     def snapshot(self) -> TopicModel:
-        """Return a model, its annealing ended in a copy; spectral diagnostics are of the start."""
+        """Return a model, its annealing ended in a copy; spectral diagnostics are of the start.
+
+        It is one of the start where that predicts the documents set aside no worse.
+        """
         found = self._annealed()
+        if self.trial is None:
+            return self._refined(found)
+        choice = self.trial.choice(self._refined(found))
+        said = choice.diagnostics
+        if not choice.refined:
+            known = {**self.start, **said}
+            return self._published(self.trial.components, self.trial.alpha, known)
+        found.add(self.trial.aside.latest())
+        found.flush()
+        model = self._refined(found)
+        return replace(model, diagnostics={**model.diagnostics, **said})
+
+    def _refined(self, found: StepwiseEM) -> TopicModel:
+        """Return the model of refined topics."""
         done = {
             "documents": self.counters.documents_seen,
             "start_documents": self.start["documents_behind_topics"],
@@ -157,16 +210,17 @@ class Refinement(Phase):
             "annealing_left": self.stepwise.flatness,
             "start_topics": list(range(self.settings.n_components)),
         }
+        known = {**of_start(self.start), "refinement": done}
+        model = self._published(found.components, found.alpha, known)
+        return warned_of_background(model)
+
+    def _published(self, components: Array, alpha: Array, known: dict[str, Any]) -> TopicModel:
         return TopicModel(
-            components=found.components,
-            alpha=found.alpha,
+            components=components,
+            alpha=alpha,
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
-            diagnostics={
-                **of_start(self.start),
-                "documents_skipped": self.counters.documents_skipped,
-                "refinement": done,
-            },
+            diagnostics={**known, "documents_skipped": self.counters.documents_skipped},
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
         )
@@ -199,6 +253,8 @@ class Refinement(Phase):
         arrays = with_prefix(arrays, "refinement.") | {"frequencies": self.frequencies}
         if self.stepwise.flatness:
             arrays |= self.recent.state()
+        if self.trial is not None:
+            arrays |= self.trial.state()
         refinement = {"follows": False, "start": dict(self.start), "stepwise": stepwise}
         return arrays, {"refinement": refinement}
 
@@ -213,38 +269,46 @@ class Refinement(Phase):
             StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"]),
             refinement["start"],
             np.array(arrays["frequencies"]),
-            RecentDocuments.from_state(arrays, settings),
+            RecentDocuments(settings.warmup_documents).restore(arrays, settings.n_features),
+            Trial.from_state(arrays, settings.n_features),
         )
+
+
+class Trial(NamedTuple):
+    """What refined topics must be better than, and where: on documents that neither learned."""
+
+    components: Array
+    alpha: Array
+    aside: RecentDocuments
+
+    def choice(self, refined: TopicModel) -> Choice:
+        """Compare refined topics with their start; without documents the start is kept."""
+        if not self.aside.parts:
+            return Choice(False, 0)
+        start = replace(refined, components=self.components, alpha=self.alpha)
+        return choose(start, refined, self.aside.latest())
+
+    def state(self) -> Arrays:
+        """Return it as named arrays."""
+        own = {"trial.components": self.components, "trial.alpha": self.alpha}
+        return own | self.aside.state("aside.")
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Self | None:
+        """Go on from what `state` returned; a state of before there were trials has none."""
+        own = named(arrays, "trial.")
+        if not own:
+            return None
+        aside = RecentDocuments.aside().restore(arrays, n_features, "aside.")
+        return cls(own["components"].copy(), own["alpha"].copy(), aside)
+
+
+def add_frequencies(totals: Array, documents: DocumentBatch) -> None:
+    """Add the word frequencies of some usable documents, one after the other."""
+    weights = documents.counts / np.repeat(documents.lengths, np.diff(documents.row_pointers))
+    np.add.at(totals, documents.word_ids, weights)
 
 
 def start_documents(settings: EngineSettings) -> int:
     """Return how many documents the spectral topics that a refinement starts from are made of."""
     return max(2, settings.warmup_documents)
-
-
-def follows_model(model: TopicModel) -> bool:
-    """Return whether the documents of a spectral model look like draws from a topic model.
-
-    Then every topic stands above sampling noise, the eigenvalues give Dirichlet parameters that sum
-    to alpha_0, and topics mixed by these parameters are the word frequencies. Of real text the
-    last two do not hold. Where alpha_0 is estimated, it is chosen so that the parameters sum to
-    it, which says little: half the tolerance is left for the mixture then. Time O(K V).
-    """
-    found = model.diagnostics
-    if found["directions_supported"] < model.n_components or not all(found["topic_supported"]):
-        return False
-    mixed = model.alpha @ model.components / model.alpha.sum()
-    off = float(np.abs(mixed - model.background).sum())
-    estimated = model.settings["alpha_0"] is None
-    most = ESTIMATED_MIX_TOLERANCE if estimated else MIX_TOLERANCE
-    return abs(found["alpha_fit"] - 1) < ALPHA_FIT_TOLERANCE and off < most
-
-
-def needed_passes(model: TopicModel, documents: int) -> int:
-    """Return how many passes over N documents refine a spectral model of them.
-
-    0 where spectral topics are the better ones: if the documents follow the model, or are too few.
-    """
-    if documents < LEAST_DOCUMENTS or follows_model(model):
-        return 0
-    return passes_for(documents)

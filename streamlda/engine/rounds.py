@@ -13,7 +13,12 @@ from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import Refinement, follows_model, needed_passes, start_documents
+from streamlda.engine.refining import (
+    LEAST_DOCUMENTS,
+    Refinement,
+    add_frequencies,
+    start_documents,
+)
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import (
     WarmUpDocuments,
@@ -22,10 +27,14 @@ from streamlda.engine.warmup import (
     held_out_pairs,
 )
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import passes_for
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
+
+Array = NDArray[np.float64]
 
 
 def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
@@ -42,8 +51,8 @@ class Rounds(Phase):
 
     The last full round is kept. The documents that gave the first projection are tested in halves
     (`beginning`); later rounds have a projection of other documents. An engine that refines keeps
-    its recent documents too, until it has those of the start; then a refinement goes on, or rounds
-    where documents follow the model.
+    its recent documents too, and those set aside, which no sum has, until it has those of the
+    start; then a refinement goes on, or rounds where that is not better.
     """
 
     current: Moments
@@ -51,6 +60,7 @@ class Rounds(Phase):
     beginning: HeldOutPairs | None = None
     refines: bool = False
     recent: RecentDocuments | None = None
+    aside: RecentDocuments | None = None
 
     @property
     def _length(self) -> int:
@@ -64,9 +74,13 @@ class Rounds(Phase):
             missing = start_documents(self.settings) - self.counters.documents_seen
             stop = min(stop, batch.end_of(missing, start))
         part = batch.rows(start, stop)
-        self.current.add(part)
+        learned = part
+        if self.aside is not None:
+            learned, aside = parted(part, self.counters.documents_seen)
+            self.aside.add(aside)
         if self.recent is not None:
-            self.recent.add(part)
+            self.recent.add(learned)
+        self.current.add(learned)
         return part.n_documents
 
     def next(self) -> Phase:
@@ -76,14 +90,28 @@ class Rounds(Phase):
         enough = self.counters.documents_seen >= start_documents(self.settings)
         if self.recent is None or not enough:
             return self
-        recent, model = self.recent, self._model(self.topics(), self.rounds())
-        if follows_model(model):
-            self.recent = None
-            return self
-        totals = np.sum([part.word_totals[:, 0] for part in self.rounds()], axis=0)
-        # This phase is over: the memory of its sums goes before the documents are gone over.
-        del self.current, self.finished
-        return Refinement.begun(self.settings, self.counters, model, totals, recent)
+        begun = Refinement.begun(
+            self.settings, self.counters, *self._start(), self.recent, self.aside
+        )
+        if "refinement" in begun.snapshot().diagnostics:
+            # Its trial is over where nothing is annealed.
+            return begun.next()
+        # Spectral topics stay, and the documents set aside are summed as well.
+        if self.aside is not None and self.aside.parts:
+            self.current.add(self.aside.latest())
+        self.recent = self.aside = None
+        if self.current.documents >= self._length:
+            self._begin_round()
+        return self
+
+    def _start(self) -> tuple[TopicModel, Array]:
+        """Return the model of the sums and the word frequencies, which are of all documents."""
+        rounds = self.rounds()
+        frequencies: Array = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
+        if self.aside is not None and self.aside.parts:
+            add_frequencies(frequencies, self.aside.latest())
+        model = self._model(self.topics(), rounds)
+        return replace(model, background=frequencies / frequencies.sum()), frequencies
 
     def _begin_round(self) -> None:
         # The memory of the round before the last serves the new one. It is made, and written to,
@@ -111,41 +139,53 @@ class Rounds(Phase):
         return max(found, key=lambda pairs: pairs.documents, default=None)
 
     def snapshot(self) -> TopicModel:
-        """Return a model; one that may still refine is refined over the recent documents."""
-        model = super().snapshot()
-        if self.recent is None:
-            return model
+        """Return a model; one that may still refine is refined over the recent documents.
+
+        If that is not better, its sums lack the documents set aside.
+        """
+        if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
+            return super().snapshot()
+        model, _ = self._start()
         kept = self.recent.latest()
-        passes = needed_passes(model, kept.n_documents)
-        return refined(model, kept, passes=passes, seed=self.settings.seed % 2**63)
+        aside = None if self.aside is None else self.aside.latest()
+        seed = self.settings.seed % 2**63
+        return refined(model, kept, passes=passes_for(kept.n_documents), seed=seed, aside=aside)
 
     def documents(self) -> DocumentBatch | None:
-        """Return the recent documents."""
-        return self.recent.latest() if self.recent is not None and self.recent.parts else None
+        """Return the recent documents, and those set aside."""
+        kept = [part.latest() for part in (self.recent, self.aside) if part and part.parts]
+        return DocumentBatch.joined(kept) if kept else None
 
     def state(self) -> State:
-        """Return both rounds, the recent documents, and whether a refinement was decided on."""
+        """Return both rounds, documents kept, and whether a refinement was decided on."""
         arrays: Arrays = {}
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
         arrays |= held_out_state(self.beginning)
-        if self.recent is not None:
-            arrays |= self.recent.state()
+        for prefix, kept in (("kept.", self.recent), ("aside.", self.aside)):
+            if kept is not None:
+                arrays |= kept.state(prefix)
         return arrays, refinement_values(self.refines, follows=self.recent is None)
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Go on from what `state` returned, bit for bit.
+
+        One of before there were trials set no document aside, and goes on without a trial.
+        """
         arrays, values = saved
         refinement = values.get("refinement")
-        recent = None
+        recent = aside = None
         if refinement is not None and not refinement["follows"]:
-            recent = RecentDocuments.from_state(arrays, settings)
+            d = settings.n_features
+            recent = RecentDocuments(settings.warmup_documents).restore(arrays, d)
+            if refinement.get("trial"):
+                aside = RecentDocuments.aside().restore(arrays, d, "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         beginning = restored_held_out(arrays)
-        return cls(settings, counters, current, finished, beginning, refines, recent)
+        return cls(settings, counters, current, finished, beginning, refines, recent, aside)
 
 
 @dataclass(eq=False)
@@ -168,25 +208,27 @@ class WarmUp(Phase):
         if not self.kept.batch().usable.any():
             self.kept.clear()
             return self
-        return self._rounds(self.counters).next()
+        return self._rounds(self.counters, refines=self.refines).next()
 
-    def _rounds(self, counters: Counters) -> Rounds:
+    def _rounds(self, counters: Counters, *, refines: bool) -> Rounds:
         """Return the first round: the projection of the documents kept, and their sums."""
         warmup, settings = self.kept.batch(), self.settings
+        recent = aside = None
+        if refines:
+            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments.aside()
+            warmup, others = parted(warmup)
+            recent.add(warmup)
+            aside.add(others)
         moments = Moments(first_projection(warmup, settings), settings.n_triple_columns)
         moments.add(warmup)
-        recent = None
-        if self.refines:
-            recent = RecentDocuments(settings.warmup_documents)
-            recent.add(warmup)
         counters.projection_documents = moments.documents
         held_out = held_out_pairs(warmup, settings)
-        return Rounds(settings, counters, moments, None, held_out, self.refines, recent)
+        return Rounds(settings, counters, moments, None, held_out, refines, recent, aside)
 
-    def _ended(self) -> Rounds:
+    def _ended(self, *, refines: bool = False) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
         self._require_documents()
-        return self._rounds(replace(self.counters))
+        return self._rounds(replace(self.counters), refines=refines)
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
@@ -197,8 +239,15 @@ class WarmUp(Phase):
         return self._ended().topics()
 
     def snapshot(self) -> TopicModel:
-        """Return a model of the documents kept."""
-        return self._ended().snapshot()
+        """Return a model of the documents kept, refined if that is better."""
+        said: dict[str, Any] = {}
+        if self.refines and self.counters.documents_seen >= LEAST_DOCUMENTS:
+            model = self._ended(refines=True).snapshot()
+            if "refinement" in model.diagnostics:
+                return model
+            said = choice_of(model)
+        model = self._ended().snapshot()
+        return replace(model, diagnostics={**model.diagnostics, **said})
 
     def documents(self) -> DocumentBatch | None:
         """Return the documents kept."""
@@ -248,7 +297,8 @@ class SharedSums(Phase):
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
     """Return what a state says of a refinement before it: nothing if there will be none."""
-    return {"refinement": {"follows": follows, "start": {}, "stepwise": None}} if refines else {}
+    said = {"follows": follows, "start": {}, "stepwise": None, "trial": True}
+    return {"refinement": said} if refines else {}
 
 
 def moments_state(prefix: str, moments: Moments) -> Arrays:

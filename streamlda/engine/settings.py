@@ -144,7 +144,7 @@ class EngineSettings(TopicSettings):
 
     @property
     def refines(self) -> bool:
-        """Whether an engine refines, unless its documents follow the model."""
+        """Whether an engine refines, where that predicts documents set aside better."""
         return self.solver == WHITENED_TENSOR if self.refine is None else self.refine
 
     @property
@@ -179,7 +179,8 @@ class EngineSettings(TopicSettings):
     def refining_bytes(self) -> int:
         """Bytes of topics, frequencies and alpha of an engine that refines: 8 (d K + 2 d + K).
 
-        A minibatch comes on top, and while topics are annealed as many documents as a warm-up has.
+        A minibatch comes on top, and while topics are annealed as many documents as a warm-up has,
+        those set aside, and the topics of the start.
         """
         d, K = self.n_features, self.n_components
         return 8 * (d * K + 2 * d + K)

@@ -8,6 +8,7 @@ for two without a word in common. The sum alone is their affinity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -330,6 +331,21 @@ def _of_topics(model: TopicModel, name: str) -> Array | None:
     """Return the numbers that a model holds of each topic, or None."""
     found = numbers(model.diagnostics, name)
     return None if found is None or len(found) != model.n_components else found
+
+
+def warned_of_background(model: TopicModel) -> TopicModel:
+    """Return the model with a warning if topics say what all others say together. Time O(K V)."""
+    found = [k for k, reasons in enumerate(junk_topics(model)) if "background" in reasons]
+    if not found:
+        return model
+    named = ", ".join(str(k) for k in found)
+    text = (
+        f"{len(found)} of {model.n_components} topics repeat the word frequencies of all "
+        f"documents: topics {named}; ask for fewer topics, or pass another alpha_0"
+    )
+    earlier = model.diagnostics.get("warnings", [])
+    warnings = [*(each for each in earlier if each != text), text]
+    return replace(model, diagnostics={**model.diagnostics, "warnings": warnings})
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:

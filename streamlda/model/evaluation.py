@@ -106,10 +106,15 @@ class DocumentCompletion:
         self._model_nats, self._unigram_nats = 0.0, 0.0
         self._documents, self._tokens, self._unscored = 0, 0, 0
 
-    def add(self, batch: DocumentBatch) -> None:
+    def add(self, batch: DocumentBatch) -> NDArray[np.float64]:
         """Split, fold in and score the documents of a batch.
 
         Time O(nnz * K * iterations + V); memory O(nnz + K * distinct words + V), freed after.
+
+        Returns
+        -------
+        ndarray of shape (n_documents,)
+            Log-likelihood of the held-out tokens of each document in nats, 0 where none is scored.
 
         Raises
         ------
@@ -144,11 +149,20 @@ class DocumentCompletion:
         with np.errstate(divide="ignore"):
             log_model = np.log(probabilities[scored])
         log_unigram = np.log(self._background[batch.word_ids[scored]])
-        self._model_nats += math.fsum(held_out[scored] * log_model)
+        nats = held_out[scored] * log_model
+        self._model_nats += math.fsum(nats)
         self._unigram_nats += math.fsum(held_out[scored] * log_unigram)
         self._documents += int(kept.sum())
         self._tokens += int(held_out[scored].sum())
         self._unscored += int(held_out[outside & ~known].sum())
+        by_document: NDArray[np.float64] = np.zeros(len(batch))
+        np.add.at(by_document, row_of_entry[scored], nats)
+        return by_document
+
+    @property
+    def scored_tokens(self) -> int:
+        """Held-out tokens scored so far."""
+        return self._tokens
 
     def result(self) -> CompletionResult:
         """Return what the batches so far amount to.

@@ -25,19 +25,20 @@ settings change it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
-from streamlda.model.diagnostics import suggest_n_components
+from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
+from streamlda.refinement.choice import choose
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import ExpectedTokens, Samples, measured
-from streamlda.refinement.schedule import pass_settings
+from streamlda.refinement.schedule import pass_settings, unflattened
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import few_directions
@@ -67,6 +68,8 @@ def refined(
     passes: int = 0,
     gibbs_sweeps: int = 0,
     seed: int = 0,
+    aside: DocumentBatch | None = None,
+    rival: Callable[[], TopicModel] | None = None,
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
@@ -76,6 +79,11 @@ def refined(
     the mean of the last three sweeps, or the last third; alpha follows them. Documents of fewer
     than 3 tokens are skipped, as in the engine. Equal arguments give equal results for any number
     of threads.
+
+    With documents set `aside`, of which the model must not know, the passes are kept only if their
+    topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
+    model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are not
+    much better, they must predict better than a `rival` too.
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -107,6 +115,7 @@ def refined(
     expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
+        settings = unflattened(settings, model, documents)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
         with progress("refinement passes", passes) as advance:
             for _ in range(passes):
@@ -114,6 +123,16 @@ def refined(
                 stepwise.add(documents)
                 advance(1)
         stepwise.flush()
+        if aside is not None:
+            candidate = replace(model, components=stepwise.components)
+            choice = choose(model, candidate, aside, rival)
+            model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
+            if not choice.refined:
+                return model
+            stepwise.add(aside)
+            stepwise.flush()
+            documents = DocumentBatch.joined([documents, aside])
+            done["documents"] = documents.n_documents
         tokens = stepwise.topic_tokens - before
         expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
@@ -162,13 +181,14 @@ def most_prevalent_first(
         known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
     start = known["refinement"]["start_topics"]
     known["refinement"] = {**known["refinement"], "start_topics": [start[k] for k in order]}
-    return replace(
+    found = replace(
         found,
         components=found.components[order],
         alpha=found.alpha[order],
         prevalence=found.prevalence[order],
         diagnostics=known,
     )
+    return warned_of_background(found)
 
 
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from streamlda.engine.warmup import (
     warmup_end,
 )
 from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.refinement.choice import parted
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import (
     Corpus,
@@ -44,13 +45,31 @@ class Beginning:
     """The plan of the first round, and how many documents its words and projection were made of.
 
     `vocabulary_documents` is 0 for given words; `projection_documents`, of at least 3 tokens each,
-    is 0 for a given projection. `held_out` is what these say of it, where there are enough.
+    is 0 for a given projection, which has no `warmup` either. `held_out` is what these say of it,
+    where there are enough.
     """
 
     plan: Plan
     vocabulary_documents: int
     projection_documents: int
-    held_out: HeldOutPairs | None
+    held_out: HeldOutPairs | None = None
+    warmup: DocumentBatch | None = None
+
+    def of_warmup(self, *, trial: bool) -> Beginning:
+        """Return a beginning with the projection of the warm-up, or on trial of its learned part.
+
+        Time O(documents nnz m), here.
+        """
+        if self.warmup is None:
+            return self
+        documents, settings = self.warmup, self.plan.settings
+        if trial:
+            documents, _ = parted(documents)
+        with one_blas_thread():
+            plan = replace(self.plan, whitening=first_projection(documents, settings))
+            held_out = held_out_pairs(documents, settings)
+        used = int(documents.usable.sum())
+        return replace(self, plan=plan, projection_documents=used, held_out=held_out)
 
 
 def begin(
@@ -59,8 +78,12 @@ def begin(
     settings: EngineSettings,
     words: Words,
     shared_projection: NDArray[np.float64] | None,
+    *,
+    trial: bool = False,
 ) -> Beginning:
     """Return the plan of the first round: the words, and a projection, from the first documents.
+
+    On `trial`, the projection knows nothing of documents set aside (`streamlda.refinement.choice`).
 
     They are read on workers, and are those that one process takes: texts come here only where
     words are learned from them, then the counts of the warm-up. With words, `n_features` of the
@@ -89,17 +112,15 @@ def begin(
         error=VocabularyError,
     )
     settings = replace(settings, n_features=n_features)
-    projection_documents, held_out = 0, None
     if shared_projection is None:
         warmup = warmup_of(run, corpus, settings, words)
-        with one_blas_thread():
-            shared_projection = first_projection(warmup, settings)
-            held_out = held_out_pairs(warmup, settings)
-        projection_documents = int(warmup.usable.sum())
+        nothing = np.empty((n_features, 0))
+        plan = Plan(settings, nothing, settings.n_triple_columns, words)
+        return Beginning(plan, learned_from, 0, warmup=warmup).of_warmup(trial=trial)
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from, projection_documents, held_out)
+    return Beginning(plan, learned_from, 0)
 
 
 def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,24 @@ from streamlda.documents import MIN_TOKENS
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.measures import of_one_interval
-from streamlda.engine.refining import needed_passes
+from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choice_of
 from streamlda.refinement.refine import most_prevalent_first
-from streamlda.scaleout.beginning import Words, begin
+from streamlda.refinement.schedule import passes_for
+from streamlda.scaleout.beginning import Beginning, Words, begin
 from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
 from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.store import DocumentStore, measures_of, store_documents
+from streamlda.scaleout.store import (
+    DocumentStore,
+    LearnedDocuments,
+    measures_of,
+    store_documents,
+)
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
@@ -49,7 +57,8 @@ class ClusterFit:
 
     `engine`, of `learn` or with a shared projection, has the documents of all shards, and can be
     merged with others; of `learn_once` it is as of one process, or what a refinement began from.
-    Words were learned from `vocabulary_documents`, 0 for given ones.
+    Words were learned from `vocabulary_documents`, 0 for given ones. `said` goes to the diagnostics
+    of its topics.
     """
 
     engine: Engine
@@ -57,13 +66,15 @@ class ClusterFit:
     counts: RecordCounts
     vocabulary_documents: int
     refined: TopicModel | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
         learned = {"vocabulary_documents": self.vocabulary_documents}
         recorded = {**(learned if self.vocabulary_documents else {}), **(settings or {})}
         if self.refined is None:
-            return self.engine.snapshot(self.vocabulary, recorded)
+            model = self.engine.snapshot(self.vocabulary, recorded)
+            return replace(model, diagnostics={**model.diagnostics, **self.said})
         recorded = {**self.refined.settings, **recorded}
         return replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
 
@@ -147,40 +158,55 @@ def learn_once(
     in every round. Two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.
 
     With a shared projection nothing is refined. Without `refinement_passes` there are none where
-    the settings say ``refine=False``, else those that one process decides on for such topics and so
-    many documents (`streamlda.engine.refining.needed_passes`).
+    the settings say ``refine=False``, else those that one process makes, kept as it keeps them: if
+    they predict documents set aside better than their start.
     """
     _check_solver(settings)
     if refinement_passes is not None:
         at_least(0, refinement_passes=refinement_passes)
     check_cluster(client)
     refines = settings.refines and shared_projection is None
-    passes = refinement_passes if refines or refinement_passes else 0
+    trial = refines and refinement_passes is None
     # The sums of a start are taken by an engine that does not refine.
     settings = replace(settings, refine=None if settings.refines else settings.refine)
-    beginning = begin(Run(client), corpus, settings, vocabulary, shared_projection)
+    beginning = begin(Run(client), corpus, settings, vocabulary, shared_projection, trial=trial)
     words, n_features = beginning.plan.vocabulary, beginning.plan.settings.n_features
     with store_documents(
         client, corpus, words, n_features, most_bytes=most_bytes, on_progress=on_progress
     ) as store:
         _check_enough(store.documents, store.contents.counts, settings)
         measures = measures_of(store)
-        last = min(START_DOCUMENTS, store.documents)
-        engine, refined = None, None
-        if passes != 0:
+        engine, refined, said = None, None, {}
+        if trial and store.documents >= LEAST_DOCUMENTS:
+            learned = LearnedDocuments(store)
+            engine = one_engine(learned, beginning, min(START_DOCUMENTS, learned.documents))
+            start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
+            rival = None
+            if learned.documents > START_DOCUMENTS:
+                rival = partial(_spectral, learned, beginning)
+            refined = refined_on(learned, start, passes, on_progress, rival)
+            if "refinement" not in refined.diagnostics:
+                said, refined = choice_of(refined), None
+        elif refinement_passes:
+            last = min(START_DOCUMENTS, store.documents)
             engine = one_engine(store, beginning, last)
-            start = engine.snapshot()
-            passes = needed_passes(start, store.documents) if passes is None else passes
-            if passes:
-                refined = refined_on(store, _of_all(start, store), passes, on_progress)
-                refined = of_one_interval(most_prevalent_first(refined, measures.samples))
-        if engine is None or (refined is None and last < store.documents):
+            start = _of_all(engine.snapshot(), store)
+            refined = refined_on(store, start, refinement_passes, on_progress)
+        if refined is not None:
+            refined = of_one_interval(most_prevalent_first(refined, measures.samples))
+        if engine is None or refined is None:
+            beginning = beginning.of_warmup(trial=False) if trial else beginning
             engine = one_engine(store, beginning, store.documents)
         engine.measures = measures
         found = store.contents
         if found.column_words is not None:
             words = found.column_words.named()
-    return ClusterFit(engine, words, found.counts, beginning.vocabulary_documents, refined)
+    learned_from = beginning.vocabulary_documents
+    return ClusterFit(engine, words, found.counts, learned_from, refined, said)
+
+
+def _spectral(learned: LearnedDocuments, beginning: Beginning) -> TopicModel:
+    return one_engine(learned, beginning, learned.documents).snapshot()
 
 
 def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:

@@ -31,6 +31,7 @@ freed array goes back to the system, and the steps took 1.8 times as long. Where
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -43,19 +44,26 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import choose, parted
 from streamlda.refinement.refine import of_start
-from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.schedule import (
+    GROWTH_DOCUMENTS,
+    LOCAL_STEPS,
+    LocalSchedule,
+    unflattened,
+)
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import Progress, no_progress
-from streamlda.scaleout.store import DocumentStore
+from streamlda.scaleout.store import Documents
 from streamlda.threads import limit_threads, one_blas_thread
 
 
 def refined_on(
-    store: DocumentStore,
+    store: Documents,
     model: TopicModel,
     passes: int,
     on_progress: Progress = no_progress,
+    rival: Callable[[], TopicModel] | None = None,
 ) -> TopicModel:
     """Return a spectral model of stored documents, refined over all of them on the workers.
 
@@ -64,31 +72,47 @@ def refined_on(
     `streamlda.refinement.refine`, which takes other steps, but as good (see the module). The parts
     take the place of the shards in the store. Without passes the model comes back.
 
+    Of a store with documents set aside, the topics are kept, and learn these too, only if they
+    predict them better than the model does, or the `rival` (`streamlda.refinement.choice`). Else
+    the model comes back, and says so.
+
     Time O(nnz K) a document and pass, and 8 V K bytes from and to each part in each round. Memory
     of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.
     """
     if not passes:
         return model
     run, plan = store.run, LocalSchedule.of(store.documents, passes)
+    first = run.compute(store.task("rows", 0, min(GROWTH_DOCUMENTS, store.documents)))
+    aside = store.aside if store.aside is None else run.compute(store.aside)
+    plan = replace(plan, settings=unflattened(plan.settings, model, first))
     refinement = StepwiseEM(model.components, model.alpha, model.background, plan.settings)
-    parts = store.parts(plan.parts) if store.in_memory else None
     ends = [store.documents * part // plan.parts for part in range(plan.parts + 1)]
+    parts = store.cut(ends) if store.in_memory else None
     total = plan.rounds * passes
     for number in range(total):
         state = run.given(refinement.state())
         at = number % plan.rounds
         leaves = []
         for part, (begin, end) in enumerate(pairwise(ends)):
-            first, last = ((end - begin) * r // plan.rounds for r in (at, at + 1))
+            low, high = ((end - begin) * r // plan.rounds for r in (at, at + 1))
             if parts is None:
-                batch = store.task("rows", begin + first, begin + last)
-                first, last = 0, last - first
+                batch, before = store.task("rows", begin + low, begin + high), None
+                low, high = 0, high - low
             else:
-                batch = parts[part]
-            leaves.append(run.task("refine", local_steps, state, batch, first, last, plan.steps))
+                batch, before = parts[part]
+            given = batch, before, low, high, plan.steps
+            leaves.append(run.task("refine", local_steps, state, *given))
         found: LocalTotals = run.compute(run.tree("merge", summed, leaves))
         refinement = _mean(refinement, found, plan)
         on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
+    if aside is not None:
+        candidate = replace(model, components=refinement.components, alpha=refinement.alpha)
+        choice = choose(model, candidate, aside, rival)
+        model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
+        if not choice.refined:
+            return model
+        refinement.add(aside)
+        refinement.flush()
     return _published(model, refinement, plan, store)
 
 
@@ -101,9 +125,14 @@ class LocalTotals(NamedTuple):
 
 
 def local_steps(
-    state: State, batch: DocumentBatch, first: int, last: int, steps: int
+    state: State, batch: DocumentBatch, before: int | None, first: int, last: int, steps: int
 ) -> LocalTotals:
-    """Take the steps of one part over documents `first` to `last` of a batch. A task; pure."""
+    """Take the steps of one part over documents `first` to `last` of a batch. A task; pure.
+
+    With the documents `before` it, those set aside are left out of it first.
+    """
+    if before is not None:
+        batch, _ = parted(batch, before)
     with limit_threads(1), one_blas_thread():
         # To make one runs a parallel kernel too.
         refinement = StepwiseEM.from_state(*state)
@@ -150,10 +179,10 @@ def _mean(refinement: StepwiseEM, found: LocalTotals, plan: LocalSchedule) -> St
 
 
 def _published(
-    model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, store: DocumentStore
+    model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, store: Documents
 ) -> TopicModel:
     done = {
-        "documents": store.documents,
+        "documents": sum(store.contents.usable.values()),
         "passes": plan.passes,
         "sweeps": 0,
         "steps": refinement.steps,

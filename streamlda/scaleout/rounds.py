@@ -17,7 +17,7 @@ from streamlda.engine.rounds import round_length
 from streamlda.engine.warmup import better_projection
 from streamlda.scaleout.beginning import Beginning
 from streamlda.scaleout.shards import SHARDS
-from streamlda.scaleout.store import DocumentStore
+from streamlda.scaleout.store import Documents
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
@@ -27,7 +27,7 @@ from streamlda.threads import limit_threads, one_blas_thread
 LEAST_DOCUMENTS = 500
 
 
-def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
+def one_engine(store: Documents, beginning: Beginning, last: int) -> Engine:
     """Return an engine as if it had been given documents 0 to `last` in order.
 
     It has the projection of the warm-up documents at first, or a shared one. Sums differ from those
@@ -62,7 +62,7 @@ def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
     return Engine.of_rounds(plan.settings, counters, current, finished, beginning.held_out)
 
 
-def _round(store: DocumentStore, plan: Plan, first: int, last: int) -> Sums:
+def _round(store: Documents, plan: Plan, first: int, last: int) -> Sums:
     """Sum documents `first` to `last` through the projection of a plan, in one graph."""
     if first == last:
         empty = Moments(plan.whitening, plan.triple_columns)
@@ -77,7 +77,7 @@ def _round(store: DocumentStore, plan: Plan, first: int, last: int) -> Sums:
     return found
 
 
-def _cuts(store: DocumentStore, first: int, last: int) -> list[tuple[int, int]]:
+def _cuts(store: Documents, first: int, last: int) -> list[tuple[int, int]]:
     """Cut a run of documents at the ends of shards if it can be, since a shard lies on one worker.
 
     Small shards are taken together and large ones cut, whatever the number of workers.

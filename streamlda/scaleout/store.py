@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.errors import InvalidDocumentsError
+from streamlda.refinement.choice import ASIDE, documents_before, learned_before, parted
 from streamlda.scaleout.cluster import Progress, Run, no_progress
 from streamlda.scaleout.shards import (
     SHARD_TOKENS,
@@ -62,7 +63,7 @@ class Contents:
     column_words: ColumnWords | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class DocumentStore:
     """Documents that tasks can ask for, by their number among all usable ones.
 
@@ -70,6 +71,9 @@ class DocumentStore:
     of the texts that are still read. `starts` are the numbers of the first document of each shard,
     and that of all documents.
     """
+
+    #: Documents that refined topics are judged by: none.
+    aside: ClassVar[Any] = None
 
     run: Run
     corpus: Corpus
@@ -81,31 +85,103 @@ class DocumentStore:
 
     def __post_init__(self) -> None:
         counted = [self.contents.usable[shard.name] for shard in self.corpus.shards]
-        object.__setattr__(self, "starts", [*accumulate(counted, initial=0)])
+        self.starts = [*accumulate(counted, initial=0)]
 
     @property
     def documents(self) -> int:
         """Usable documents of all shards."""
         return self.starts[-1]
 
-    def parts(self, number: int) -> list[Any]:
-        """Cut the documents into equal runs, and keep these in place of the shards.
+    def parts(self, ends: Sequence[int]) -> list[Any]:
+        """Cut the documents into runs that end here, and keep these in place of the shards.
 
         What lies with other workers moves once. Returns a future of one batch for each; only where
         documents are kept at all.
         """
-        ends = [self.documents * part // number for part in range(number + 1)]
         made = self.run.start([self.task("part", a, b) for a, b in pairwise(ends)])
         self.run.release(self._futures)
-        self._futures[:] = [*self._futures, *made]
+        self._futures[:] = made
+        self.starts = [*ends]
+        self.corpus = Corpus(tuple(Shard(f"part {n}") for n in range(len(made))), tuple(made))
         return made
+
+    def task(self, kind: str, first: int, last: int, *, learned: bool = False) -> Any:
+        """Return the task that gives documents `first` to `last` (not included) as one batch.
+
+        Those to be `learned` leave out what is set aside (`streamlda.refinement.choice`).
+        """
+        lengths = [b - a for a, b in pairwise(self.starts)]
+        pieces, values = self.corpus.pieces(lengths, first, last)
+        given = self.run.given(self.vocabulary), *map(self.run.given, values)
+        rows = self.run.task(kind, joined, pieces, *given)
+        return self.run.task("learned", to_learn, rows, first) if learned else rows
+
+    def cut(self, ends: Sequence[int]) -> list[tuple[Any, int | None]]:
+        """Return `parts`, each with nothing to be left out."""
+        return [(part, None) for part in self.parts(ends)]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedDocuments:
+    """The documents of a store but for those set aside, numbered among themselves."""
+
+    store: DocumentStore
+
+    @property
+    def run(self) -> Run:
+        """What makes the tasks."""
+        return self.store.run
+
+    @property
+    def contents(self) -> Contents:
+        """What is known of all documents of the store."""
+        return self.store.contents
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether workers keep them."""
+        return self.store.in_memory
+
+    @property
+    def documents(self) -> int:
+        """How many they are."""
+        return learned_before(self.store.documents)
+
+    @property
+    def starts(self) -> list[int]:
+        """Numbers of the first one of each shard, and that of all."""
+        return [learned_before(start) for start in self.store.starts]
+
+    @property
+    def aside(self) -> Any:
+        """The task that gives those set aside."""
+        rows = self.store.task("rows", 0, min(self.store.documents, int(ASIDE[-1])))
+        return self.run.task("aside", to_judge, rows)
 
     def task(self, kind: str, first: int, last: int) -> Any:
         """Return the task that gives documents `first` to `last` (not included) as one batch."""
-        lengths = [b - a for a, b in pairwise(self.starts)]
-        pieces, values = self.corpus.pieces(lengths, first, last)
-        given = map(self.run.given, values)
-        return self.run.task(kind, joined, pieces, self.run.given(self.vocabulary), *given)
+        return self.store.task(kind, self._before(first), self._before(last), learned=True)
+
+    def cut(self, ends: Sequence[int]) -> list[tuple[Any, int | None]]:
+        """Cut the store into parts; each has what is set aside, and how many are before it."""
+        places = [0, *(self._before(end) for end in ends[1:-1]), self.store.documents]
+        return [*zip(self.store.parts(places), places[:-1], strict=True)]
+
+    def _before(self, number: int) -> int:
+        return min(documents_before(number), self.store.documents)
+
+
+Documents = DocumentStore | LearnedDocuments
+
+
+def to_learn(batch: DocumentBatch, before: int) -> DocumentBatch:
+    """Return documents without those set aside. A task; pure."""
+    return parted(batch, before)[0]
+
+
+def to_judge(batch: DocumentBatch) -> DocumentBatch:
+    """Return those of the first documents that are set aside. A task; pure."""
+    return parted(batch)[1].copy()
 
 
 def measures_of(store: DocumentStore) -> Measures:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamlda.engine.measures import MEASURES_BYTES
+from streamlda.engine.recent_documents import ASIDE_SHARE
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
@@ -118,7 +119,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     state = asked.state_bytes + MEASURES_BYTES
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
-        state += warmup
+        state += warmup + int(ASIDE_SHARE * warmup)
         works["a snapshot"] += 8 * 4 * V * K + warmup + REFINING_BYTES
         works["the start of the refinement"] = works.pop("a snapshot")
     return state, max(state, warmup), works

@@ -56,7 +56,7 @@ def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
 def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
     models = [
         fit_quietly(folder, tmp_path / "model", *options)[1]
-        for options in ((), ("--alpha-0", 10), ("--alpha-0", 10, "--no-refine"))
+        for options in ((), ("--alpha-0", 0.2), ("--alpha-0", 0.2, "--no-refine"))
     ]
     assert ["refinement" in model.diagnostics for model in models] == [False, True, False]
     assert models[1].diagnostics["refinement"]["documents"] == 6000

@@ -185,6 +185,11 @@ def without(owner, attribute, value):
     return classmethod(from_state)
 
 
+def forgotten_documents():
+    """Return what restores none of the documents kept."""
+    return lambda self, *saved: self
+
+
 LENGTH = rounds.round_length
 FORGETS = "forgetting simultaneous"
 BUGS = {
@@ -192,7 +197,8 @@ BUGS = {
     "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
     "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
     "a trial": (Generation, without(Generation, "_on_trial", False), FORGETS, 3600),
-    "documents": (RecentDocuments, without(RecentDocuments, "parts", []), "refining", 2000),
+    "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
+    "the trial": (Refinement, without(Refinement, "trial", None), "refining", 2000),
     "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
 }
 
@@ -200,7 +206,8 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_phase_that_forgets_is_found(bug, monkeypatch):
     owner, restore, name, cut = BUGS[bug]
-    monkeypatch.setattr(owner, "from_state", restore)
+    name_of = "restore" if owner is RecentDocuments else "from_state"
+    monkeypatch.setattr(owner, name_of, restore)
     with pytest.raises((AssertionError, KeyError, ValueError)):
         check_resume(name, cut)
 

@@ -1,7 +1,5 @@
 """Engines that refine: better topics at any time, bounded state, documents in memory, refusals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,10 +7,11 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import follows_model
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion
+from streamlda.refinement.choice import learned_before, parted
+from streamlda.refinement.stepwise_em import StepwiseEM
 from tests.engine.kinds import (
     KINDS,
     PLANTED,
@@ -79,7 +78,8 @@ def test_topics_are_refined_at_any_time(planted, documents):
 
 
 def test_documents_that_follow_the_model_keep_their_spectral_topics():
-    documents = planted_corpus().documents(6000)
+    planted = planted_corpus()
+    documents = planted.documents(6000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 1000})
     refining, summing = Engine(settings), Engine.of_rounds(settings)
     for start in range(0, 6000, 500):
@@ -87,46 +87,30 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
             fed(learner, documents, start, start + 500).snapshot()
             for learner in (refining, summing)
         )
-        np.testing.assert_array_equal(one.components, other.components)
         assert "refinement" not in one.diagnostics
+        if start < 500:
+            # In the warm-up they are those of all documents kept.
+            np.testing.assert_array_equal(one.components, other.components)
+            assert one.diagnostics["refinement_choice"]["kept"] == "start"
+        assert abs(error(planted, one) - error(planted, other)) < 0.01
+        assert one.documents_seen == start + 500
     assert not refining.refining
-    assert follows_model(other)
+    # Those set aside are summed as well.
+    assert refining._phase.current.documents + refining._phase.finished.documents == 6000
     # Nothing is kept for a refinement that will not be.
-    assert not [name for name in refining.state()[0] if name.startswith("kept")]
-
-
-def test_each_sign_of_another_model_is_seen():
-    documents = planted_corpus().documents(4000)
-    settings = EngineSettings(**{**PLANTED, "warmup_documents": 4000, "oversampling": 50})
-    model = fed(Engine.of_rounds(settings), documents).snapshot()
-    assert follows_model(model)
-    for changes in (
-        {"alpha_fit": 1.04},
-        {"alpha_fit": 0.96},
-        {"directions_supported": 3},
-        {"topic_supported": [True, True, False, True]},
-    ):
-        assert not follows_model(replace(model, diagnostics={**model.diagnostics, **changes}))
-    assert not follows_model(replace(model, alpha=np.roll(model.alpha, 1) * [1, 4, 1, 1]))
-    # The sum of parameters that alpha_0 was solved from fits whatever documents are.
-    settings = EngineSettings(n_components=4, n_features=150, alpha_0=None)
-    model = fed(Engine.of_rounds(settings), documents).snapshot()
-    assert abs(model.diagnostics["alpha_fit"] - 1) < 0.001
-    assert follows_model(model)
-    off = model.background.copy()
-    off[np.argsort(off)[-2:]] += [-0.025, 0.025]
-    # Within the tolerance that a fitted sum would help to keep, and not within half of it.
-    moved = replace(model, background=off)
-    assert not follows_model(moved)
-    assert follows_model(replace(moved, settings={**model.settings, "alpha_0": 1.0}))
+    assert not [name for name in refining.state()[0] if name.startswith(("kept", "aside"))]
 
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
-    start = fed(engine(refine=False), documents, 0, WARMUP).snapshot().diagnostics
+    learned, aside = parted(documents.rows(0, WARMUP))
+    start = fed(engine(refine=False), learned).snapshot().diagnostics
     learner = fed(engine(), documents, 0, 2000)
     found = dict(learner.snapshot(settings={"stream": "s"}).diagnostics)
+    choice = found["refinement_choice"]
+    assert (choice["kept"], choice["documents"]) == ("refinement", len(aside))
+    assert choice["refined_perplexity"] < choice["start_perplexity"]
     done = found.pop("refinement")
-    assert done["start_documents"] == WARMUP
+    assert done["start_documents"] == len(learned) == WARMUP - len(aside)
     assert done["documents"] == 2000
     assert done["batch_documents"] == STEP
     assert 0 < done["annealing_left"] < 1
@@ -143,6 +127,37 @@ def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     rows = documents.rows(0, 4000).to_csr()
     background = np.asarray(rows.multiply(1 / rows.sum(axis=1)).sum(axis=0)).ravel()
     np.testing.assert_allclose(model.background, background / background.sum(), rtol=1e-10)
+
+
+def test_topics_that_annealing_loses_begin_again_from_their_start(planted, documents):
+    """Until then the start is published; however the stream was cut."""
+    learners = []
+    for size in (50, 2700):
+        learner = fed(engine(), documents, 0, 310)
+        phase = learner._phase
+        assert phase.trial is not None
+        flat = np.tile(phase.stepwise.background, (K, 1))
+        stepwise = StepwiseEM(flat, phase.trial.alpha, flat[0], phase.stepwise.settings)
+        stepwise.steps = phase.stepwise.steps
+        phase.stepwise = stepwise
+        found = learner.snapshot()
+        assert found.diagnostics["refinement_choice"]["kept"] == "start"
+        np.testing.assert_array_equal(found.components, phase.trial.components)
+        assert not [text for text in found.diagnostics["warnings"] if "before refin" in text]
+        assert found.documents_seen == 310
+        fed(learner, documents, 310, 6000, size=size)
+        assert learner._phase.trial is None
+        learners.append(learner)
+    assert_same_state(*learners)
+    model, start = learners[0].snapshot(), found
+    assert "refinement_choice" not in model.diagnostics
+    assert error(planted, model) < 0.8 * error(planted, start)
+
+
+def test_a_start_without_documents_set_aside_is_kept(documents):
+    learner = fed(engine(warmup_documents=4), documents, 0, 300)
+    assert not learner.refining
+    assert learner.snapshot().documents_seen == 300
 
 
 def test_state_is_bounded_whatever_the_stream(documents):
@@ -175,16 +190,22 @@ def test_long_documents_end_the_warm_up_and_sums_go_on_to_the_start(documents, m
     learner = fed(engine(), documents, 0, 250, size=50)
     arrays = learner.state()[0]
     assert "current.whitening" in arrays
+    learned, aside = parted(documents.rows(0, 250))
     n = len(arrays["kept.counts"])
-    assert 4900 < n <= 5000
-    np.testing.assert_array_equal(arrays["kept.counts"], documents.rows(0, 250).counts[-n:])
+    assert 4000 < n <= 5000
+    np.testing.assert_array_equal(arrays["kept.counts"], learned.counts[-n:])
+    # A tenth of as many counts are set aside at most.
+    n = len(arrays["aside.counts"])
+    assert 400 < n <= 500
+    np.testing.assert_array_equal(arrays["aside.counts"], aside.counts[-n:])
     assert "refinement" in learner.snapshot().diagnostics
     other = resumed(learner)
     for each in (learner, other):
         fed(each, documents, 250, 600)
     assert_same_state(learner, other)
     assert learner.refining
-    assert learner.snapshot().diagnostics["refinement"]["start_documents"] == WARMUP
+    start = learned_before(WARMUP)
+    assert learner.snapshot().diagnostics["refinement"]["start_documents"] == start
 
 
 @pytest.mark.parametrize(
@@ -288,7 +309,7 @@ def test_documents_in_memory_that_follow_the_model_are_all_summed(monkeypatch):
     documents = planted_corpus().documents(5000)
     settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)
     learner, model = fit(settings, documents)
-    spectral = fed(fed(Engine.of_rounds(settings), documents, 0, 3000), documents, 3000)
+    spectral = fed(Engine.of_rounds(settings), documents)
     np.testing.assert_array_equal(model.components, spectral.release().components)
     assert_same_state(learner, spectral)
     # By number, they are refined all the same.

@@ -11,8 +11,9 @@ from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.refinement.choice import learned_before
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import passes_for
+from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 
@@ -74,7 +75,7 @@ def test_passes_and_sweeps_each_lower_held_out_perplexity(planted, X, spectral, 
     assert errors[1] < errors[0]
     # StreamLDA takes alpha to sum to 1; sweeps fit it, passes leave it.
     assert both.alpha_0_ == pytest.approx(0.3, rel=0.25)
-    assert passes.alpha_0_ == spectral.alpha_0_ == pytest.approx(1.0)
+    assert [passes.alpha_0_, spectral.alpha_0_] == pytest.approx([1.0, 1.0])
 
     mixed = X[:, np.random.default_rng(0).permutation(V)]
     wrong = refined(spectral.to_model(), DocumentBatch.from_matrix(mixed), passes=6)
@@ -89,11 +90,15 @@ def test_passes_and_sweeps_each_lower_held_out_perplexity(planted, X, spectral, 
 
 def test_a_small_fit_equals_the_definition():
     """Two passes over 35 documents in plain loops, from the start that a fit without them gives."""
-    batch = PlantedLDA(2, 6, mean_length=8, topic_concentration=0.3, seed=1).documents(35)
+    planted = PlantedLDA(2, 6, alpha_0=0.2, mean_length=12, topic_concentration=0.1, seed=2)
+    batch = planted.documents(35)
     X = batch.to_csr()
     start, found = fit(X, n_components=2), fit(X, 2, n_components=2)
     alpha, background = start.alpha_, start.background_
-    topics = 0.5 * start.components_ + 0.5 * background
+    gentle = unflattened(pass_settings(35, 2), start.to_model(), batch)
+    assert 0 < gentle.annealing < 0.6
+    half = gentle.start_flatness
+    topics = (1 - half) * start.components_ + half * background
     totals = (alpha / alpha.sum())[:, None] * topics
     # 70 documents in steps of 30, 30 and 10; 3 steps, annealed over the first.
     cuts = [[*range(30)], [*range(30, 35), *range(25)], [*range(25, 35)]]
@@ -101,7 +106,7 @@ def test_a_small_fit_equals_the_definition():
     for step, rows in enumerate(cuts):
         part = DocumentBatch.from_matrix(X[rows])
         smooth = totals + 0.01 * totals.mean()
-        flat = 0.6 if step == 0 else 0.0
+        flat = gentle.annealing if step == 0 else 0.0
         phi = (1 - flat) * smooth / smooth.sum(axis=1, keepdims=True) + flat * background
         shares = twin.expect_topics(part, phi.T, alpha, 3)
         statistic = np.zeros_like(totals)
@@ -149,9 +154,10 @@ def test_passes_are_chosen_by_themselves_or_left_out(X, spectral):
     assert refined(model, DocumentBatch.from_matrix(X)) is model
     assert "refinement" not in model.diagnostics
     assert not [name for name in model.settings if name.startswith("refinement")]
-    found, passes = StreamLDA(K, random_state=0).fit(X), passes_for(N)
+    found, passes = StreamLDA(K, random_state=0).fit(X), passes_for(learned_before(N))
     assert passes >= 6
-    assert same(found, fit(X, passes))
+    assert found.diagnostics_["refinement"]["passes"] == passes
+    assert found.diagnostics_["refinement_choice"]["kept"] == "refinement"
     # A stream refines what it has kept in the same way.
     assert same(found, StreamLDA(K, random_state=0).partial_fit(X[:333]).partial_fit(X[333:]))
     for solver in ("online-power", "simultaneous"):
@@ -172,7 +178,7 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
     # Topics come in a new order; what the spectral fit said of its own stays with the start.
     assert sorted(order) == list(range(K))
     assert order != list(range(K))
-    assert np.all(np.diff(both.alpha_) <= 0)
+    assert np.all(np.diff(both.prevalence_) <= 0)
     distances = np.abs(both.components_[:, None] - spectral.components_).sum(axis=2)
     assert distances.argmin(axis=1).tolist() == order
     for name in ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings"):

@@ -7,7 +7,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import pass_settings, passes_for
+from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -44,9 +44,8 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
 def stepwise(model, batch, passes=1, **settings):
     """Return a machine after its passes over a batch."""
     settings = {"inner_iterations": 3, "start_flatness": 0.5, **settings}
-    machine = StepwiseEM(
-        model.components, model.alpha, model.background, StepwiseEMSettings(**settings)
-    )
+    given = unflattened(StepwiseEMSettings(**settings), model, batch)
+    machine = StepwiseEM(model.components, model.alpha, model.background, given)
     for _ in range(passes):
         machine.add(batch)
     machine.flush()

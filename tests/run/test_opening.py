@@ -66,7 +66,7 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     assert len(found) == 3
     assert found == undisturbed[kind]
     assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
-    # Topics are refined unless documents follow the model.
+    # Topics are refined where that predicts documents set aside better.
     if kind != "learned":
         refined = kind == "hashed"
         assert all((b"start_documents" in snapshot) == refined for snapshot in found)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamlda.engine.engine import Engine
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
@@ -100,6 +101,17 @@ def check_topics(model, expected, name):
 def test_engines_go_on(old, expected, documents, name):
     engine = load_state(old / f"state-{name}")
     at = engine.documents_seen + engine.documents_skipped
+    if name == "refining-sums":
+        # Topics of the documents kept are annealed as by now.
+        fresh = Engine(engine.settings)
+        fresh.add(documents.rows(0, at))
+        for _ in range(2):
+            one, other = engine.snapshot(), fresh.snapshot()
+            for part in ("components", "background"):
+                np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+            for learner in (engine, fresh):
+                learner.add(documents.rows(at, 3000))
+        return
     if name != "shared-map":
         assert at == expected[f"state-{name}"]["at"]
         check_topics(engine.snapshot(), expected, f"state-{name}.then")
