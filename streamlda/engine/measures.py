@@ -104,7 +104,9 @@ class Measures:
             tokens = expected.tokens - before
             if tokens.min() >= 0 and tokens.sum() >= LEAST_EXPECTED * self.interval.end:
                 since = expected._replace(tokens=tokens)
-        found = prevalence(model, self.interval, since)
+        found = model.prevalence
+        if self.documents != model.documents_seen:
+            found = prevalence(model, self.interval, since)
         interval = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +61,8 @@ class Rounds(Phase):
     refines: bool = False
     recent: RecentDocuments | None = None
     aside: RecentDocuments | None = None
+    #: What the choice of these topics compared, for diagnostics.
+    choice: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _length(self) -> int:
@@ -93,9 +95,11 @@ class Rounds(Phase):
         begun = Refinement.begun(
             self.settings, self.counters, *self._start(), self.recent, self.aside
         )
-        if "refinement" in begun.snapshot().diagnostics:
+        model = begun.snapshot()
+        if "refinement" in model.diagnostics:
             # Its trial is over where nothing is annealed.
             return begun.next()
+        self.choice = choice_of(model)
         # Spectral topics stay, and the documents set aside are summed as well.
         if self.aside is not None and self.aside.parts:
             self.current.add(self.aside.latest())
@@ -144,7 +148,8 @@ class Rounds(Phase):
         If that is not better, its sums lack the documents set aside.
         """
         if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
-            return super().snapshot()
+            model = super().snapshot()
+            return replace(model, diagnostics={**model.diagnostics, **self.choice})
         model, _ = self._start()
         kept = self.recent.latest()
         aside = None if self.aside is None else self.aside.latest()
@@ -166,7 +171,8 @@ class Rounds(Phase):
         for prefix, kept in (("kept.", self.recent), ("aside.", self.aside)):
             if kept is not None:
                 arrays |= kept.state(prefix)
-        return arrays, refinement_values(self.refines, follows=self.recent is None)
+        values = refinement_values(self.refines, follows=self.recent is None)
+        return arrays, {**values, "choice": self.choice} if self.choice else values
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
@@ -185,7 +191,8 @@ class Rounds(Phase):
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         beginning = restored_held_out(arrays)
-        return cls(settings, counters, current, finished, beginning, refines, recent, aside)
+        choice = dict(values.get("choice", {}))
+        return cls(settings, counters, current, finished, beginning, refines, recent, aside, choice)
 
 
 @dataclass(eq=False)
