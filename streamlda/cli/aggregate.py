@@ -60,9 +60,8 @@ def aggregate(
 
     Writes the file of the next round, signed with --key, and, after the last one, a model with its
     privacy statement. All else is public: every site may do it without the key and compare. Sums
-    that no documents have are refused (streamlda/sites/README.md, Poisoning). A share that is missing, came twice,
-    was altered, or is of another site, config, vocabulary or round is refused by name, and nothing
-    is written.
+    that no documents have are refused. A share that is missing, came twice, was altered, or is of
+    another site, config, vocabulary or round is refused by name, and nothing is written.
 
     A topic is read from its beginning to the end that it has now. Shares of other rounds are
     skipped and counted, one that was sent twice is one. A record without a value withdraws what was
@@ -102,9 +101,7 @@ def aggregate(
         ]
     for check in found.checks:
         if not check.kept:
-            warn(
-                f"{check.rule}: {check.found:.4g}, where documents alike give {check.most:.4g} at most"
-            )
+            warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
     if found.missed is not None:
         warn(f"this window gave no model, and is paid for: {found.missed}")
     if found.model is not None:

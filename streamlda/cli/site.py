@@ -76,8 +76,8 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
     metavar="FILE.pub",
     required=True,
     type=click.Path(),
-    help="Public key of who adds the shares up; sites answer rounds that are signed with it. It may "
-    "be that of a site.",
+    help="Public key of who adds the shares up; sites answer rounds that are signed with it. It "
+    "may be that of a site.",
 )
 @click.option(
     "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"

@@ -114,11 +114,9 @@ def redo(
     from streamlda.sites.rounds import Round
 
     _check_outputs(output, topic, [config_path, round_file, key])
-    config, this, own = (
-        FederationConfig.load(config_path),
-        Round.load(round_file),
-        SiteKey.load(key),
-    )
+    config, this = FederationConfig.load(config_path), Round.load(round_file)
+    own = SiteKey.load(key)
+    check_member(config, own)
     round_keys = RoundKeys(key)
     round_keys.check_pinned(config.digest)
     this.open(config)
@@ -151,8 +149,8 @@ def begin(
 ) -> None:
     """Write the first round of a config that all its sites have signed, or a round once more.
 
-    Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo), or the Kafka topic
-    that they lie in.
+    Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo), or the Kafka
+    topic that they lie in.
     """
     from streamlda.sites.announcement import Announcement, occasion
     from streamlda.sites.exchange import read_announcements

@@ -57,13 +57,13 @@ def save_round(this: Round, key: str | None, path: str) -> str:
     """Sign a round with the key of the aggregator, if given, write it, and say so."""
     from streamlda.sites.keys import SiteKey
 
+    of = f"{this.number}.{this.attempt} ({this.stage})"
     if key is None:
         this.save(path)
-        return f"round {this.number}, unsigned, to compare: {path}, digest {this.digest[:SHOWN]}"
-    this.signed(SiteKey.load(key)).save(path)
-    return (
-        f"round {this.number}.{this.attempt} ({this.stage}): {path}, digest {this.digest[:SHOWN]}"
-    )
+        of += ", unsigned"
+    else:
+        this.signed(SiteKey.load(key)).save(path)
+    return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
 
 
 def topic_options(command: Command) -> Command:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from streamlda.checks import at_least, between, require
 from streamlda.errors import ModelFileError
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, content_digest, load_bytes, read_json
+from streamlda.sites.files import check_members, content_digest, read_json
 from streamlda.sites.keys import ANNOUNCEMENT, SiteKey, check_exchange, check_name
 
 ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION = "streamlda-site-announcement", 2
@@ -105,7 +105,7 @@ class Announcement:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        return cls.parse(load_bytes(path), str(path))
+        return cls.parse(Path(path).read_bytes(), str(path))
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:

@@ -1,10 +1,10 @@
 """Messages of sites by way of a topic, in place of files: how they lie there, and which count.
 
-A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round; or that of
-an announcement, DIGEST then that of its config, round and attempt (`Announcement.occasion`). A topic
-holds many rounds, attempts and configs: what lies under other keys is skipped and counted, without
-a look at it. Keys and headers are not signed. They choose what is looked at, and what is found there
-must be signed by the site and be of the round that its key says.
+A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round; or that
+of an announcement, DIGEST then that of its config, round and attempt (`Announcement.occasion`). A
+topic holds many rounds, attempts and configs: what lies under other keys is skipped and counted,
+without a look at it. Keys and headers are not signed. They choose what is looked at, and what is
+found there must be signed by the site and be of the round that its key says.
 
 What counts for a key is what was written since the last record without a value, a tombstone as
 Kafka calls it: the way to withdraw what was damaged on its way. The same bytes sent twice are one

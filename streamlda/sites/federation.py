@@ -1,9 +1,9 @@
 """The federation config: which sites learn together, their weights, all that they have agreed on.
 
 One JSON file, the same at all sites and at the aggregator, and public. Its digest goes into every
-mask, announcement, round and share: sites that hold different configs cannot be added up by mistake.
-Whoever starts a site compares the digest with the others by another way than that of the file, since
-the keys in it are what a site trusts, and signs it (`streamlda.sites.announcement`).
+mask, announcement, round and share: sites that hold different configs cannot be added up by
+mistake. Whoever starts a site compares the digest with the others by another way than that of the
+file, since the keys in it are what a site trusts, and signs it (`streamlda.sites.announcement`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.settings import PrivateSettings
-from streamlda.sites.files import check_members, content_digest, load_bytes, read_json
+from streamlda.sites.files import check_members, content_digest, read_json
 from streamlda.sites.keys import PublicKey
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
@@ -66,12 +65,12 @@ class FederationConfig:
 
     `label` names what is learned; another label gives other masks. `members` are at least two, with
     different names and keys, of weights that sum to 1, kept in the order of their names.
-    `aggregator`: whose rounds are answered; it may be one of the members. `settings`: what is learned and what is promised to each document of an honest site, for
-    documents as the unit, in windows, without noise in the state, by the whole tensor;
-    ``documents_per_snapshot`` counts the slots of all sites together, and ``snapshots`` the windows,
-    with those that give no model. `vocabulary` is given or
-    hashed: public. `colluders`, t: the promise holds against the aggregator and any t sites that
-    help it.
+    `aggregator`: whose rounds are answered; it may be one of the members. `settings`: what is
+    learned and what is promised to each document of an honest site, for documents as the unit, in
+    windows, without noise in the state, by the whole tensor; ``documents_per_snapshot`` counts the
+    slots of all sites together, and ``snapshots`` the windows, with those that give no model.
+    `vocabulary` is given or hashed: public. `colluders`, t: the promise holds against the
+    aggregator and any t sites that help it.
     """
 
     label: str
@@ -288,7 +287,7 @@ class FederationConfig:
         rule = "a federation config must be whole and keep its rules"
         remedy = "make it again, and let all sites have the same"
         return read_json(
-            load_bytes(path), CONFIG_FORMAT, CONFIG_VERSION, cls._of, path, rule, remedy
+            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._of, path, rule, remedy
         )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Files of the protocol: JSON of a named kind, what of a file is signed, and how errors are worded."""
+"""Files of the protocol: JSON of a named kind, what is signed, and the wording of errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,11 +61,6 @@ def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:
     if to_json(dict(values)) != to_json(dict(made)):
         odd = sorted(set(values) ^ set(made))
         raise ValueError(f"it has other members than it must have: {str(odd)[:80]}")
-
-
-def load_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a small file."""
-    return Path(path).read_bytes()
 
 
 def parsed(

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.errors import MissingExtraError, ModelFileError
-from streamlda.sites.files import check_members, load_bytes, read_json
+from streamlda.sites.files import check_members, read_json
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -158,7 +158,7 @@ class PublicKey:
         """Read a file of `save`."""
         rule = "a file of a public key must be as keygen wrote it"
         return read_json(
-            *(load_bytes(path), PUBLIC_FORMAT, KEY_VERSION, lambda values: cls(**values)),
+            *(Path(path).read_bytes(), PUBLIC_FORMAT, KEY_VERSION, lambda values: cls(**values)),
             *(path, rule, "ask the site for FILE.pub"),
         )
 
@@ -219,13 +219,14 @@ class SiteKey:
             error=ModelFileError,
         )
 
-        def made(values: dict[str, Any]) -> Self:
-            check_members(dict.fromkeys(values), dict.fromkeys(("name", "signing")))
-            return cls(values["name"], bytes.fromhex(values["signing"]))
-
         rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
-        data = load_bytes(path)
-        return read_json(data, KEY_FORMAT, KEY_VERSION, made, path, rule, remedy, secret=True)
+        data = Path(path).read_bytes()
+        return read_json(data, KEY_FORMAT, KEY_VERSION, cls._of, path, rule, remedy, secret=True)
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> Self:
+        check_members(dict.fromkeys(values), dict.fromkeys(("name", "signing")))
+        return cls(values["name"], bytes.fromhex(values["signing"]))
 
     def sign(self, kind: bytes, digest: bytes) -> str:
         """Return the signature of the digest of something of that kind, in hex."""

@@ -4,8 +4,8 @@ A share is masked, so nothing can be checked of one site. But sums of documents 
 sum of them keeps, and the release is their sum with noise of known size:
 
 - every entry that counts is at least 0, and every block at most as long as all slots allow;
-- frequencies of the words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
-- pairs have the words of their documents: 1'P2 = p1', where nothing was clipped (worst-case bounds);
+- frequencies of words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
+- pairs have the words of their documents: 1'P2 = p1', where nothing is clipped (worst-case bounds);
 - there are no more documents than slots, in any block.
 
 A release that breaks one by `FAR` standard deviations of its noise is refused: the round is spent,

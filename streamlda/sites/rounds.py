@@ -6,17 +6,17 @@ The first round follows from the config, later ones from the shares of the round
 has them can make it again and compare. A round also has the round keys of all sites, each as its
 site announced it, and is signed by the aggregator of the config.
 
-The aggregator is not trusted with it. A round says which stage of which window it is, and the arrays
-that stages before have given; settings, slots, numbers, records, sums that are 0, the mechanism, the
+The aggregator is not trusted with it. A round says which stage of which window it is, and has the
+arrays that stages before have given; settings, slots, records, sums that are 0, the mechanism, the
 noise and its price are computed at the site from the config. A projection or a bound that somebody
 chose changes what is learned, not what is promised. What the arrays may hold at all is in
 `check_arrays`. Masks are bound to the digest of the round, so sites that were given different ones
 do not add up.
 
-Windows are counted with those that gave no model: nobody but the aggregator's reader can tell
-whether one did. So ``snapshots`` of the config bounds the rounds that a site answers, whatever it is
-told of the rounds before: round n of window w and stage s, of S stages, has
-``w + s - 1 <= n <= (w - 1) S + s``. Slots have numbers as if every window were whole.
+Windows are counted with those that gave no model, as a site cannot see whether one did. So
+``snapshots`` of the config bounds the rounds that a site answers, whatever it is told of those
+before: round n of window w and stage s, of S stages, has ``w + s - 1 <= n <= (w - 1) S + s``. Slots
+have numbers as if every window were whole.
 
 A round file is a checked file of `streamlda.container` of kind ``streamlda-round``, version 2.
 """
@@ -154,7 +154,7 @@ class Round:
         )
         require(
             config.aggregator.check_signature(ROUND, self.signature, bytes.fromhex(self.digest)),
-            "a round must be as the aggregator of the config has signed it, and this one is another",
+            "a round must be as the aggregator has signed it, and this one is another",
             round=self.number,
             aggregator=config.aggregator.name,
             remedy="ask the aggregator for the round again",
@@ -207,7 +207,7 @@ class Round:
         return engine, engine.stage
 
     def _checked_bounds(self, settings: PrivateSettings) -> ClipBounds:
-        """Return the bounds, of which only those may differ from the config's that were released."""
+        """Return the bounds; those that no release gave must be the config's."""
         wanted = PrivateEngine(settings).window.bounds
         if settings.clipping == "quantile":
             known = {"norms": (), "pairs": ("first", "pair"), "triple norms": ("first", "pair")}

@@ -29,7 +29,8 @@ class Share:
 
     `config` is the digest of the federation config; `settings` and `vocabulary` are those of two of
     its parts, to name what differs. `secure`: whether the noise may be called private. `following`
-    announces the site's key of the round after; None in the last. `arrays`: the masked blocks. `signature`: Ed25519 over all the others, in hex.
+    announces the site's key of the round after; None in the last. `arrays`: the masked blocks.
+    `signature`: Ed25519 over all the others, in hex.
     """
 
     site: str

@@ -123,10 +123,10 @@ class Site:
     """A site: its config, its key, its round keys, and the ledger of its documents.
 
     `key` is that of one of the members, and `round_keys` lie beside it. `ledger`: open for writing,
-    made with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it. `stream`
-    names the stream in which this site's slots count. `noise`: `SeededNoise` in tests makes nothing
-    private. A config that this site has not signed is refused, and one under which its own noise
-    promises more than epsilon `max_epsilon_alone`.
+    made with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
+    `stream` names the stream in which this site's slots count. `noise`: `SeededNoise` in tests
+    makes nothing private. A config that this site has not signed is refused, and one under which
+    its own noise promises more than epsilon `max_epsilon_alone`.
     """
 
     def __init__(
