@@ -107,6 +107,7 @@ def redo(
     All sites must do so, and answer it with documents that were in none before: what they have sent
     for the round is paid for, cannot be added up, and shows nothing. A round has three attempts.
     """
+    from streamlda.sites.agreement import check_member
     from streamlda.sites.announcement import check_attempt
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.keys import SiteKey

@@ -250,6 +250,8 @@ class FederationConfig:
 
         None where there is no bound. A large delta in the config makes it no smaller.
         """
+        if self.alone_delta == self.settings.delta:
+            return self.epsilon_against(len(self.members) - 1)
         return self._epsilon_at(self.alone_delta, len(self.members) - 1)
 
     def _epsilon_at(self, delta: float, colluders: int) -> float | None:

@@ -188,6 +188,7 @@ class Site:
         Refused if the ledger does not allow the share, or has one of this round (`stored`), or the
         round key is not here or was used.
         """
+        first, last = self.slots_wanted(this)
         found = self.stored(this)
         require(
             found is None,
@@ -199,7 +200,6 @@ class Site:
             error=LedgerError,
         )
         self._round_keys.check(this.key_of(self.name))
-        first, last = self.slots_wanted(this)
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
         self.ledger.check(self.config.event, self._cohort(accumulator))
         return accumulator
@@ -235,6 +235,7 @@ class Site:
 
         `fill` is to add the rows of this site's stream. A later call reads and draws nothing.
         """
+        this.open(self.config)
         found = self.stored(this)
         if found is not None:
             return found

@@ -128,8 +128,7 @@ class Sites:
             name: planted(2000, self.config.settings.n_features, seed)
             for seed, name in enumerate(self.sites, 1)
         }
-        announced = [self.announce(name, self.config, 1, 1) for name in self.sites]
-        self.first = Round.first(self.config, announced).signed(HUB)
+        self.first = self.first_of(self.config)
         return self
 
     def __exit__(self, *args):
@@ -156,6 +155,11 @@ class Sites:
         round_keys = self.round_keys(name)
         round_keys.announce(key, config.digest, 1, 1)
         return Site(config, key, round_keys, ledger, name, noise, max_epsilon_alone=1e9)
+
+    def first_of(self, config):
+        """Return the first round of another config of these sites."""
+        announced = [self.announce(name, config, 1, 1) for name in self.sites]
+        return Round.first(config, announced).signed(HUB)
 
     def again(self, this):
         """Return the next attempt of a round, to which all sites have agreed."""
