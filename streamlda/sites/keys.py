@@ -299,7 +299,6 @@ class RoundKey:
         return {name: part.reshape(shapes[name]) for name, part in zip(cells, pieces, strict=True)}
 
     def _pair_key(self, other: Announced, context: bytes) -> bytes:
-        check_exchange(other.site, other.exchange)
         public = X25519PublicKey.from_public_bytes(bytes.fromhex(other.exchange))
         pair = sorted([(self.site, self.exchange), (other.site, other.exchange)])
         info = b"\0".join([_MASK, *(f"{site}:{key}".encode() for site, key in pair)])
