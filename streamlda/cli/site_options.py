@@ -49,7 +49,7 @@ alone_option = click.option(
     show_default=True,
     metavar="EPSILON",
     help="Refuse a config under which a document of this site has more than this epsilon, at a "
-    "delta of 1e-5 at most, if all other sites collude or are invented.",
+    "delta of 1e-5 at most, if all other sites collude or are invented; inf: trust them.",
 )
 
 

@@ -7,7 +7,9 @@ So a site refuses a config under which that noise alone promises too little.
 
 from __future__ import annotations
 
-from streamlda.checks import above, require
+import math
+
+from streamlda.checks import require
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
 
@@ -31,11 +33,14 @@ def check_member(config: FederationConfig, key: SiteKey) -> None:
 
 
 def check_alone(config: FederationConfig, most: float) -> None:
-    """Refuse a config whose promise rests on the other sites more than this site allows."""
-    above(0, max_epsilon_alone=most)
+    """Refuse a config whose promise rests on the other sites more than this site allows.
+
+    `most` may be infinite: whatever the others are.
+    """
+    require(most > 0, "max_epsilon_alone must be > 0", max_epsilon_alone=most)
     found = config.epsilon_alone
     require(
-        found is not None and found <= most,
+        (math.inf if found is None else found) <= most,
         "a site's own noise must keep its promise within max_epsilon_alone if all others collude",
         epsilon_alone="no bound" if found is None else f"{found:.4g}",
         delta=config.alone_delta,
@@ -43,7 +48,7 @@ def check_alone(config: FederationConfig, most: float) -> None:
         sites=len(config.members),
         colluders=config.colluders,
         remedy="agree on more colluders or a smaller epsilon, or, if you know all sites and trust "
-        "them, set --max-epsilon-alone",
+        "them, set --max-epsilon-alone (inf: no limit)",
     )
 
 

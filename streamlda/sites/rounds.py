@@ -60,6 +60,8 @@ _TRIPLES = ("triple norms", "triples")
 _REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done")
 _MOST = 1 + 1e-9
 
+_BOUNDS = ("first", "pair", "triple")
+
 #: How far bounds that follow from a projection may differ between machines.
 _ROUNDING = 1e-9
 
@@ -211,13 +213,13 @@ class Round:
         wanted = PrivateEngine(settings).window.bounds
         if settings.clipping == "quantile":
             known = {"norms": (), "pairs": ("first", "pair"), "triple norms": ("first", "pair")}
-            names = known.get(self.stage, ("first", "pair", "triple"))
+            names = known.get(self.stage, _BOUNDS)
             wanted = replace(wanted, **{name: getattr(self.bounds, name) for name in names})
         elif settings.clipping == "worst-case" and "map" in self.arrays:
             wanted = replace(wanted, triple=TripleNorms(self.arrays["map"]).largest_norm)
         near = all(
             np.isclose(getattr(self.bounds, name), getattr(wanted, name), rtol=_ROUNDING, atol=0)
-            for name in ("first", "pair", "triple")
+            for name in _BOUNDS
         )
         require(near and self.bounds.source == wanted.source, "the bounds are not those to clip by")
         return self.bounds
@@ -254,6 +256,8 @@ class Round:
         check_attempt(made.attempt)
         if len(bytes.fromhex(made.config)) != 32 or not isinstance(made.signature, str):
             raise ValueError("its digest or its signature is none")
+        if not all(type(getattr(made.bounds, name)) is float for name in _BOUNDS):
+            raise ValueError("its bounds are no numbers")
         return made
 
     def _metadata(self) -> dict[str, Any]:

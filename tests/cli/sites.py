@@ -43,13 +43,13 @@ def make_config(folder, name="config", *more, code=0, **changes):
 
 
 #: Sites of the tests know each other: what is left if all others collude is another matter.
-KNOWN = ("--max-epsilon-alone", 100)
+KNOWN = ("--max-epsilon-alone", "inf")
 
 
 def sign_command(folder, to, site, config="config", **changes):
     """Return the arguments of one site's signature, TO/SITE.signed, with a key there."""
     digest = FederationConfig.load(folder / config).digest
-    options = {"--expect": digest, "--max-epsilon-alone": 100, "-o": to / f"{site}.signed"}
+    options = {"--expect": digest, "--max-epsilon-alone": "inf", "-o": to / f"{site}.signed"}
     options |= {f"--{name}": value for name, value in changes.items()}
     given = [part for pair in options.items() if pair[1] is not None for part in pair]
     return ["site", "sign", folder / config, "--key", own_key(folder, to, site), *given]

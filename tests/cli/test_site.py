@@ -11,22 +11,27 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
+from streamlda.sites.announcement import Announcement
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
+from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from tests.cli import sites
 from tests.cli.sites import (
     EVERY,
+    KNOWN,
     SITES,
     aggregate_command,
     begin,
     begun,
     make_config,
+    own_key,
     share_command,
     sign_command,
 )
 from tests.cli.test_cli import run
+from tests.sites.protocol import HUB, config_of, settings_of
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +146,33 @@ def test_nothing_is_signed_or_shared_unseen(folder, tmp_path):
         # It was shown first.
         assert "promise      epsilon 4" in printed
         assert not ledger.exists()
+
+
+def test_one_site_among_400_invented_ones_signs_and_shares_nothing(folder, tmp_path):
+    """The attack: "epsilon 1" of 400 sites, of which one is real; its share was nearly bare."""
+    own = own_key(folder, tmp_path, "east")
+    keys = [SiteKey.load(own), *(SiteKey.generate(f"invented{i}") for i in range(399))]
+    settings = settings_of(epsilon=1.0, delta=1e-6, documents_per_snapshot=40_000)
+    config = config_of(keys, settings)
+    config.save(tmp_path / "config")
+    shown = run("site", "show", tmp_path / "config").stdout
+    assert "sites        400\n" in shown
+    assert "alone        no bound" in shown
+    command = ("site", "sign", tmp_path / "config", "--expect", config.digest, "--key", own)
+    command += ("-o", tmp_path / "east.signed")
+    message = "a site's own noise must keep its promise within max_epsilon_alone"
+    assert message in run(*command, code=CONFIGURATION).stderr
+    assert not (tmp_path / "east.key.rounds").exists()
+    # Nor after it was signed all the same, with another limit.
+    run(*command, "--max-epsilon-alone", "inf")
+    announced = [RoundKeys(tmp_path / k.public.name).announce(k, config.digest, 1, 1) for k in keys]
+    announced[0] = Announcement.load(tmp_path / "east.signed")
+    Round.first(config, announced).signed(HUB).save(tmp_path / "round1")
+    command = share_command(folder, tmp_path, "east")
+    command[command.index("--config") + 1] = str(tmp_path / "config")
+    command = [part for part in command if part not in KNOWN]
+    assert message in run(*command, code=CONFIGURATION).stderr
+    assert not (tmp_path / "east.ledger").exists()
 
 
 def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_path):

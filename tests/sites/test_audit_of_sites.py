@@ -82,9 +82,7 @@ class Scene:
         """Return another round: a draw of the masks, which the adversary does not know."""
         self._attempts += 1
         secrets = {site: RoundKey(site, RoundKey.random()) for site in self._sites.sites}
-        keys = tuple(
-            replace(own, exchange=secrets[own.site].exchange) for own in self.round.keys
-        )
+        keys = tuple(replace(own, exchange=secrets[own.site].exchange) for own in self.round.keys)
         drawn = replace(self.round, window=self._attempts, keys=keys)
         self.keys = {self.round.digest: self.keys[self.round.digest], drawn.digest: secrets}
         return drawn

@@ -182,9 +182,7 @@ def later(at_work, own):
         (later, "must lie under the key of its site and round, got site='site1'"),
     ],
 )
-def test_wrong_announcements_are_refused_until_they_are_withdrawn(
-    at_work, this, change, message
-):
+def test_wrong_announcements_are_refused_until_they_are_withdrawn(at_work, this, change, message):
     log, own = Log(), this.key_of("site1")
     log.publish(key_of("site1", own.occasion), change(at_work, own).to_bytes())
     with pytest.raises(ModelFileError, match=message):

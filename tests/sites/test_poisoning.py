@@ -118,9 +118,7 @@ def test_more_documents_than_slots_and_blanks_are_refused(tmp_path, clipping):
     [(0.0, 1.0, WEIGHT), (0.3, 3.5, 0.3)],
     ids=["its own slots", "and the blanks of others"],
 )
-def test_documents_that_are_counted_plant_no_more_than_their_slots(
-    tmp_path, blanks, times, share
-):
+def test_documents_that_are_counted_plant_no_more_than_their_slots(tmp_path, blanks, times, share):
     _, found = planted_topic(learned(tmp_path, times_own(times), blanks=blanks))
     assert found == pytest.approx(share, abs=0.03)
 

@@ -364,7 +364,12 @@ def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site,
     following = at_work.answer(this).next_round
     assert at_work.sites["site2"].slots_wanted(following) == (264, 300)
     other = replace(at_work.config, label="another study")
-    assert at_work.site_of(other, at_work.keys[0], site.ledger).slots_wanted(at_work.first_of(other))[0] == 106
+    assert (
+        at_work.site_of(other, at_work.keys[0], site.ledger).slots_wanted(at_work.first_of(other))[
+            0
+        ]
+        == 106
+    )
     costly = replace(other, settings=settings_of(epsilon=5.0))
     with pytest.raises(BudgetExceededError):
         at_work.site_of(costly, at_work.keys[0], site.ledger).begin(at_work.first_of(costly))
@@ -418,6 +423,19 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
         replace(following, **change).save(path)
         with pytest.raises(ModelFileError, match="a round file must be whole"):
             Round.load(path)
+
+
+@pytest.mark.parametrize(
+    "bound", [0, -1.0, 1e-300, 5e-324, 1e300, math.inf, math.nan, "1", None, True, 1]
+)
+def test_bounds_of_a_round_file_that_are_none_are_refused(this, tmp_path, monkeypatch, bound):
+    metadata = this._metadata()
+    metadata["bounds"] |= {"pair": bound}
+    monkeypatch.setattr(Round, "_metadata", lambda self: metadata)
+    with pytest.raises((ModelFileError, ValueError)):
+        this.save(tmp_path / "round")
+        monkeypatch.undo()
+        Round.load(tmp_path / "round")
 
 
 @pytest.mark.parametrize(("kind", "path"), [("round", "first"), ("share", "share")])
