@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamlda.errors import StreamLDAError
     from streamlda.estimator import StreamLDA
     from streamlda.model.topic_model import TopicModel, load
+    from streamlda.report.notebook import visualize
     from streamlda.stream.source import Source, open_source
     from streamlda.text.vocabulary import Vocabulary
 
@@ -29,6 +30,7 @@ __all__ = [
     "Vocabulary",
     "load",
     "open_source",
+    "visualize",
 ]
 
 _HOMES = {
@@ -42,6 +44,7 @@ _HOMES = {
     "Vocabulary": "text.vocabulary",
     "load": "model.topic_model",
     "open_source": "stream.source",
+    "visualize": "report.notebook",
 }
 
 

@@ -7,7 +7,7 @@ computes may differ in its last digits, or in a sign, from what half of a stage 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,18 +33,24 @@ def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
 
 
 def to_arrays(value: Any, prefix: str, *, but: tuple[str, ...] = ()) -> Arrays:
-    """Return the fields of a dataclass of arrays and numbers, leaving out those named in `but`."""
+    """Return the fields of a dataclass of arrays and numbers but those in `but` and those None."""
     return {
         prefix + field.name: np.asarray(getattr(value, field.name))
         for field in fields(value)
-        if field.name not in but
+        if field.name not in but and getattr(value, field.name) is not None
     }
 
 
 def from_arrays(kind: type[T], arrays: Mapping[str, NDArray[Any]], prefix: str, **others: Any) -> T:
-    """Make the dataclass again; `others` holds the fields that were left out."""
-    names = [field.name for field in fields(kind) if field.name not in others]  # type: ignore[arg-type]
-    stored = {name: arrays[prefix + name] for name in names}
+    """Make the dataclass again; `others` holds the fields that were left out.
+
+    A field with a default may be missing: it was None, or not known yet when the state was saved.
+    """
+    stored = {
+        field.name: arrays[prefix + field.name]
+        for field in fields(kind)  # type: ignore[arg-type]
+        if field.name not in others and (field.default is MISSING or prefix + field.name in arrays)
+    }
     return kind(**{k: v if v.ndim else v.item() for k, v in stored.items()}, **others)
 
 

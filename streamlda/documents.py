@@ -25,6 +25,10 @@ MIN_TOKENS = 3
 MAX_TOKENS = 2**31
 
 
+#: The bin of a document without a time.
+UNDATED = int(np.iinfo(np.int64).min)
+
+
 class DocumentBatch:
     """A batch of documents in compressed sparse row form.
 
@@ -41,6 +45,9 @@ class DocumentBatch:
         Document n owns the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``.
     n_features : int
         Size of the vocabulary.
+    bins : ndarray of shape (n_documents,), int64, optional
+        Start of the time bin of each document in seconds since 1970 UTC, `UNDATED` where it has
+        none; None where the stream has no time.
     integral : bool, default True
         Insist on whole numbers. Without it, counts are weights: the moments are still defined
         but no longer those of a probability object, so no privacy bound holds.
@@ -58,6 +65,7 @@ class DocumentBatch:
         row_pointers: NDArray[np.int64],
         n_features: int,
         *,
+        bins: NDArray[np.int64] | None = None,
         integral: bool = True,
     ) -> None:
         self.counts = _frozen(_real(counts), np.float64)
@@ -65,6 +73,7 @@ class DocumentBatch:
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
         self._check(integral)
+        self.bins = self._checked_bins(bins)
 
     @classmethod
     def from_matrix(cls, X: Any, *, integral: bool = True) -> DocumentBatch:
@@ -144,12 +153,18 @@ class DocumentBatch:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The three arrays by name, as the constructor takes them; not copied."""
-        return {
+        """The arrays by name, as the constructor takes them; not copied."""
+        arrays: dict[str, NDArray[Any]] = {
             "counts": self.counts,
             "word_ids": self.word_ids,
             "row_pointers": self.row_pointers,
         }
+        return arrays if self.bins is None else arrays | {"bins": self.bins}
+
+    def dated(self, bins: NDArray[np.int64]) -> DocumentBatch:
+        """Return the documents with these time bins, sharing this batch's arrays."""
+        arrays = (self.counts, self.word_ids, self.row_pointers)
+        return self._checked(*arrays, self.n_features, self._checked_bins(bins))
 
     def check_features(self, expected: int, of: str) -> None:
         """Raise `InvalidDocumentsError` unless the words are as many as those `of` something."""
@@ -168,9 +183,9 @@ class DocumentBatch:
         start, stop, _ = slice(start, stop).indices(self.n_documents)
         pointers = self.row_pointers[start : max(start, stop) + 1]
         entries = slice(pointers[0], pointers[-1])
-        return self._checked(
-            self.counts[entries], self.word_ids[entries], pointers - pointers[0], self.n_features
-        )
+        arrays = self.counts[entries], self.word_ids[entries], pointers - pointers[0]
+        bins = None if self.bins is None else self.bins[start : max(start, stop)]
+        return self._checked(*arrays, self.n_features, bins)
 
     def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
         """Return the documents that a mask of shape (n_documents,) chooses, in their order.
@@ -182,27 +197,37 @@ class DocumentBatch:
         widths = np.diff(self.row_pointers)
         kept = np.repeat(chosen, widths)
         pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths[chosen])])
-        return self._checked(self.counts[kept], self.word_ids[kept], pointers, self.n_features)
+        bins = None if self.bins is None else self.bins[chosen]
+        arrays = self.counts[kept], self.word_ids[kept], pointers
+        return self._checked(*arrays, self.n_features, bins)
 
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
         arrays = (self.counts.copy(), self.word_ids.copy(), self.row_pointers.copy())
-        return self._checked(*arrays, self.n_features)
+        bins = None if self.bins is None else self.bins.copy()
+        return self._checked(*arrays, self.n_features, bins)
 
     @classmethod
     def joined(cls, parts: Sequence[DocumentBatch]) -> DocumentBatch:
         """Return the documents of one or more batches as one, in their order.
 
-        Time and memory O(nnz); one batch comes back itself.
+        Time and memory O(nnz); one batch comes back itself. Where some have no times, their
+        documents are undated.
         """
         if len(parts) == 1:
             return parts[0]
         widths = [np.zeros(1, dtype=np.int64), *(np.diff(part.row_pointers) for part in parts)]
+        bins = None
+        if any(part.bins is not None for part in parts):
+            bins = np.concatenate(
+                [np.full(len(p), UNDATED) if p.bins is None else p.bins for p in parts]
+            )
         return cls._checked(
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.word_ids for part in parts]),
             np.cumsum(np.concatenate(widths)),
             parts[0].n_features,
+            bins,
         )
 
     @classmethod
@@ -212,6 +237,7 @@ class DocumentBatch:
         word_ids: NDArray[np.int32],
         row_pointers: NDArray[np.int64],
         n_features: int,
+        bins: NDArray[np.int64] | None = None,
     ) -> DocumentBatch:
         """Return a batch of arrays that come from checked ones, unchecked."""
         batch: DocumentBatch = object.__new__(cls)
@@ -219,6 +245,7 @@ class DocumentBatch:
         batch.word_ids = _frozen(word_ids, np.int32)
         batch.row_pointers = _frozen(row_pointers, np.int64)
         batch.n_features = n_features
+        batch.bins = None if bins is None else _frozen(bins, np.int64)
         return batch
 
     def to_csr(self) -> scipy.sparse.csr_matrix:
@@ -229,6 +256,14 @@ class DocumentBatch:
         return scipy.sparse.csr_matrix(
             (self.counts, self.word_ids, self.row_pointers), shape=shape, copy=False
         )
+
+    def _checked_bins(self, bins: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        if bins is None:
+            return None
+        frozen: NDArray[np.int64] = _frozen(_integers("bins", bins, np.int64), np.int64)
+        rule = "bins must be of all documents"
+        _require(frozen.shape == (len(self),), rule, documents=len(self), bins=frozen.shape)
+        return frozen
 
     def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)

@@ -7,7 +7,6 @@ import sys
 import warnings
 from typing import Any, Self
 
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamlda.checks import failure, require
@@ -15,20 +14,16 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError
-from streamlda.estimator_base import BaseTopicEstimator, Columns, counts_of
+from streamlda.estimator_base import BaseTopicEstimator, Columns, NoSnapshotError, counts_of
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
+from streamlda.progress import shown
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
-
-
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator that has not read a whole window of rows yet."""
 
 
 class StreamLDA(BaseTopicEstimator):
@@ -41,7 +36,8 @@ class StreamLDA(BaseTopicEstimator):
     alpha_0 : float or "auto", default 1.0
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
         document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
-        too large on most real text.
+        show three topics or more, and can be far off on text. Where it cannot be known,
+        `diagnostics_` says so (``alpha_0_estimate``).
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
         How topics are found: "whitened-tensor" sums a small tensor; the others take fresh rows for
         each power iteration, need less memory when K is large, and may find fewer than
@@ -110,6 +106,8 @@ class StreamLDA(BaseTopicEstimator):
     noise_in_state : bool, default False
         Begin sums with noise, so that one copy of the memory shows no more than a release; noise
         is sqrt(2) times as large then.
+    verbose : int, default 0
+        Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
     Attributes
     ----------
@@ -126,10 +124,12 @@ class StreamLDA(BaseTopicEstimator):
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
-        What the data cannot support: ``warnings`` in words, condition number, eigenvalues with
-        their noise, which topics are supported. After a refinement also ``refinement``: passes,
-        steps and sweeps made, and which topic of the spectral fit each one began as; all else is
-        about the spectral fit, in the order of the refined topics.
+        What the data cannot support: ``warnings`` in words, the eigenvalues of word pairs with
+        their noise, as tested on ``documents_behind_directions``, and how many are above it
+        (``directions_supported``); of spectral topics the condition number and which are supported;
+        ``alpha_0_estimate`` (``value``, ``identified``, ``reason``) where `alpha_0` is "auto".
+        After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
+        the spectral fit each one began as; what that said of its own topics is in ``start``.
     documents_seen_ : int
         Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
         snapshot, whatever they hold.
@@ -139,10 +139,6 @@ class StreamLDA(BaseTopicEstimator):
         Number of words.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the words, when `X` had string column names.
-
-    See Also
-    --------
-    streamlda.load : Read a saved model.
 
     Notes
     -----
@@ -224,6 +220,7 @@ class StreamLDA(BaseTopicEstimator):
         ledger: str | os.PathLike[str] | None = None,
         stream: str = "matrix",
         noise_in_state: bool = False,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.alpha_0 = alpha_0
@@ -249,6 +246,7 @@ class StreamLDA(BaseTopicEstimator):
         self.ledger = ledger
         self.stream = stream
         self.noise_in_state = noise_in_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
         """Learn topics from documents, forgetting what was learned before.
@@ -285,7 +283,8 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
-        self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
+        with shown(self.verbose):
+            self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -330,13 +329,15 @@ class StreamLDA(BaseTopicEstimator):
         batch = counts_of(X)
         if reset:
             learner = Engine(engine_settings(settings, batch.n_features))
-            feed(learner, batch)
+            with shown(self.verbose):
+                feed(learner, batch)
             self._keep(learner, None, columns)
         else:
             assert isinstance(self._learner, Engine)
             # Before it learns: also after an error on the way, topics are those of its rows.
             self._model = None
-            feed(self._learner, batch)
+            with shown(self.verbose):
+                feed(self._learner, batch)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -393,7 +394,9 @@ class StreamLDA(BaseTopicEstimator):
 
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
         """Return the parameters as settings, checked."""
-        settings = settings_of_parameters({**self.get_params(), "random_state": seed})
+        given = {**self.get_params(), "random_state": seed}
+        del given["verbose"]
+        settings = settings_of_parameters(given)
         require(
             settings.private or users is None,
             "users must come with epsilon, whose unit they are",

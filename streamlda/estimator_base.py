@@ -14,14 +14,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from streamlda.checks import require
+from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.vocabulary import Vocabulary
 
@@ -36,6 +38,10 @@ COLUMNS = ("n_features_in_", "feature_names_in_")
 
 #: Their values, where there are any.
 Columns = dict[str, Any]
+
+
+class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+    """A private estimator that has not read a whole window of rows yet."""
 
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -165,6 +171,32 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
         return [[known[i] for i in row] for row in top_words(self.components_, n)]
 
+    def representative_rows(self, X: Any, n: int = 5) -> list[list[tuple[int, float]]]:
+        """Return the documents that are most of each topic: rows of `X`, the best first.
+
+        With `epsilon` too: what is returned about documents is not protected.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Word counts. Rows of fewer than 3 tokens are left out.
+        n : int, default 5
+            Rows of each topic, fewer if it is the largest of fewer documents.
+
+        Returns
+        -------
+        list of K lists of (row, proportion)
+        """
+        at_least(1, n=n)
+        self._check_fitted()
+        batch = DocumentBatch.from_matrix(self._validated(X, reset=False), integral=False)
+        usable = np.flatnonzero(batch.usable).tolist()
+        theta = self._fitted.transform(batch.where(batch.usable))
+        return [
+            [(usable[row], float(theta[row, k])) for row in rows]
+            for k, rows in enumerate(most_of_topics(theta, n))
+        ]
+
     def to_model(self, names: Any = None) -> TopicModel:
         """Return what was learned as a `TopicModel`.
 
@@ -260,7 +292,8 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         parameters: dict[str, Any] = self.get_params()
         if parameters["refinement_passes"] != 0:
             parameters["refinement_passes"] = "auto"
-        del parameters["gibbs_sweeps"], parameters["random_state"]
+        for name in ("gibbs_sweeps", "random_state", "verbose"):
+            del parameters[name]
         return parameters
 
     def _check_parameters_kept(self) -> None:

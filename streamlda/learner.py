@@ -23,6 +23,9 @@ class Learner(ABC):
     #: Whether every record takes a row, a blank one where there is no document.
     counts_slots: ClassVar[bool] = False
 
+    #: Whether words and documents may be shown beside what is learned: never with privacy.
+    shows_documents: ClassVar[bool] = False
+
     @property
     def due(self) -> int | None:
         """Rows until a release must be made: 0 now, None if none is left."""
@@ -37,6 +40,11 @@ class Learner(ABC):
     def past_warmup(self) -> bool:
         """Whether a warm-up is over, or there was none, before a round is finished."""
         return False
+
+    @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents of the warm-up so far, and at most how many it takes; None behind it."""
+        return None
 
     @property
     def fraction_of_window(self) -> float:

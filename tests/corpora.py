@@ -2,6 +2,7 @@
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.sparse import coo_array
 
 from streamlda.documents import DocumentBatch
 from tests import oracle
@@ -52,3 +53,24 @@ def small_corpora(draw):
     m = draw(st.integers(1, 4))
     W = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).uniform(-1, 1, (d, m))
     return documents, W
+
+
+#: Laws of lengths, with a mean of some 40 tokens where they have one.
+LENGTHS = {
+    "constant": lambda rng, n: np.full(n, 40),
+    "Poisson": lambda rng, n: rng.poisson(40, n),
+    "geometric": lambda rng, n: rng.geometric(1 / 40, n),
+    "heavy": lambda rng, n: np.minimum(3000, 10 * rng.pareto(1.2, n)),
+    "three tokens": lambda rng, n: np.full(n, 3),
+}
+
+
+def unigram(n, n_features, lengths, *, zipf, seed):
+    """Return documents without topics: all of their words are drawn from one distribution."""
+    rng = np.random.default_rng(seed)
+    sizes = np.maximum(3, LENGTHS[lengths](rng, n)).astype(np.int64)
+    weights = 1 / np.arange(1, n_features + 1) if zipf else np.ones(n_features)
+    tokens = rng.choice(n_features, sizes.sum(), p=weights / weights.sum())
+    owner = np.repeat(np.arange(n), sizes)
+    shape = (n, n_features)
+    return DocumentBatch.from_matrix(coo_array((np.ones(len(tokens)), (owner, tokens)), shape))

@@ -151,3 +151,17 @@ def find_words(texts, lowercase, columns, mask):
                 document.append(columns.get(known, hashed))
         found.append([column for column in document if column >= -1])
     return found
+
+
+def count_column_words(words, columns, counters):
+    """Return of each column its tokens, and the counters of its words, in the order of entry."""
+    found = {}
+    for word, column in zip(words, columns, strict=True):
+        tokens, held = found.setdefault(column, [0, {}])
+        found[column][0] = tokens + 1
+        word = word.encode()[:32]
+        if word in held or len(held) < counters:
+            held[word] = held.get(word, 0) + 1
+        else:
+            found[column][1] = {other: count - 1 for other, count in held.items() if count > 1}
+    return found

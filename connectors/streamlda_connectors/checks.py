@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError, StreamLDAError
 from streamlda.stream.source import Position
 
 
-def check_has_fields(format: str, user_field: str | None) -> None:
-    """Raise `InvalidSettingError` if users are to be read from a format without fields."""
-    require(
-        format != "text" or user_field is None,
-        "users can only be read from a format with fields",
-        format=format,
-        user_field=user_field,
-        remedy="name another format, or leave user_field out",
-    )
+def check_has_fields(format: str, user_field: str | None, time_field: str | None) -> None:
+    """Raise `InvalidSettingError` if users or times are to be read from a format without fields."""
+    for what, name in (("user", user_field), ("time", time_field)):
+        values: dict[str, Any] = {"format": format, f"{what}_field": name}
+        rule = f"{what}s can only be read from a format with fields"
+        remedy = f"name another format, or leave {what}_field out"
+        require(format != "text" or name is None, rule, remedy=remedy, **values)
 
 
 def check_open(closed: bool) -> None:

@@ -51,6 +51,10 @@ class FileSource:
         Key or column of the user whose document it is, text or an int, named like
         `text_field`. Where it is missing, empty or something else, the user is None and the
         document is kept. Without it the source says nothing about users.
+    time_field : str, optional
+        Key or column of the event time, named like `text_field`; values as in
+        `streamlda.stream.event_time.event_time`, in Parquet dates and timestamps too. Where it is
+        missing or something else, the time is None and the document is kept.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
@@ -83,16 +87,19 @@ class FileSource:
         format: str = "auto",
         text_field: str = "text",
         user_field: str | None = None,
+        time_field: str | None = None,
         compression: str | None = "infer",
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
-        self._options = ReadOptions(text_field, encoding, max_document_bytes, user_field)
+        self._options = ReadOptions(
+            text_field, encoding, max_document_bytes, user_field, time_field
+        )
         self._files = find_files(paths, format, compression)
         for file in self._files:
-            check_has_fields(file.format, user_field)
+            check_has_fields(file.format, user_field, time_field)
         self._check_files()
         listed = [(file.name, file.format, file.compression) for file in self._files]
         self._digest = digest_of(listed)
@@ -138,7 +145,8 @@ class FileSource:
             if batch.full or batch.late:
                 break
         ended = self._index == len(self._files)
-        return batch.build(exhausted=ended, users=self._options.user_field is not None)
+        users, times = self._options.user_field, self._options.time_field
+        return batch.build(exhausted=ended, users=users is not None, times=times is not None)
 
     def _read_file(self, batch: BatchBuilder) -> bool:
         """Add documents of the current file; return whether it has ended."""

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from streamlda.checks import one_of, require
+from streamlda.stream.event_time import event_time
 from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.records import (
     Document,
     Parser,
+    ReadOptions,
     Record,
     RecordQueue,
     Rejected,
@@ -198,7 +200,7 @@ def decoder(encoding: str) -> Callable[[bytes], str]:
 def value_parser() -> Parser:
     """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
     decode = decoder("utf-8")
-    return lambda value: (decode(value), None)
+    return lambda value: (decode(value), None, None)
 
 
 def text_parser(encoding: str = "utf-8") -> Parser:
@@ -207,20 +209,22 @@ def text_parser(encoding: str = "utf-8") -> Parser:
 
     def parse(line: bytes) -> Document | None:
         text = decode(line[:-1] if line.endswith(b"\r") else line)
-        return None if not text or text.isspace() else (text, None)
+        return None if not text or text.isspace() else (text, None, None)
 
     return parse
 
 
-def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None = None) -> Parser:
+def json_parser(options: ReadOptions) -> Parser:
     """Return the parser of JSON Lines.
 
     A dot in a field goes down into an object, unless the whole name is a key.
     """
-    decode = decoder(encoding)
-    path = text_field.split(".")
-    user_path = None if user_field is None else user_field.split(".")
-    utf8 = codecs.lookup(encoding).name == "utf-8"
+    decode = decoder(options.encoding)
+    utf8 = codecs.lookup(options.encoding).name == "utf-8"
+    text_field, user_field, time_field = map(
+        _path_of, (options.text_field, options.user_field, options.time_field)
+    )
+    assert text_field is not None
 
     def parse(line: bytes) -> Document | None:
         try:
@@ -231,28 +235,29 @@ def json_parser(text_field: str, encoding: str = "utf-8", user_field: str | None
             raise Rejected("not-json") from error
         if type(record) is not dict:
             raise Rejected("not-an-object")
-        text = _value(record, text_field, path)
+        text = _value(record, text_field)
         if type(text) is not str:
             raise Rejected("missing-field" if text is None else "not-text")
-        if user_field is None or user_path is None:
-            return text, None
-        return text, user_name(_value(record, user_field, user_path))
+        user = None if user_field is None else user_name(_value(record, user_field))
+        time = None if time_field is None else event_time(_value(record, time_field))
+        return text, user, time
 
     return parse
 
 
-def line_parser(
-    formats: Collection[str], format: str, text_field: str, encoding: str, user_field: str | None
-) -> Parser:
+def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats with the connector files")
-    check_has_fields(format, user_field)
-    if format == "text":
-        return text_parser(encoding)
-    return json_parser(text_field, encoding, user_field)
+    check_has_fields(format, options.user_field, options.time_field)
+    return text_parser(options.encoding) if format == "text" else json_parser(options)
 
 
-def _value(record: Any, name: str, path: Sequence[str]) -> Any:
+def _path_of(name: str | None) -> tuple[str, list[str]] | None:
+    return None if name is None else (name, name.split("."))
+
+
+def _value(record: Any, field: tuple[str, list[str]]) -> Any:
+    name, path = field
     value = record.get(name)
     if value is not None or len(path) == 1:
         return value
@@ -298,11 +303,13 @@ class CsvHeader(NamedTuple):
     n_columns: int
     end: int
     user_column: int | None = None
+    time_column: int | None = None
 
 
 def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
     """Return the parser of the records of a CSV file."""
-    decode, user_column = decoder(encoding), header.user_column
+    decode = decoder(encoding)
+    user_column, time_column = header.user_column, header.time_column
 
     def parse(record: bytes) -> Document | None:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
@@ -312,6 +319,7 @@ def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
         user = None if user_column is None else user_name(fields[user_column])
-        return fields[header.column], user
+        time = None if time_column is None else event_time(fields[time_column])
+        return fields[header.column], user, time
 
     return parse

@@ -1,12 +1,13 @@
-"""One column of a Parquet file as a run of documents, and another as their users."""
+"""One column of a Parquet file as a run of documents; others as their users and times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from streamlda.errors import MissingExtraError
+from streamlda.stream.event_time import event_time, in_range
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import shortened
 from streamlda_connectors.lines import value_parser
@@ -25,13 +26,18 @@ from streamlda_connectors.records import (
 PARQUET_RUN_BYTES = 4 * 2**20
 PARQUET_RUN_ROWS = 4096
 
-#: Types of columns that hold text, and those of integers.
+#: Types of columns that hold text, integers and other numbers, and the first words of dated ones.
 _TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("halffloat", "float", "double")
+_DATES = ("date", "timestamp")
+
+#: Records, and of each its user and its time where there is a column of them.
+_Run = tuple[list[Record], list[str | None] | None, list[float | None] | None]
 
 
 class ParquetReader(StoredRecords):
-    """Reads the column of the text, and that of the user, a bounded run of rows at a time.
+    """Reads the columns of text, user and time, a bounded run of rows at a time.
 
     Memory: a run of rows and the buffers of one chunk's pages for each column.
     """
@@ -48,7 +54,9 @@ class ParquetReader(StoredRecords):
                 )
             self._n_rows = int(self._table.metadata.num_rows)
             self._path = self._text_column(options.text_field)
-            self._user_path = self._user_column(options.user_field)
+            self._user_path = self._other_column(options.user_field, (*_TEXT, *_INTEGERS))
+            of_time = (*_TEXT, *_INTEGERS, *_FLOATS, *_DATES)
+            self._time_path = self._other_column(options.time_field, of_time)
             if record > self._n_rows:
                 raise shortened(file.name, rows=self._n_rows, rows_read=record)
         except BaseException:
@@ -65,11 +73,13 @@ class ParquetReader(StoredRecords):
             raise MissingColumn(reason, list(self._table.schema_arrow.names))
         return path
 
-    def _user_column(self, user_field: str | None) -> list[str] | None:
-        if user_field is None:
+    def _other_column(self, field: str | None, kinds: Collection[str]) -> list[str] | None:
+        """Return where the column of a field is, if there is one of these types."""
+        if field is None:
             return None
-        path, kind = self._find_column(user_field)
-        return path if kind in (*_TEXT, *_INTEGERS) else None
+        path, kind = self._find_column(field)
+        # `timestamp[us, tz=UTC]` and `date32[day]` go by what they begin with.
+        return path if kind is not None and _family(kind) in kinds else None
 
     def _find_column(self, field: str) -> tuple[list[str], str | None]:
         """Return where a column is and the type of its values, None if there is no such column."""
@@ -85,14 +95,15 @@ class ParquetReader(StoredRecords):
             kind = kind.field(name).type
         return path, str(kind.value_type if types.is_dictionary(kind) else kind)
 
-    def _read_runs(self, row: int) -> Iterator[tuple[list[Record], list[str | None] | None]]:
-        """Yield the values from `row` on, and their users if there is a column of them.
+    def _read_runs(self, row: int) -> Iterator[_Run]:
+        """Yield the values from `row` on, and users and times if there are columns of them.
 
         Runs start at fixed rows of each row group, wherever reading goes on, so that damage is
         met at the same record.
         """
         metadata = self._table.metadata
-        columns = [".".join(path) for path in (self._path, self._user_path) if path is not None]
+        paths = (self._path, self._user_path, self._time_path)
+        columns = [".".join(path) for path in paths if path is not None]
         for group in range(metadata.num_row_groups):
             info = metadata.row_group(group)
             if row >= info.num_rows:
@@ -109,24 +120,38 @@ class ParquetReader(StoredRecords):
             ):
                 dropped = min(row, run.num_rows)
                 row -= dropped
-                yield self._records_of(run.slice(dropped)), self._users_of(run.slice(dropped))
+                rest = run.slice(dropped)
+                yield self._records_of(rest), self._users_of(rest), self._times_of(rest)
 
-    def _values(self, run: Any, path: list[str]) -> list[Any]:
+    def _column(self, run: Any, path: list[str]) -> Any:
         pa = self._arrow
         column = run.column(run.schema.names.index(path[0]))
         if len(path) > 1:
             column = pa.compute.struct_field(column, path[1:])
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if not pa.types.is_integer(column.type):
+        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+    def _values(self, column: Any) -> list[Any]:
+        types = self._arrow.types
+        if not (types.is_integer(column.type) or types.is_floating(column.type)):
             # As bytes, one value that is not UTF-8 does not spoil its run.
-            column = column.cast(pa.large_binary())
+            column = column.cast(self._arrow.large_binary())
         values: list[Any] = column.to_pylist()
         return values
 
     def _users_of(self, run: Any) -> list[str | None] | None:
-        path = self._user_path
-        return None if path is None else [user_name(value) for value in self._values(run, path)]
+        if self._user_path is None:
+            return None
+        return [user_name(value) for value in self._values(self._column(run, self._user_path))]
+
+    def _times_of(self, run: Any) -> list[float | None] | None:
+        if self._time_path is None:
+            return None
+        pa, column = self._arrow, self._column(run, self._time_path)
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+            seconds = stamps.cast(pa.int64()).to_pylist()
+            return [None if each is None else in_range(each / 1e6) for each in seconds]
+        return [event_time(value) for value in self._values(column)]
 
     def _records_of(self, run: Any) -> list[Record]:
         missing = Skipped(0, "missing-field")
@@ -136,7 +161,7 @@ class ParquetReader(StoredRecords):
             else value
             if len(value) <= self._max_bytes
             else Skipped(len(value), "too-long")
-            for value in self._values(run, self._path)
+            for value in self._values(self._column(run, self._path))
         ]
 
     def _fill(self) -> None:
@@ -155,6 +180,10 @@ class ParquetReader(StoredRecords):
         """See `StoredRecords`."""
         self._table.close()
         self._raw.close()
+
+
+def _family(kind: str) -> str:
+    return kind.rstrip("]").partition("[")[0].rstrip("0123456789") if "[" in kind else kind
 
 
 def _pyarrow() -> Any:

@@ -87,9 +87,11 @@ def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) ->
     columns = csv_fields(line, file.delimiter)
     if options.text_field not in columns:
         raise MissingColumn("missing-column", columns)
-    user = options.user_field
-    user_column = columns.index(user) if user in columns else None
-    return CsvHeader(columns.index(options.text_field), len(columns), end, user_column)
+    user, time = (
+        columns.index(name) if name in columns else None
+        for name in (options.user_field, options.time_field)
+    )
+    return CsvHeader(columns.index(options.text_field), len(columns), end, user, time)
 
 
 class LineReader(StoredRecords):
@@ -108,7 +110,7 @@ class LineReader(StoredRecords):
             parse = csv_parser(header, file.delimiter, options.encoding)
             offset = max(offset, header.end)
         elif file.format == "jsonl":
-            parse = json_parser(options.text_field, options.encoding, options.user_field)
+            parse = json_parser(options)
         else:
             parse = text_parser(options.encoding)
         self.records = RecordStream(file.name, splitter, parse, record, offset)

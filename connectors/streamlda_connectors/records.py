@@ -66,20 +66,22 @@ class Skipped(NamedTuple):
 #: What a splitter hands on: the bytes of a record without its line end, or why there are none.
 Record = bytes | Skipped
 
-#: The text of a record, and whose it is, or None where that is not known.
-Document = tuple[str, str | None]
+#: The text of a record, whose it is, and its event time in seconds since 1970 UTC; None where that
+#: is not known.
+Document = tuple[str, str | None, float | None]
 
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
 Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text and user, the encoding, and the longest record, in bytes."""
+    """Keys or columns of text, user and time, the encoding, and the longest record, in bytes."""
 
     text_field: str
-    encoding: str
-    max_document_bytes: int
+    encoding: str = "utf-8"
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
+    time_field: str | None = None
 
 
 def user_name(value: object) -> str | None:
@@ -112,16 +114,26 @@ class BatchBuilder:
         self.texts: list[str | None] = []
         self.locations: list[RecordLocation] = []
         self.users: list[str | None] = []
+        self.times: list[float | None] = []
         self.rejects: list[Reject] = []
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
 
-    def add(self, location: str, record: int, text: str, user: str | None, size: int) -> None:
+    def add(
+        self,
+        location: str,
+        record: int,
+        size: int,
+        text: str,
+        user: str | None = None,
+        time: float | None = None,
+    ) -> None:
         """Add a document whose record has `size` bytes."""
         self.texts.append(text)
         self.locations.append(RecordLocation(location, record))
         self.users.append(user)
+        self.times.append(time)
         self.n_documents += 1
         self.bytes += size
 
@@ -130,6 +142,7 @@ class BatchBuilder:
         self.texts.append(None)
         self.locations.append(RecordLocation(location, record))
         self.users.append(None)
+        self.times.append(None)
 
     def reject(self, location: str, record: int, reason: str) -> None:
         """Add a record that is skipped for a fault."""
@@ -156,10 +169,10 @@ class BatchBuilder:
         """Whether nothing at all was gathered."""
         return not self.texts
 
-    def build(self, *, exhausted: bool, users: bool = False) -> RecordBatch:
-        """Return what was gathered, with `users` if the source knows about them."""
-        named = self.users if users else []
-        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named)
+    def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
+        """Return what was gathered, with `users` and `times` if the source knows about them."""
+        named, dated = self.users if users else [], self.times if times else []
+        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named, dated)
 
 
 class RecordQueue:
@@ -175,6 +188,7 @@ class RecordQueue:
         self._parse = parse
         self._pending: Sequence[Record] = ()
         self._users: Sequence[str | None] | None = None
+        self._times: Sequence[float | None] | None = None
         self._next = 0
 
     @property
@@ -182,9 +196,14 @@ class RecordQueue:
         """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
         return 0
 
-    def put(self, records: Sequence[Record], users: Sequence[str | None] | None = None) -> None:
-        """Queue `records`, once those before are taken; users from `users`, else the records."""
-        self._pending, self._users, self._next = records, users, 0
+    def put(
+        self,
+        records: Sequence[Record],
+        users: Sequence[str | None] | None = None,
+        times: Sequence[float | None] | None = None,
+    ) -> None:
+        """Queue `records`, once those before are taken; without `users` and `times`, from these."""
+        self._pending, self._users, self._times, self._next = records, users, times, 0
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
@@ -206,12 +225,13 @@ class RecordQueue:
             if document is None:
                 batch.blank(self.location, self.record)
                 continue
-            text, user = document
+            text, user, time = document
             user = user if self._users is None else self._users[i - 1]
-            batch.add(self.location, self.record, text, user, len(record))
+            time = time if self._times is None else self._times[i - 1]
+            batch.add(self.location, self.record, len(record), text, user, time)
         self._next = i
         if i == end:
-            self._pending, self._users, self._next = (), None, 0
+            self.put(())
 
     def skip(self, n_records: int) -> None:
         """Skip up to `n_records` of the queued records, unread; none if it is negative."""

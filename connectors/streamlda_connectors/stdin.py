@@ -13,7 +13,7 @@ from streamlda.errors import SourceError
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024
@@ -32,7 +32,7 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
-    text_field, user_field, encoding, max_document_bytes
+    text_field, user_field, time_field, encoding, max_document_bytes
         As in `streamlda_connectors.files.FileSource`.
 
     Raises
@@ -55,10 +55,12 @@ class StdinSource:
         format: str = "text",
         text_field: str = "text",
         user_field: str | None = None,
+        time_field: str | None = None,
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        parse = line_parser(("text", "jsonl"), format, text_field, encoding, user_field)
+        options = ReadOptions(text_field, encoding, max_document_bytes, user_field, time_field)
+        parse = line_parser(("text", "jsonl"), format, options)
         at_least(1, max_document_bytes=max_document_bytes)
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
@@ -75,7 +77,7 @@ class StdinSource:
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
         self._read = 0
         self._records = RecordStream("stdin", LineSplitter(max_document_bytes), parse)
-        self._has_users = user_field is not None
+        self._known = {"users": user_field is not None, "times": time_field is not None}
         self._target = 0
         self._ended = False
         self._closed = False
@@ -104,7 +106,7 @@ class StdinSource:
                 remedy="send the same input again, or start from the beginning",
                 error=SourceError,
             )
-        return batch.build(exhausted=ended, users=self._has_users)
+        return batch.build(exhausted=ended, **self._known)
 
     def _ready(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""

@@ -76,7 +76,7 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     if top.shape[1] > 1:
         coherence = NpmiCounter(top) if in_order else NpmiCounter(top, window=None)
     tokens = unseen = 0
-    for texts, _ in read_documents(settings):
+    for texts, _, _ in read_documents(settings):
         ids, offsets = vocabulary.token_ids(texts)
         batch = count_tokens(ids, offsets, vocabulary.n_features)
         tokens += len(ids)

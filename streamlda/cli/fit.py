@@ -104,6 +104,10 @@ def _public(found: FitResult) -> list[str]:
     ]
     if counts.short:
         lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
+    if counts.undated:
+        lines.append(f"{counts.undated:,} documents without an event time")
+    if model.timeline is not None and model.timeline.late:
+        lines.append(f"{model.timeline.late:,} documents too late for their bin of event time")
     if counts.rejects:
         total = counts.rejects.total()
         lines.append(f"{total:,} records skipped: {by_reason(counts.rejects)}")

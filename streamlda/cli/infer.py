@@ -59,7 +59,7 @@ def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
         target: BinaryIO = sys.stdout.buffer
         if output != "-":
             target = opened.enter_context(Path(output).open("wb"))
-        for texts, locations in read_documents(settings):
+        for texts, locations, _ in read_documents(settings):
             batch = vocabulary.encode(texts).batch
             found = _shown(model.transform(batch), top)
             for at, length, row in zip(locations, batch.lengths.tolist(), found, strict=True):

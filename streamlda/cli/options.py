@@ -40,6 +40,7 @@ METAVARS = {
     "list": "SOURCE...",
     "frequency": "COUNT|FRACTION",
     "ngrams": "N|M..N",
+    "bins": "UNIT|TIME,...",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.cli.running import by_reason, warn
 
@@ -23,8 +23,16 @@ DOCUMENTS = (
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
 
-def read_documents(settings: RunSettings) -> Iterator[tuple[list[str], list[RecordLocation]]]:
-    """Yield documents poll by poll, with their locations; at the end, warn of what was skipped."""
+class Documents(NamedTuple):
+    """The documents of a poll, with their locations and event times (None: unknown)."""
+
+    texts: list[str]
+    locations: list[RecordLocation]
+    times: list[float | None]
+
+
+def read_documents(settings: RunSettings) -> Iterator[Documents]:
+    """Yield documents poll by poll; at the end, warn of what was skipped."""
     from streamlda.run.parts import open_stream
 
     most = settings.source.max_documents
@@ -36,10 +44,12 @@ def read_documents(settings: RunSettings) -> Iterator[tuple[list[str], list[Reco
             left = POLL_RECORDS if most is None else most - n_documents
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
             rejects.update(reject.reason for reject in batch.rejects)
-            located = zip(batch.texts, batch.located(n_records + 1), strict=True)
-            documents = [(text, location) for text, location in located if text is not None]
+            times = batch.times or [None] * len(batch.texts)
+            records = zip(batch.texts, batch.located(n_records + 1), times, strict=True)
+            documents = [record for record in records if record[0] is not None]
             if documents:
-                yield [text for text, _ in documents], [location for _, location in documents]
+                texts, locations, dates = map(list, zip(*documents, strict=True))
+                yield Documents(texts, locations, dates)
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted

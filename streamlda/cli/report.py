@@ -5,24 +5,50 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from streamlda.cli.options import output_option, quiet_option, words_option
+from streamlda.cli.options import (
+    GroupedCommand,
+    options_of,
+    output_option,
+    quiet_option,
+    read_settings,
+    words_option,
+)
+from streamlda.cli.reading import DOCUMENTS, read_documents
 from streamlda.cli.running import say
 from streamlda.run.outputs import check_output
 
+#: Settings of the documents that are read for shares over time.
+DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_field")
 
-@click.command(short_help="Show models on one page that can be sent and kept.")
+
+@click.command(cls=GroupedCommand, short_help="Show models on one page that can be sent and kept.")
 @click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @output_option("HTML file to write.")
 @click.option(
     "--title", default="Topic report", show_default=True, help="Heading of the page, as plain text."
 )
 @words_option
+@click.option(
+    "--over-time",
+    "corpus",
+    metavar="SOURCE",
+    multiple=True,
+    help="Documents whose topics are shown over time; may be given again. [default: none]",
+)
+@options_of("report", (*DATED, "snapshots.time_bins"))
 @quiet_option
 def report(
-    model_files: tuple[str, ...], output: str, title: str, n_words: int, quiet: bool
+    model_files: tuple[str, ...],
+    output: str,
+    title: str,
+    n_words: int,
+    corpus: tuple[str, ...],
+    quiet: bool,
+    **flags: Any,
 ) -> None:
     """Write a page about the model in FILE, or about how topics went from FILE to FILE.
 
@@ -35,16 +61,41 @@ def report(
     suggest; topics that repeat others or say little; what changed; the privacy statement, in
     plain words and in full; settings and versions. All of it comes from the models, so that the
     page of a private model is as private as the model.
+
+    With --over-time and --time-field it also has the shares of topics in each bin of event time,
+    and the words that rose and fell in each topic: SOURCE is read once, and the last model infers
+    each document. Without them, a model of a stream with event times shows those that it counted.
     """
     from streamlda.model.topic_model import load
-    from streamlda.report import write_report
+    from streamlda.report import follow_over_time, write_report
+    from streamlda.stream.time_bins import TimeBins
 
-    check_output(output, model_files)
+    given = [name for name, value in flags.items() if value is not None]
+    if bool(corpus) != ("source__time_field" in given) or (given and not corpus):
+        raise click.UsageError("--over-time and --time-field must come together")
+    settings = read_settings("report", flags | {"source__files": corpus or ("-",)})
+    check_output(output, [*model_files, *corpus])
     models = [load(path) for path in model_files]
-    write_report(output, models, labels(model_files), title=title, n_words=n_words)
+    over_time = None
+    if corpus:
+        records = (
+            record
+            for documents in read_documents(settings)
+            for record in zip(documents.texts, documents.times, strict=True)
+        )
+        bins = TimeBins.of(settings.snapshots.time_bins)
+        over_time = follow_over_time(models[-1], records, bins)
+    write_report(
+        output, models, labels(model_files), title=title, n_words=n_words, over_time=over_time
+    )
     compared = "" if len(models) == 1 else f", compared over {len(models)} models"
     topics = models[-1].n_components
-    say(quiet, f"{topics} {'topic' if topics == 1 else 'topics'}{compared}", f"report: {output}")
+    shown = [f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"]
+    if over_time is not None:
+        timeline = over_time.timeline
+        dated = int(timeline.documents.sum())
+        shown.append(f"{dated:,} documents over time, {timeline.undated:,} without a time")
+    say(quiet, *shown, f"report: {output}")
 
 
 def labels(paths: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from streamlda.process import resident_bytes
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-    from streamlda.stream.pipeline import RecordCounts
+    from streamlda.stream.counts import RecordCounts
     from streamlda.stream.source import Source
 
 
@@ -101,15 +101,14 @@ def _bar(total: int | None) -> Any:
     line = "{desc} [{elapsed}]"
     if total:
         line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
-    # In a log file, a line for every 10 seconds is enough, and none for a short run.
-    seconds = 0.2 if sys.stderr.isatty() else 10.0
     return tqdm(
         total=total or None,
         bar_format=line,
         desc="reading",
         leave=False,
-        mininterval=seconds,
-        delay=seconds if seconds > 1 else 0.0,
+        mininterval=0.2,
+        # In a log file, a line that is written over again and again would stay.
+        disable=not sys.stderr.isatty(),
     )
 
 

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import words_option
 from streamlda.cli.running import warn_of
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
 
+#: From this fraction of its words on, a topic says that they are of columns that words share.
+MANY_SHARED = 0.3
+
 
 @click.command(short_help="Show the topics of a model.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @words_option
+@click.option(
+    "--documents",
+    is_flag=True,
+    help="Also show the documents most of each topic, if the fit kept any.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def topics(model_file: str, n_words: int, as_json: bool) -> None:
+def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is that of all tokens, as measured by the fit; a dash where it was not. A
-    question mark stands at topics that the documents do not support above sampling noise. The
+    question mark stands at topics that should not be relied on; below the table is why. Words
+    joined by | share a hashed column. The
     header ends with the privacy statement. A private model shows record slots, not
     documents: their number is private.
     """
@@ -30,16 +42,19 @@ def topics(model_file: str, n_words: int, as_json: bool) -> None:
 
     model = load(model_file)
     if as_json:
-        click.echo(json.dumps(described(model, n_words), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(described(model, n_words, documents), ensure_ascii=False, indent=1))
         return
-    click.echo("\n".join([*_header(model), "", *table(model, n_words)]))
+    click.echo("\n".join([*_header(model), "", *table(model, n_words, documents)]))
     warn_of(model)
 
 
-def described(model: TopicModel, n_words: int) -> dict[str, Any]:
+def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
-    words = model.top_words(n_words)
-    supported = _supported(model)
+    from streamlda.model.diagnostics import junk_topics
+
+    words, doubts = model.top_words(n_words), junk_topics(model)
+    shared = model.shared_columns(n_words)
+    shown = _documents(model) if documents else None
     counted = not _counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -57,30 +72,59 @@ def described(model: TopicModel, n_words: int) -> dict[str, Any]:
             {
                 "topic": k,
                 "share": model.shares[k],
-                "supported": supported[k],
+                "doubts": list(doubts[k]),
+                "shared_columns": shared[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
+                **({} if shown is None else {"documents": [dict(each) for each in shown[k]]}),
             }
             for k in model.order
         ],
     }
 
 
-def table(model: TopicModel, n_words: int) -> list[str]:
+def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
-    words, supported = model.top_words(n_words), _supported(model)
+    from streamlda.model.diagnostics import DOUBTS, junk_topics
+    from streamlda.privacy.ledger.budget_table import printable
+
+    words, doubts = model.top_words(n_words), junk_topics(model)
+    shared = model.shared_columns(n_words)
     lines = ["topic  share   words"]
     for k in model.order:
-        mark = " " if supported[k] else "?"
+        mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        lines.append(f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}")
-    if not all(supported):
-        lines.append("    ? does not stand above sampling noise: do not rely on it")
+        line = f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}"
+        if shared[k] >= MANY_SHARED * len(words[k]):
+            line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
+        lines.append(line)
+        for each in _documents(model)[k] if documents else ():
+            lines.append(f"      {each['proportion']:6.1%}   {printable(each['id'])}")
+            lines += _beginning(printable(" ".join(each.get("text", "").split())))
+    for reason, meaning in DOUBTS.items():
+        if marked := [str(k) for k in model.order if reason in doubts[k]]:
+            lines.append(f"    ? {meaning}: {', '.join(marked)}")
+    if any(shared):
+        lines.append("    a|b are words that share a hashed column: more hash bits part them")
     return lines
 
 
-def _supported(model: TopicModel) -> list[bool]:
-    stored = model.diagnostics.get("topic_supported")
-    return stored if isinstance(stored, list) else [True] * model.n_components
+def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:
+    require(
+        model.representative_documents is not None,
+        "a model must have documents to show",
+        representative_documents=None,
+        remedy="fit it with --representative-documents N",
+    )
+    assert model.representative_documents is not None
+    return model.representative_documents
+
+
+def _beginning(text: str) -> list[str]:
+    """Return the first lines of a text, indented."""
+    indent = 15 * " "
+    return wrap(
+        text, 99, initial_indent=indent, subsequent_indent=indent, max_lines=3, placeholder=" …"
+    )
 
 
 def _counts_slots(model: TopicModel) -> bool:
@@ -97,6 +141,8 @@ def _header(model: TopicModel) -> list[str]:
     kind = {"selected": "private selection"}.get(kind, kind)
     if kind == "learned":
         kind += ": the choice of words depends on the documents"
+    if model.vocabulary is not None and model.vocabulary.names is not None:
+        kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"

@@ -32,15 +32,18 @@ from numpy.typing import NDArray
 from streamlda.arrays import State
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
+from streamlda.engine.measures import Measures
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.power import Generations
 from streamlda.engine.refining import Refinement
-from streamlda.engine.rounds import Rounds, SharedSums, WarmUp, restored_moments
+from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -75,6 +78,8 @@ class Engine(Learner):
     document and O(K V) a step.
     """
 
+    shows_documents = True
+
     def __init__(
         self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
     ) -> None:
@@ -88,8 +93,9 @@ class Engine(Learner):
         else:
             self._begin(Generations(settings, counters))
 
-    def _begin(self, phase: Phase) -> Self:
+    def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
+        self.measures = Measures() if measures is None else measures
         return self
 
     @classmethod
@@ -99,6 +105,7 @@ class Engine(Learner):
         counters: Counters | None = None,
         current: Moments | None = None,
         finished: Moments | None = None,
+        beginning: HeldOutPairs | None = None,
     ) -> Self:
         """Return an engine that goes on in rounds whose sums were taken elsewhere.
 
@@ -108,23 +115,41 @@ class Engine(Learner):
         counters = counters or Counters()
         if current is None:
             return cls.__new__(cls)._begin(WarmUp(settings, counters, refines=False))
-        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished))
+        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished, beginning))
 
     @classmethod
-    def of_sums(cls, settings: EngineSettings, counters: Counters, moments: Moments) -> Self:
-        """Return an engine with a shared projection whose sums were taken elsewhere; owned."""
+    def of_sums(
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        moments: Moments,
+        beginning: HeldOutPairs | None = None,
+    ) -> Self:
+        """Return an engine with a shared projection whose sums were taken elsewhere; owned.
+
+        `beginning` is the test of documents that are in the sums and gave the projection, if any.
+        """
         _check_shared(moments.whitening, settings)
-        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments))
+        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments, beginning))
 
     @classmethod
-    def of_model(cls, settings: EngineSettings, model: TopicModel) -> Self:
-        """Return an engine that goes on from a model of `streamlda.refinement.refine.refined`."""
+    def of_model(
+        cls, settings: EngineSettings, model: TopicModel, documents: DocumentBatch | None = None
+    ) -> Self:
+        """Return an engine that goes on from a model of `streamlda.refinement.refine.refined`.
+
+        With the documents that it was made of, prevalence so far is that of these too.
+        """
         counters = Counters(
             documents_seen=model.documents_seen,
             documents_skipped=int(model.diagnostics["documents_skipped"]),
             tokens_seen=model.tokens_seen,
         )
-        return cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model))
+        made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model))
+        if documents is not None:
+            made.measures.add(documents)
+            made.measures.restart(None)
+        return made
 
     @property
     def documents_seen(self) -> int:
@@ -157,6 +182,13 @@ class Engine(Learner):
         return self.refining or self.shared_projection is not None
 
     @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents kept for the first topics, and how many it takes; None behind the warm-up."""
+        if not isinstance(self._phase, WarmUp):
+            return None
+        return self.documents_seen, self.settings.warmup_documents
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
@@ -171,14 +203,16 @@ class Engine(Learner):
         """
         batch.check_features(self.settings.n_features, "engine")
         start = 0
-        with one_blas_thread():
+        with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
                 stop = start + self._phase.add(batch, start)
+                advance(stop - start)
                 usable = int(np.count_nonzero(batch.usable[start:stop]))
                 self.counters.documents_seen += usable
                 self.counters.documents_skipped += stop - start - usable
                 self._phase = self._phase.next()
                 start = stop
+        self.measures.add(batch)
         self.counters.tokens_seen += int(batch.lengths.sum())
         return batch.n_documents
 
@@ -214,6 +248,7 @@ class Engine(Learner):
         """
         mine, theirs = _mergeable(self._phase, other._phase)
         mine.moments.merge(theirs.moments)
+        self.measures.merge(other.measures)
         self.counters.documents_seen += other.documents_seen
         self.counters.documents_skipped += other.documents_skipped
         self.counters.tokens_seen += other.tokens_seen
@@ -255,19 +290,25 @@ class Engine(Learner):
             As `topics`.
         """
         with one_blas_thread():
-            model = self._phase.snapshot()
+            model = self.measures.published(self._phase.snapshot(), self._phase.expected())
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )
 
-    #: The topics of now are what the engine releases.
-    release = snapshot
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel:
+        """Return the topics of now, as `snapshot`; the next interval begins."""
+        model = self.snapshot(vocabulary, settings)
+        self.measures.restart(self._phase.expected())
+        return model
 
     def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
         arrays, values = self._phase.state()
         common = {"settings": asdict(self.settings), "counters": self.counters.state()}
-        return arrays, common | values
+        samples, measures = self.measures.state()
+        return arrays | samples, common | values | measures
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
@@ -278,7 +319,8 @@ class Engine(Learner):
         settings = EngineSettings(**_settings_of(values))
         counters = Counters.from_state(values["counters"])
         phase = _restored(settings, counters, (dict(arrays), dict(values)))
-        return cls.__new__(cls)._begin(phase)
+        measures = Measures.from_state(arrays, values, settings.n_features)
+        return cls.__new__(cls)._begin(phase, measures)
 
 
 def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
@@ -289,7 +331,7 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
         return Generations.from_state(settings, counters, saved)
     if values.get("shared_map", False):
         _check_shared(arrays["current.whitening"], settings)
-        return SharedSums(settings, counters, restored_moments("current.", arrays))
+        return SharedSums.from_state(settings, counters, saved)
     if refinement is not None and refinement["stepwise"] is not None:
         return Refinement.from_state(settings, counters, saved)
     if "current.tally" in arrays:

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.measures import of_one_interval
 from streamlda.engine.refining import needed_passes
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
@@ -38,8 +39,9 @@ def fit(
         engine = Engine(settings)
         engine.add(documents)
         model = engine.snapshot()
+        engine.measures.restart(None)
         much = {"passes": passes or 0, "gibbs_sweeps": gibbs_sweeps}
-        return engine, refined(model, documents, **much, seed=seed)
+        return engine, of_one_interval(refined(model, documents, **much, seed=seed))
     n = int(np.count_nonzero(documents.usable))
     start = documents.end_of(START_DOCUMENTS) if n > START_DOCUMENTS else len(documents)
     engine = Engine.of_rounds(settings)
@@ -55,11 +57,12 @@ def fit(
             engine = Engine(settings)
             engine.add(documents)
         if not gibbs_sweeps:
+            engine.measures.restart(None)
             return engine, model
     if passes and start < len(documents):
         model = _of_all(model, documents)
     model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
-    return Engine.of_model(settings, model), model
+    return Engine.of_model(settings, model, documents), of_one_interval(model)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,12 +15,16 @@ from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import ExpectedTokens
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs, Spectrum
 from streamlda.spectral.topics import (
     RoundMoments,
     SpectralTopics,
+    alpha_0_estimate,
     average_rounds,
     diagnostics,
+    estimated_alpha_0,
     recover_topics,
 )
 
@@ -70,20 +74,41 @@ class Phase(ABC):
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
 
+    def held_out(self) -> HeldOutPairs | None:
+        """Return pairs through a projection that was made of other documents, if there are any."""
+        return None
+
     def topics(self) -> SpectralTopics:
         """Return the topics of the first sum, averaged with others where they agree."""
-        K, rng = self.settings.n_components, np.random.default_rng(self.settings.seed)
+        K, alpha_0 = self.settings.n_components, self.settings.alpha_0
+        rng = np.random.default_rng(self.settings.seed)
         first, *others = self.rounds()
-        found = recover_topics(RoundMoments.of(first), K, self.settings.alpha_0, rng)
+        moments = RoundMoments.of(first)
+        if alpha_0 is None:
+            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.held_out()), rng)
+        found = recover_topics(moments, K, alpha_0, rng)
         for other in others:
             if other.documents >= LEAST_AVERAGED_SHARE * first.documents:
                 moments, near = RoundMoments.of(other), found.normalized()
                 found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
         return found
 
+    def _distinct_topics(self, held_out: HeldOutPairs | None) -> int:
+        """Return how many topics alpha_0 is estimated from: none that is known to be noise."""
+        K, alpha_0 = self.settings.n_components, self.settings.working_alpha_0
+        above = None if held_out is None else held_out.spectrum(alpha_0).above
+        return K if above is None else min(K, above)
+
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
+        return alpha_0_estimate(alpha_0, self._distinct_topics(held_out))
+
     def snapshot(self) -> TopicModel:
         """Return a model without vocabulary; the phase is not changed."""
         return self._model(self.topics(), self.rounds())
+
+    def expected(self) -> ExpectedTokens | None:
+        """Return the tokens of topics by E-steps without annealing, of the last documents."""
+        return None
 
     @abstractmethod
     def state(self) -> State:
@@ -102,14 +127,24 @@ class Phase(ABC):
     def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
+        held_out = self.held_out()
+        supported, spectrum = found.supported, Spectrum(found.pair_eigenvalues, None)
+        if held_out is not None:
+            spectrum = held_out.spectrum(found.alpha_0)
+            supported = found.supported_among(spectrum.above or 0)
+        documents = None if held_out is None else held_out.documents
+        known = diagnostics(found, spectrum, supported, documents)
+        if self.settings.alpha_0 is None:
+            estimate = self._alpha_0_estimate(found.alpha_0, held_out)
+            known["alpha_0_estimate"] = estimate
+            known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(
             components=found.normalized(),
             alpha=found.alpha,
-            prevalence=found.alpha / found.alpha.sum(),
             background=frequencies / frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={
-                **diagnostics(found),
+                **known,
                 "documents_skipped": self.counters.documents_skipped,
                 "rounds_finished": self.counters.rounds_finished,
             },

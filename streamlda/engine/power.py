@@ -65,12 +65,18 @@ from streamlda.engine.generation import (
     rounds_needed,
 )
 from streamlda.engine.phase import Counters, Phase
-from streamlda.engine.rounds import moments_state, restored_moments
+from streamlda.engine.rounds import (
+    held_out_state,
+    moments_state,
+    restored_held_out,
+    restored_moments,
+)
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, first_projection
+from streamlda.engine.warmup import WarmUpDocuments, first_projection, held_out_pairs
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
 
 #: Documents of a generation for each round that a search needs, where rounds are left open: they
@@ -96,6 +102,8 @@ class Generations(Phase):
         self._warmup = WarmUpDocuments(settings.warmup_documents)
         self._running: Generation | None = None
         self._ended: GenerationSnapshot | None = None
+        #: What the newest warm-up says of its own directions.
+        self._held_out: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the warm-up or of a round."""
@@ -119,6 +127,7 @@ class Generations(Phase):
         warmup, settings = self._warmup.batch(), self.settings
         if warmup.usable.any():
             alpha_0 = settings.working_alpha_0
+            self._held_out = held_out_pairs(warmup, settings)
             sketch = Moments(first_projection(warmup, settings), triple_columns=0)
             sketch.add(warmup)
             V = whitened_projection(sketch, settings.n_components, alpha_0)
@@ -152,6 +161,14 @@ class Generations(Phase):
     def rounds(self) -> list[Moments]:
         """Return the sums of the generations that topics are read from."""
         return [found.moments for found in self._readable()._snapshots()]
+
+    def held_out(self) -> HeldOutPairs | None:
+        """Return half of the newest warm-up, through a projection of the other half."""
+        return self._held_out
+
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
+        reason = f"an online solver does not estimate alpha_0; it is taken as {alpha_0:g}"
+        return {"value": alpha_0, "identified": False, "reason": reason}
 
     def topics(self) -> SpectralTopics:
         """Return the topics found so far; those still in work are marked as not supported.
@@ -223,7 +240,7 @@ class Generations(Phase):
             arrays |= moments_state("current.", self._running.moments)
         if self._ended is not None:
             arrays |= moments_state("finished.", self._ended.moments)
-        arrays |= self._warmup.state()
+        arrays |= self._warmup.state() | held_out_state(self._held_out)
         if self._running is not None:
             more, values["refining"] = self._running.state()
             arrays |= more
@@ -238,6 +255,7 @@ class Generations(Phase):
         arrays, values = saved
         phase = cls(settings, counters)
         phase._warmup.restore(arrays, settings.n_features)
+        phase._held_out = restored_held_out(arrays)
         if values["refining"] is not None:
             moments = restored_moments("current.", arrays)
             phase._running = Generation.from_state(settings, moments, (arrays, values["refining"]))

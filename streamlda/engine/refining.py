@@ -52,6 +52,8 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import ExpectedTokens
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import ending_settings, passes_for, stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
@@ -101,9 +103,7 @@ class Refinement(Phase):
         steps = stream_settings(settings.warmup_documents)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(recent.latest())
-        earlier = [f"before refinement: {text}" for text in model.diagnostics["warnings"]]
-        start = {**model.diagnostics, "warnings": earlier}
-        return cls(settings, counters, stepwise, start, frequencies, recent)
+        return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent)
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
@@ -160,17 +160,24 @@ class Refinement(Phase):
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
-            prevalence=found.alpha / found.alpha.sum(),
             background=self.frequencies / self.frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={
-                **self.start,
+                **of_start(self.start),
                 "documents_skipped": self.counters.documents_skipped,
                 "refinement": done,
             },
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
         )
+
+    def expected(self) -> ExpectedTokens | None:
+        """Return the tokens of topics by E-steps, those of the documents that wait as well."""
+        if self.stepwise.flatness:
+            return None
+        found = self.stepwise.copy()
+        found.flush()
+        return ExpectedTokens(found.topic_tokens, found.alpha, found.settings.inner_iterations)
 
     def _annealed(self) -> StepwiseEM:
         """Return a copy that has its last documents, and its annealing ended."""

@@ -15,10 +15,17 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement, follows_model, needed_passes, start_documents
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, better_projection, first_projection
+from streamlda.engine.warmup import (
+    WarmUpDocuments,
+    better_projection,
+    first_projection,
+    held_out_pairs,
+)
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refined
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import HeldOutPairs
+from streamlda.spectral.topics import SpectralTopics
 
 
 def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
@@ -33,12 +40,15 @@ def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
 class Rounds(Phase):
     """Sums through a projection that is replaced by a better one whenever a round is full.
 
-    The last full round is kept. An engine that refines keeps its recent documents too, until it has
-    those of the start; then a refinement goes on, or rounds where documents follow the model.
+    The last full round is kept. The documents that gave the first projection are tested in halves
+    (`beginning`); later rounds have a projection of other documents. An engine that refines keeps
+    its recent documents too, until it has those of the start; then a refinement goes on, or rounds
+    where documents follow the model.
     """
 
     current: Moments
     finished: Moments | None = None
+    beginning: HeldOutPairs | None = None
     refines: bool = False
     recent: RecentDocuments | None = None
 
@@ -93,6 +103,13 @@ class Rounds(Phase):
         rounds = [part for part in (self.current, self.finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
+    def held_out(self) -> HeldOutPairs | None:
+        """Return the pairs of the round, or half of the beginning, that has most documents."""
+        later = [self.current, self.finished][: self.counters.rounds_finished]
+        found = [HeldOutPairs.of(part) for part in later if part and part.documents > 1]
+        found += [self.beginning] if self.beginning else []
+        return max(found, key=lambda pairs: pairs.documents, default=None)
+
     def snapshot(self) -> TopicModel:
         """Return a model; one that may still refine is refined over the recent documents."""
         model = super().snapshot()
@@ -108,6 +125,7 @@ class Rounds(Phase):
         for name, part in (("current", self.current), ("finished", self.finished)):
             if part is not None:
                 arrays |= moments_state(f"{name}.", part)
+        arrays |= held_out_state(self.beginning)
         if self.recent is not None:
             arrays |= self.recent.state()
         return arrays, refinement_values(self.refines, follows=self.recent is None)
@@ -122,7 +140,8 @@ class Rounds(Phase):
             recent = RecentDocuments.from_state(arrays, settings)
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
-        return cls(settings, counters, current, finished, refines=refines, recent=recent)
+        beginning = restored_held_out(arrays)
+        return cls(settings, counters, current, finished, beginning, refines, recent)
 
 
 @dataclass(eq=False)
@@ -157,7 +176,8 @@ class WarmUp(Phase):
             recent = RecentDocuments(settings.warmup_documents)
             recent.add(warmup)
         counters.projection_documents = moments.documents
-        return Rounds(settings, counters, moments, refines=self.refines, recent=recent)
+        held_out = held_out_pairs(warmup, settings)
+        return Rounds(settings, counters, moments, None, held_out, self.refines, recent)
 
     def _ended(self) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
@@ -167,6 +187,10 @@ class WarmUp(Phase):
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._ended().rounds()
+
+    def topics(self) -> SpectralTopics:
+        """Return the topics of the first round."""
+        return self._ended().topics()
 
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept."""
@@ -179,9 +203,13 @@ class WarmUp(Phase):
 
 @dataclass(eq=False)
 class SharedSums(Phase):
-    """Sums of all documents through one projection, which is never replaced."""
+    """Sums of all documents through one projection, which is never replaced.
+
+    Without a `beginning` the projection is one of other documents.
+    """
 
     moments: Moments
+    beginning: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take all documents."""
@@ -193,9 +221,20 @@ class SharedSums(Phase):
         self._require_documents()
         return [self.moments]
 
+    def held_out(self) -> HeldOutPairs | None:
+        """Return the pairs of all documents, or of half of those that gave the projection."""
+        return self.beginning or HeldOutPairs.of(self.moments)
+
     def state(self) -> State:
         """Return the sums."""
-        return moments_state("current.", self.moments), {"shared_map": True}
+        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
+        return arrays, {"shared_map": True}
+
+    @classmethod
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+        """Go on from what `state` returned, bit for bit."""
+        moments = restored_moments("current.", saved[0])
+        return cls(settings, counters, moments, restored_held_out(saved[0]))
 
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
@@ -206,6 +245,17 @@ def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
 def moments_state(prefix: str, moments: Moments) -> Arrays:
     """Return sums and their projection as named arrays."""
     return with_prefix({"whitening": moments.whitening, **moments.state()}, prefix)
+
+
+def held_out_state(held_out: HeldOutPairs | None) -> Arrays:
+    """Return held-out pairs as named arrays; nothing if there are none."""
+    return {} if held_out is None else with_prefix(held_out.state(), "beginning.")
+
+
+def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None:
+    """Return what `held_out_state` was called on."""
+    state = named(arrays, "beginning.")
+    return HeldOutPairs.from_state(state) if state else None
 
 
 def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:

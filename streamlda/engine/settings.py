@@ -159,11 +159,11 @@ class EngineSettings(TopicSettings):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 2 t^2 + 2 t^3).
+        """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 3 t^2 + 2 t^3).
 
-        Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L),
-        with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that forgets
-        keeps a second round: 8 (d (3 + 2 K) + K^2) more.
+        Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L +
+        2 t^2), with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that
+        forgets keeps a second round: 8 (d (3 + 2 K) + K^2) more.
 
         With a refinement this is the bound while sums are taken; `refining_bytes` replaces it.
         """
@@ -172,8 +172,8 @@ class EngineSettings(TopicSettings):
             K = self.n_components
             L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
             kept = 0 if self.memory_documents is None else d * (3 + 2 * K) + K**2
-            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + kept)
-        return 2 * 8 * (3 * d + 2 * d * m + d * t + 2 * t**2 + 2 * t**3)
+            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + 2 * t**2 + kept)
+        return 2 * 8 * (3 * d + 2 * d * m + d * t + 3 * t**2 + 2 * t**3)
 
     @property
     def refining_bytes(self) -> int:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
-from streamlda.spectral.moments import Moments
+from streamlda.spectral.moments import Moments, half_of
+from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.whitening import (
     centred_pairs,
     next_projection,
@@ -24,6 +25,11 @@ Array = NDArray[np.float64]
 
 #: Power steps that sharpen the first projection on the warm-up documents.
 WARMUP_POWER_STEPS = 3
+
+#: And those of a projection that is made for a test, through as many columns as the triple moment
+#: takes. A third step would find 46 in place of 44 of 50 topics in 1000 documents, and as many in
+#: 2000; the test takes half as long again then.
+TEST_POWER_STEPS = 2
 
 #: A warm-up also ends at this many stored counts (12 bytes each), however few the documents.
 WARMUP_MAX_ENTRIES = 4_000_000
@@ -88,10 +94,32 @@ class WarmUpDocuments:
 
 def first_projection(warmup: DocumentBatch, settings: EngineSettings) -> Array:
     """Find a projection by power steps on the second moment of the warm-up documents."""
-    W = random_projection(settings.n_features, settings.n_columns, settings.seed)
-    for _ in range(WARMUP_POWER_STEPS):
+    return _power_steps(warmup, settings, settings.n_columns, WARMUP_POWER_STEPS)
+
+
+def held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
+    """Find directions in one half of the warm-up documents, and return what the other says of them.
+
+    None if there are not enough for two halves of a half. Time as for two thirds of one of the
+    steps to a first projection, and O(nnz t + d t^2).
+    """
+    usable = np.flatnonzero(warmup.usable)
+    second = np.zeros(warmup.n_documents, dtype=np.bool_)
+    second[usable] = half_of(0, len(usable)) == 1
+    if second.sum() < 2:
+        return None
+    steps, columns = TEST_POWER_STEPS, settings.n_triple_columns
+    W = _power_steps(warmup.where(warmup.usable & ~second), settings, columns, steps)
+    return HeldOutPairs.of_documents(warmup.where(second), W)
+
+
+def _power_steps(
+    documents: DocumentBatch, settings: EngineSettings, columns: int, steps: int
+) -> Array:
+    W = random_projection(settings.n_features, columns, settings.seed)
+    for _ in range(steps):
         sketch = Moments(W, triple_columns=0)
-        sketch.add(warmup)
+        sketch.add(documents)
         W = better_projection(sketch, settings)
     return W
 
@@ -102,7 +130,8 @@ def better_projection(moments: Moments, settings: EngineSettings) -> Array:
     # It only has to span the topics roughly, whatever alpha_0 will be.
     alpha_0 = settings.working_alpha_0
     pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
-    return next_projection(pairs, moments.whitening, word_scale(first), settings.n_columns)
+    columns = moments.whitening.shape[1]
+    return next_projection(pairs, moments.whitening, word_scale(first), columns)
 
 
 def projection_digest(whitening: Array) -> str:

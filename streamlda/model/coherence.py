@@ -11,9 +11,13 @@ from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels.cooccurrence import count_windows
+from streamlda.model.evaluation import top_words
 
 #: Window of the coherence whose numbers are published, in tokens.
 NPMI_WINDOW_TOKENS = 10
+
+#: Words of a topic that go together or not.
+NPMI_WORDS = 10
 
 #: Added to the probability of a pair before its logarithm is taken, as published numbers do.
 NPMI_EPSILON = 1e-12
@@ -153,3 +157,43 @@ class NpmiCounter:
         others = ~np.eye(per_topic, dtype=np.bool_)
         means = npmi[:, others].mean(axis=1)
         return Coherence(float(means.mean()), means, self._windows)
+
+
+def topic_npmi(
+    components: NDArray[np.float64],
+    documents: DocumentBatch,
+    *,
+    n: int = NPMI_WORDS,
+) -> list[float] | None:
+    """Return the NPMI of each topic's most probable words, each document one window.
+
+    As `NpmiCounter` with ``window=None``. Time O(nnz + top words n).
+
+    Parameters
+    ----------
+    components : ndarray of shape (K, V)
+        Word probabilities of each topic.
+    documents : DocumentBatch
+        What is counted, over the same V words.
+    n : int, default 10
+        Words of a topic, 2 or more; all V if there are fewer.
+
+    Returns
+    -------
+    list of K float, or None
+        -1 to 1; a pair with a word that never occurs scores -1. None without documents, or with
+        less than two words.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If the documents have another number of words.
+    """
+    at_least(2, n=n)
+    documents.check_features(components.shape[1], "topics")
+    if not len(documents) or documents.n_features < 2:
+        return None
+    counter = NpmiCounter(top_words(components, min(n, documents.n_features)), window=None)
+    counter.add_batch(documents)
+    found: list[float] = counter.result().per_topic.tolist()
+    return found

@@ -7,7 +7,7 @@ for two without a word in common. The sum alone is their affinity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import between, require
 from streamlda.model.topic_model import TopicModel
+from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
 from streamlda.threads import one_blas_thread
 
@@ -23,44 +24,42 @@ Array = NDArray[np.float64]
 #: Closer than this (0.39), two distributions are one topic written twice.
 CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))
 
-#: An eigenvalue this many times the next one, or the noise if that is larger, ends the topics. On
-#: planted corpora of 16 kinds, 12 seeds each, the last topic dropped by 5 times or more, and noise
-#: by at most 1.8.
+#: The last topic ends with an eigenvalue this many times the next one, or what noise may reach if
+#: that is larger. On planted corpora of 4 to 50 topics it was 3 times or more.
 CLEAR_DROP = 2.0
 
-#: What follows the last topic is noise, which reached 4.1 times its measured floor there. A drop to
-#: more than this many times the floor is one between topics.
-NOISE_REACH = 4.5
+#: And is followed by so many directions: of fewer, the noise of the last few is drawn too small.
+LEAST_REST = 5
 
 #: A topic of a private model is hidden when more than this part of it is the background.
 MOSTLY_HIDDEN = 0.5
+
+#: A topic's words are apart where its NPMI is less than this part of the usual one, the median of
+#: all topics. Planted topics, 2 to 50 of them, had 0.35 of it or more wherever the median was
+#: `LEAST_USUAL_NPMI` or more; below, documents mix too many topics for pairs of words to tell.
+APART, LEAST_USUAL_NPMI = 0.25, 0.03
+
+#: Why a topic should not be relied on, as `junk_topics` names it, in words.
+DOUBTS = {
+    "noise": "does not stand above sampling noise",
+    "background": "says what all other topics say together",
+    "copy": "says what a more prevalent topic says",
+    "flat": "has no words that are more probable than others",
+    "apart": "has words that meet in documents far less than those of other topics",
+    "spare": "is more than the documents hold, and among the smallest",
+    "hidden": "is hidden by the noise of privacy",
+}
 
 #: Columns that are compared at a time.
 _BLOCK_COLUMNS = 2**14
 
 
-class Spectrum(NamedTuple):
-    """Eigenvalues of the pair moment of words, and what sampling noise alone would reach.
-
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (t,)
-        Largest first, without unit. With k topics in the documents k of them are not noise.
-    floor : ndarray of shape (t,) or None
-        Spectral norm of the noise outside the larger directions; beyond the K-th, where it was
-        not measured, the last one measured, which is no smaller. None if the fit measured none.
-    """
-
-    eigenvalues: Array
-    floor: Array | None
-
-
 class SuggestedTopics(NamedTuple):
     """How many topics the documents support (None: the model does not say), and why.
 
-    `basis` is ``"drop"`` (after a clear drop), ``"floor"`` (what is above the noise, where there is
-    none), ``"all"`` (all that was looked at, so that it may be more), ``"hidden"`` (what the noise
-    of privacy left) or ``"none"`` (nothing to tell from). `reason` has one or two sentences.
+    `basis` is ``"drop"`` (after a clear drop), ``"all"`` (all that was looked at is real, so that
+    there may be more), ``"smooth"`` (the topics have no end), ``"hidden"`` (what the noise of
+    privacy left) or ``"none"`` (nothing to tell from). `reason` has one or two sentences.
     """
 
     n_components: int | None
@@ -147,67 +146,55 @@ def pair_spectrum(diagnostics: Mapping[str, Any]) -> Spectrum | None:
     if values is None or not np.isfinite(values).all():
         return None
     noise = numbers(diagnostics, "pair_noise")
-    # An online solver stores zeros: it has no halves of documents to measure noise with.
+    # Online solvers measured none; their first version stored zeros.
     if noise is None or not np.isfinite(noise).all() or not np.any(noise > 0):
         return Spectrum(values, None)
-    noise = noise[: len(values)]
-    return Spectrum(values, np.append(noise, np.full(len(values) - len(noise), noise[-1])))
+    return Spectrum.padded(values, noise)
 
 
 def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
-    """Say how many topics the word pairs of the documents tell apart.
+    """Say how many topics the word pairs of the documents tell apart, where they tell.
 
-    With k topics the pair moment has rank k, and the rest of its eigenvalues are noise. These are
-    up to four times the measured floor when the projection comes from the same documents (it looks
-    for what stands out, in noise too), so that counting what is above the floor finds too many. But
-    they fall slowly from one to the next, and the last topic is followed by a drop. So the last
-    clear drop (`CLEAR_DROP`) to what may be noise (`NOISE_REACH`) is taken. Text that has no k of
-    its own falls smoothly; then what is above the floor is counted. The fit should have requested
-    about as many topics or more: the floor is measured in K directions, and is higher in the first
-    of them.
+    With k topics the pair moment has rank k. So where the k-th eigenvalue is far above the next
+    one and above what noise reaches (`CLEAR_DROP`), which is all that the others are, there are k.
+    Text has no such end: its eigenvalues fall smoothly, into the noise or beyond what the fit
+    looked at, and no number is named. The noise must have been tested on other documents than the
+    projection was made of (`streamlda.spectral.support`). A fit looks at K + 20 directions.
 
     Time and memory O(t).
     """
-    published = numbers(diagnostics, "eigenvalues")
+    published = numbers(diagnostics, "mixed_with_background")
     asked = diagnostics.get("topics_asked")
     if type(asked) is int and published is not None:
         return _left_by_noise(len(published), asked)
     spectrum = pair_spectrum(diagnostics)
-    if spectrum is None or spectrum.floor is None:
-        reason = "The model does not hold a spectrum with its noise"
+    tested = type(diagnostics.get("documents_behind_directions")) is int
+    if spectrum is None or spectrum.floor is None or not tested:
+        reason = "The model does not hold a spectrum that was tested on other documents"
         return SuggestedTopics(None, "none", f"{reason}, so that it cannot tell.")
     values, floor = spectrum.eigenvalues, spectrum.floor
-    above = int(np.argmin(values > floor)) if (values <= floor).any() else len(values)
-    if above == 0:
+    k, n = int(np.sum(values > floor)), len(values)
+    if k == 0:
         reason = "No direction of the word pairs stands above the sampling noise"
         return SuggestedTopics(None, "none", f"{reason}; read more documents.")
-    next_floor = np.append(floor[1:], floor[-1])
-    below = np.maximum(np.append(values[1:], 0.0), next_floor)
-    clear = (values >= CLEAR_DROP * below) & (below <= NOISE_REACH * next_floor)
-    drops = np.flatnonzero(clear[:above])
-    # The last eigenvalue has nothing behind it that it could drop to.
-    drops = drops[drops < len(values) - 1]
-    if len(drops):
-        k = int(drops[-1]) + 1
-        times = float(values[k - 1] / below[k - 1])
-        directions = "direction" if k == 1 else "directions"
+    if k == n:
         reason = (
-            f"{k} {directions} of the word pairs stand out: the last of them is "
-            f"{times:.1f} times what follows, and what follows falls slowly, as noise does."
+            f"All {n} directions that the fit looked at stand above the sampling noise: the "
+            "documents support at least as many topics. A fit with more would show where it ends."
+        )
+        return SuggestedTopics(None, "all", reason)
+    if k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
+        times = float(values[k - 1] / floor[k])
+        reason = (
+            f"{k} direction{' of the word pairs stands' if k == 1 else 's of the word pairs stand'}"
+            f" out: the last is {times:.1f} times what noise reaches, and the others are within it."
         )
         return SuggestedTopics(k, "drop", reason)
-    if above == len(values):
-        reason = (
-            f"All {above} directions that the fit looked at stand above the sampling noise: the "
-            "documents support at least as many topics. Ask for more to see where it ends."
-        )
-        return SuggestedTopics(above, "all", reason)
     reason = (
-        f"The eigenvalues fall smoothly, as they do for most text, and {above} of them "
-        f"{'is' if above == 1 else 'are'} above the sampling noise: the word pairs alone tell that "
-        "many topics apart. More documents would show more."
+        "The eigenvalues of the word pairs fall smoothly into the noise, as they do for most text: "
+        "they name no number of topics."
     )
-    return SuggestedTopics(above, "floor", reason)
+    return SuggestedTopics(None, "smooth", reason)
 
 
 def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[CloseTopics]:
@@ -239,39 +226,109 @@ def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[Clo
 def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[str, ...]]:
     """Return for each topic why it should not be relied on; an empty tuple is a good topic.
 
-    The reasons: ``"background"``, it says what all other topics say together (closer than
-    `closest`); ``"flat"``, all words that occur are about as probable; ``"noise"``, the fit found
-    it not to stand above its sampling noise; ``"hidden"``, the noise of privacy hid more than half
-    of it. A topic is compared with the others and not with the corpus, which a large topic is
-    close to because it is most of it. Time O(K V), memory O(V).
+    The reasons, which are about the topics as they are in the model:
 
+    - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
+      no direction of the word pairs tells documents apart.
+    - ``"background"``: it says what all other topics say together (closer than `closest`). A topic
+      is compared with the others and not with the corpus, which a large topic is close to because
+      it is most of it.
+    - ``"flat"``: all words that occur are about as probable.
+    - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`).
+    - ``"apart"``: its most probable words meet in documents far less than those of other topics
+      (`APART`), and it is smaller than most.
+    - ``"hidden"``: the noise of privacy hid more than half of it.
+    - ``"spare"``: the documents hold fewer topics (`suggest_n_components`) than are left, of which
+      it is among the smallest. Where prevalence was measured.
+
+    What a model does not know of itself gives no reason. Time O(K^2 V), memory O(K^2 + V).
     """
-    K, share = model.n_components, model.weights
+    found: list[list[str]] = [[] for _ in range(model.n_components)]
+    for reason, judge in _JUDGES.items():
+        good = [k for k in model.order if not found[k]]
+        for k in judge(model, good, closest):
+            found[k].append(reason)
+    return [tuple(reasons) for reasons in found]
+
+
+def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    known, K = model.diagnostics, model.n_components
+    tested = type(known.get("documents_behind_directions")) is int
+    if tested and K > 1 and known.get("directions_supported") in (0, 1):
+        return list(range(K))
+    supported = known.get("topic_supported")
+    # Models of version 1 kept what the start of a refinement was.
+    if "refinement" in known or not isinstance(supported, list) or len(supported) != K:
+        return []
+    return [k for k in range(K) if supported[k] is False]
+
+
+def _background(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    share, found = model.weights, []
     whole = share @ model.components
-    occurs = (model.background > 0) | (whole > 0)
-    flat = occurs / occurs.sum()
-    supported = model.diagnostics.get("topic_supported")
-    if not isinstance(supported, list) or len(supported) != K:
-        supported = [None] * K
-    mixed = numbers(model.diagnostics, "mixed_with_background")
-    if mixed is None or len(mixed) != K:
-        mixed = np.zeros(K)
-    reasons = []
     for k, topic in enumerate(model.components):
-        found = []
         others = np.maximum(whole - share[k] * topic, 0.0)
-        if K > 1 and others.sum() > 0:
+        if model.n_components > 1 and others.sum() > 0:
             others /= others.sum()
             if hellinger(topic[None], others[None])[0, 0] < closest:
-                found.append("background")
-        if hellinger(topic[None], flat[None])[0, 0] < closest:
-            found.append("flat")
-        if supported[k] is False:
-            found.append("noise")
-        if mixed[k] > MOSTLY_HIDDEN:
-            found.append("hidden")
-        reasons.append(tuple(found))
-    return reasons
+                found.append(k)
+    return found
+
+
+def _flat(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    occurs = (model.background > 0) | (model.components > 0).any(axis=0)
+    apart = hellinger(model.components, (occurs / occurs.sum())[None])[:, 0]
+    return np.flatnonzero(apart < closest).tolist()
+
+
+def _copies(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    apart = hellinger(model.components, model.components)
+    kept: list[int] = []
+    copies: list[int] = []
+    for k in good:
+        (copies if (apart[k, kept] < closest).any() else kept).append(k)
+    return copies
+
+
+def _apart(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    npmi = _of_topics(model, "topic_npmi")
+    if npmi is None or not np.isfinite(npmi).any():
+        return []
+    usual = float(np.median(npmi[np.isfinite(npmi)]))
+    small = model.weights < 1 / model.n_components
+    return np.flatnonzero(small & (npmi < APART * usual)).tolist() * (usual >= LEAST_USUAL_NPMI)
+
+
+def _hidden(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    mixed = _of_topics(model, "mixed_with_background")
+    return [] if mixed is None else np.flatnonzero(mixed > MOSTLY_HIDDEN).tolist()
+
+
+def _spare(model: TopicModel, good: list[int], closest: float) -> list[int]:
+    held = suggest_n_components(model.diagnostics)
+    if model.prevalence is None or held.basis != "drop":
+        return []
+    assert held.n_components is not None
+    return good[held.n_components :]
+
+
+#: Whatever judges topics, in order: `good` are those that no earlier reason was found for, the most
+#: prevalent first.
+_JUDGES: dict[str, Callable[[TopicModel, list[int], float], list[int]]] = {
+    "noise": _noise,
+    "background": _background,
+    "flat": _flat,
+    "copy": _copies,
+    "apart": _apart,
+    "hidden": _hidden,
+    "spare": _spare,
+}
+
+
+def _of_topics(model: TopicModel, name: str) -> Array | None:
+    """Return the numbers that a model holds of each topic, or None."""
+    found = numbers(model.diagnostics, name)
+    return None if found is None or len(found) != model.n_components else found
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:

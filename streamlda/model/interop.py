@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import MissingExtraError
+from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import top_words
+from streamlda.model.flat_map import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel, current_versions
 from streamlda.text.analysis import TextAnalyzer
@@ -44,15 +46,17 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     """Return the arguments of ``pyLDAvis.prepare`` for a model, without its documents.
 
     pyLDAvis uses documents for nothing but the share of each topic. So each topic comes as one
-    document that holds all of its tokens. Topics keep their numbers. pyLDAvis is not imported.
-    Time and memory O(K V).
+    document that holds all of its tokens: those of its prevalence, or of alpha in a model whose
+    prevalence was not measured. Topics keep their numbers. Their places are those of
+    `streamlda.model.flat_map`: pyLDAvis's own become complex where topics are many. pyLDAvis is
+    not imported. Time O(K V), and O(K^2 V + K^3) for the places; memory O(K V).
 
     Returns
     -------
     dict
         ``topic_term_dists`` (K, V'), ``doc_topic_dists`` (K, K), ``doc_lengths`` (K,), ``vocab``
-        (V',), ``term_frequency`` (V',), ``sort_topics`` and ``start_index``. Words that no topic
-        has, V - V' of them, are left out, since pyLDAvis takes logarithms.
+        (V',), ``term_frequency`` (V',), ``mds``, ``sort_topics`` and ``start_index``. Words that
+        no topic has, V - V' of them, are left out, since pyLDAvis takes logarithms.
 
     Examples
     --------
@@ -70,6 +74,7 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
         "doc_lengths": share * tokens,
         "vocab": [*map(model.feature_name, kept.tolist())],
         "term_frequency": share @ topics * tokens,
+        "mds": _places,
         "sort_topics": False,
         "start_index": 0,
     }
@@ -269,6 +274,12 @@ def _table(model: TopicModel, n_words: int) -> dict[str, Any]:
         "probability": probability,
         "lift": lift,
     }
+
+
+def _places(topics: Any) -> Array:
+    """Return the places on a flat map, (K, 2), of the topics that pyLDAvis gives as a frame."""
+    topics = np.asarray(topics)
+    return flat_map(hellinger(topics, topics)).positions
 
 
 def _topics(model: TopicModel) -> Array:

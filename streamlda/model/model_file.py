@@ -10,8 +10,9 @@ background      F64    (V,)   word frequencies of the whole corpus (M1), sum 1
 prevalence      F64    (K,)   share of all tokens that each topic has; absent if not measured
 timeline_tokens F64    (B, K) tokens by event time; present with the member ``timeline``
 words           U8     (any,) UTF-8 text, the V words in the order of their ids, joined by a
-                              line feed (byte 10), none after the last; absent if words have
-                              no names
+                              line feed (byte 10), none after the last; of a hashed
+                              vocabulary the names of its columns, empty where none is known;
+                              absent if there are none
 =============== ====== ====== ==============================================================
 
 and this metadata, one JSON object with exactly the members
@@ -85,8 +86,8 @@ def write(path: str | os.PathLike[str], model: Mapping[str, Any]) -> None:
         metadata[name] = model[name]
     if model["vocabulary"] is not None:
         metadata["vocabulary"] = model["vocabulary"].metadata()
-        if model["vocabulary"].words is not None:
-            arrays["words"] = words_to_bytes(model["vocabulary"].words)
+        if model["vocabulary"].listed is not None:
+            arrays["words"] = words_to_bytes(model["vocabulary"].listed)
     write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
 
 

@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, words_to_bytes, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
+from streamlda.model.table import html_table
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
 
@@ -60,8 +62,8 @@ class TopicModel:
     timeline : Timeline or None
         Tokens of each topic by event time, if records have one.
     representative_documents : sequence of K sequences of mappings, or None
-        The documents most of each topic, if the fit was set to keep them: ``id``, ``proportion``
-        (0 to 1) and, where texts were to be kept too, ``text``.
+        The documents most of each topic, if the fit was set to keep them, of those of which it is
+        the largest topic: ``id``, ``proportion`` (0 to 1) and, where set, ``text``.
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
@@ -174,6 +176,17 @@ class TopicModel:
             f"alpha_0={self.alpha_0:.4g}, documents_seen={self.documents_seen})"
         )
 
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+    def visualize(self, *, title: str = "Topic report", n_words: int = 10) -> Any:
+        """Return the report about this model, to be shown in a notebook or saved.
+
+        Parameters and cost as `streamlda.visualize`, which it calls.
+        """
+        # Who draws stands above who is drawn: the package knows it, this module does not.
+        return sys.modules["streamlda"].visualize(self, title=title, n_words=n_words)
+
     def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
         """Return the most probable words of each topic, most probable first.
 
@@ -195,6 +208,18 @@ class TopicModel:
             [(self.feature_name(i), float(row[i])) for i in ids]
             for row, ids in zip(self.components, top, strict=True)
         ]
+
+    def shared_columns(self, n: int = 10) -> list[int]:
+        """Return how many of the n most probable columns of each topic several words share.
+
+        Such hashed columns are named ``"cat|dog"``: which of the words the topic is about is not
+        known. 0 for vocabularies of other kinds. Time O(K V), memory O(V).
+        """
+        at_least(1, n=n)
+        if self.vocabulary is None or self.vocabulary.names is None:
+            return [0] * self.n_components
+        top = top_words(self.components, min(n, self.n_features)).tolist()
+        return [sum(map(self.vocabulary.shared, columns)) for columns in top]
 
     def feature_name(self, word_id: int) -> str:
         """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""
@@ -225,10 +250,19 @@ class TopicModel:
         """
         if not isinstance(documents, DocumentBatch):
             texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
-            documents = self._encode(documents) if texts else DocumentBatch.from_matrix(documents)
+            documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self._smoothed, self.alpha)
 
-    def _encode(self, texts: Sequence[str]) -> DocumentBatch:
+    def encode(self, texts: Sequence[str]) -> DocumentBatch:
+        """Return texts as counts of the words of the model, (n_documents, V); others are left out.
+
+        Time and memory O(characters).
+
+        Raises
+        ------
+        VocabularyError
+            If the model has no vocabulary.
+        """
         if self.vocabulary is None:
             raise failure(
                 "a model must have a vocabulary to read text, got a model of matrices",
@@ -344,5 +378,5 @@ def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
         error=VocabularyError,
     )
     to_json(vocabulary.metadata())
-    if vocabulary.words is not None:
-        words_to_bytes(vocabulary.words)
+    if vocabulary.listed is not None:
+        words_to_bytes(vocabulary.listed)

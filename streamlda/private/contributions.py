@@ -134,10 +134,23 @@ class Statistic(Protocol):
         """Return the sums since the last call, by block, and start from 0 again."""
 
 
+class Lengths:
+    """Tokens of a document, for a histogram of 1 to 2^24 of them."""
+
+    name = "length"
+    largest_norm = 2.0**24
+
+    def norms(self, view: View) -> Array:
+        """Return them, shape (n_documents,)."""
+        return view.batch.lengths
+
+
 class NormStatistic:
     """Histogram of the norms that another statistic would clip by; block ``<name>_norms``."""
 
-    def __init__(self, of: FirstStatistic | PairStatistic | TripleNorms, weight: float) -> None:
+    def __init__(
+        self, of: FirstStatistic | PairStatistic | TripleNorms | Lengths, weight: float
+    ) -> None:
         self._of, self._weight = of, weight
         self.histogram = NormHistogram(of.largest_norm)
 

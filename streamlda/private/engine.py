@@ -34,7 +34,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
+from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -53,7 +53,6 @@ from streamlda.private.stage import (
 )
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, Window
-from streamlda.spectral.topics import SpectralTopics
 from streamlda.spectral.whitening import random_projection
 from streamlda.threads import one_blas_thread
 
@@ -246,8 +245,7 @@ class PrivateEngine:
             arrays |= with_prefix(saved.secret, "prefix.secret/")
             arrays |= with_prefix(saved.private, "prefix.private/")
         if snapshot is not None:
-            arrays |= to_arrays(snapshot.topics, "snapshot/", but=("spectral",))
-            arrays |= to_arrays(snapshot.topics.spectral, "snapshot/spectral/")
+            arrays |= snapshot.topics.arrays("snapshot/")
             values["snapshot"] = {
                 "number": snapshot.number,
                 "stages": [asdict(record) for record in snapshot.stages],
@@ -285,10 +283,9 @@ class PrivateEngine:
             sums, noisy = named(arrays, "sums/"), self._state_noise is not None
             self.stage.restore(sums, int(stage["places"]), int(stage["last"]), noisy)
         if snapshot is not None:
-            spectral = from_arrays(SpectralTopics, arrays, "snapshot/spectral/")
             self.snapshot = PrivateSnapshot(
                 snapshot["number"],
-                from_arrays(PrivateTopics, arrays, "snapshot/", spectral=spectral),
+                PrivateTopics.of_arrays(arrays, "snapshot/"),
                 tuple(ReleasedStage(**record) for record in snapshot["stages"]),
                 ClipBounds(**snapshot["bounds"]),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Intent
 from streamlda.privacy.statement import private_statement, seeded
 from streamlda.private.budget import ledger_terms
@@ -18,7 +20,9 @@ from streamlda.private.engine import PrivateEngine, PrivateSnapshot
 from streamlda.private.refinement import REFINED_NORM
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings
+from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX
+from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import diagnostics
 from streamlda.text.vocabulary import Vocabulary
 
@@ -204,21 +208,15 @@ class PrivateLearner(Learner):
         settings: Mapping[str, Any] | None = None,
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
-        found, wanted = snapshot.topics, self.settings.n_components
-        notes = diagnostics(found.spectral)
-        warnings = notes["warnings"]
-        assert isinstance(warnings, list)
-        notes["mixed_with_background"] = found.mixed.tolist()
-        notes["topics_asked"] = wanted
-        notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
+        found = snapshot.topics
         return TopicModel(
             components=found.components,
             alpha=found.alpha,
-            prevalence=found.alpha / found.alpha.sum(),
+            prevalence=found.prevalence,
             background=found.background,
             vocabulary=vocabulary,
             settings={**asdict(self.settings), **(settings or {})},
-            diagnostics=notes,
+            diagnostics=notes_of(found, self.settings.n_components),
             documents_seen=sum(stage.last + 1 - stage.first for stage in snapshot.stages),
             privacy=self.statement(snapshot),
         )
@@ -227,17 +225,12 @@ class PrivateLearner(Learner):
         """Return the privacy statement of a snapshot."""
         if not self.releaser.noise.secure:
             return seeded()
-        settings, bounds = self.settings, snapshot.bounds
-        clip_bounds = {
-            name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
-        }
-        if settings.n_refinement_rounds:
-            clip_bounds["shares"] = REFINED_NORM, "fixed"
+        settings = self.settings
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
             stages=snapshot.stages,
-            clip_bounds=clip_bounds,
+            clip_bounds=clip_bounds(settings, snapshot.bounds),
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,
@@ -247,6 +240,50 @@ class PrivateLearner(Learner):
             mode=settings.mode,
             horizon=ledger_terms(settings).horizon,
         )
+
+
+def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
+    """Return what the documents of a snapshot were clipped by, and where that came from."""
+    found: dict[str, tuple[float, str]] = {
+        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+    }
+    if settings.n_refinement_rounds:
+        found["shares"] = REFINED_NORM, "fixed"
+    return found
+
+
+def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
+    """Return what is known of published topics, with ``warnings`` in words.
+
+    What the moments say of single topics is not said of those that rounds have moved since.
+    """
+    spectral = found.spectral
+    spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
+    notes = diagnostics(spectral, spectrum, spectral.supported, None)
+    warnings = notes["warnings"]
+    assert isinstance(warnings, list)
+    if found.refinement is not None:
+        kept, net, noise = found.refinement.tolist()
+        compared = math.isfinite(net)
+        notes["refinement"] = {
+            "kept": bool(kept),
+            "preferred": net if compared else None,
+            "noise": noise if compared else None,
+        }
+        if kept:
+            warnings = []
+            for name in ("alpha_fit", "eigenvalues", "eigenvalue_noise", "topic_supported"):
+                del notes[name]
+        else:
+            warnings = [
+                *warnings,
+                "refined topics did not explain fresh documents better than those of the moments, "
+                f"which are published (preferred={net:.0f}, noise={noise:.0f})",
+            ]
+    notes["mixed_with_background"] = found.mixed.tolist()
+    notes["topics_asked"] = wanted
+    notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
+    return notes
 
 
 def few_topics(found: int, wanted: int) -> list[str]:

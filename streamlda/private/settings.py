@@ -283,7 +283,7 @@ class PrivateSettings(TopicSettings):
         if self.solver != WHITENED_TENSOR:
             last = t * max(t, self.n_restarts)
         # A document is in one stage: norms, or at most all else. Twice with noise in the state.
-        refined = d * self.n_components if self.n_refinement_rounds else 0
+        refined = (d + 2) * self.n_components + 1 if self.n_refinement_rounds else 0
         cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (
             2 if self.noise_in_state else 1
         )

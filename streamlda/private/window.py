@@ -85,7 +85,7 @@ class Window:
             return [self._first(), self._pair(), self._triple()]
         # The name decides, and what it needs must be there.
         if self.refinement and stage == f"refine {self.refinement.rounds_done + 1}":
-            return [self.refinement.statistic()]
+            return self.refinement.statistics()
         if self.power and stage.startswith("power "):
             return [self.power.statistic(self.bounds.triple)]
         if not stage.startswith(("power ", "refine ")):

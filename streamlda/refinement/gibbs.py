@@ -43,6 +43,7 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
+from streamlda.progress import progress
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, checked_topics
 
@@ -121,14 +122,16 @@ class GibbsSampler:
         With `average`, `components` is made of the mean of the counts after these sweeps, which
         has less sampling noise than the last ones.
         """
-        for _ in range(n):
-            self._sweep()
-            self.sweeps += 1
-            if average:
-                if self._mean is None:
-                    self._mean = np.zeros_like(self._counts)
-                self._averaged += 1
-                self._mean += (self._counts - self._mean) / self._averaged
+        with progress("Gibbs sweeps", n) as advance:
+            for _ in range(n):
+                self._sweep()
+                self.sweeps += 1
+                if average:
+                    if self._mean is None:
+                        self._mean = np.zeros_like(self._counts)
+                    self._averaged += 1
+                    self._mean += (self._counts - self._mean) / self._averaged
+                advance(1)
 
     @property
     def components(self) -> Array:
@@ -215,13 +218,16 @@ def fit_alpha(
     longer: NDArray[np.int64],
     alpha: NDArray[np.float64],
     steps: int = ALPHA_STEPS,
+    *,
+    alpha_0: float | None = None,
 ) -> NDArray[np.float64]:
     """Return alpha after some fixed-point steps towards its maximum likelihood.
 
     A step is ``alpha[k] *= sum_j at_least[k, j] / (alpha[k] + j)`` over
     ``sum_j longer[j] / (sum(alpha) + j)``: Minka's fixed point [1]_, with the differences of
     digamma functions written as sums [2]_. The likelihood, that of the Dirichlet-multinomial,
-    rises with every step. Time O(K * longest document * steps).
+    rises with every step. With `alpha_0` alpha keeps this sum, and its proportions follow.
+    Time O(K * longest document * steps).
 
     `at_least`, shape (K, L), are the documents with more than j tokens of topic k, `longer`, shape
     (L,), those with more than j tokens. The result is at least 1e-5; without a token it is `alpha`.
@@ -236,5 +242,8 @@ def fit_alpha(
     if longer.any():
         for _ in range(steps):
             rises = (at_least / (found[:, None] + j)).sum(axis=1)
-            found = np.maximum(found * rises / (longer / (found.sum() + j)).sum(), SMALLEST_ALPHA)
+            falls = (longer / (found.sum() + j)).sum()
+            found = np.maximum(found * rises / falls, SMALLEST_ALPHA)
+            if alpha_0 is not None:
+                found *= alpha_0 / found.sum()
     return found

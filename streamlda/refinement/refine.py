@@ -29,16 +29,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
+from streamlda.model.diagnostics import suggest_n_components
 from streamlda.model.topic_model import TopicModel
+from streamlda.progress import progress
 from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.measures import ExpectedTokens, Samples, measured
 from streamlda.refinement.schedule import pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.spectral.topics import few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.
@@ -47,8 +49,15 @@ AVERAGED_SWEEPS = 3
 #: With fewer steps in all, topics may end nearer to the background than they began.
 LEAST_STEPS = 100
 
-#: Members of the diagnostics of a spectral fit with a number for each topic.
-_BY_TOPIC = ("eigenvalues", "eigenvalue_noise", "topic_supported")
+#: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
+_OF_TOPICS = (
+    "condition_number",
+    "alpha_fit",
+    "eigenvalues",
+    "eigenvalue_noise",
+    "topic_supported",
+    "warnings",
+)
 
 
 def refined(
@@ -70,8 +79,8 @@ def refined(
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
-    spectral model each one began as (``start_topics``). Numbers of the spectral fit for each topic
-    follow their topics, and its warnings are marked as such: they number topics as they were.
+    spectral model each one began as (``start_topics``). What the spectral fit said of its topics is
+    in ``start``, by their numbers there.
 
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
     and 32 MiB for passes; for sweeps 32 V K, 2 bytes a token and 8 an entry of the documents, 24 K
@@ -95,12 +104,18 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
+    expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
-        for _ in range(passes):
-            stepwise.add(documents)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                before = stepwise.topic_tokens
+                stepwise.add(documents)
+                advance(1)
         stepwise.flush()
+        tokens = stepwise.topic_tokens - before
+        expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
@@ -115,22 +130,45 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-    order = np.argsort(-alpha, kind="stable")
-    done["start_topics"] = order.tolist()
+        # The sums are of other topics.
+        expected = None
+    samples = Samples()
+    samples.add(documents)
+    found = replace(model, components=components, alpha=alpha)
+    found = measured(found, samples, expected, fit_alpha=not gibbs_sweeps)
+    order = found.order
+    done["start_topics"] = order
+    assert found.prevalence is not None
     return replace(
         model,
         components=components[order],
-        alpha=alpha[order],
+        alpha=found.alpha[order],
+        prevalence=found.prevalence[order],
         settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
         diagnostics={
-            **_reordered(model.diagnostics, done["start_topics"], warnings),
+            **(known := of_start(found.diagnostics)),
+            "topic_npmi": [found.diagnostics["topic_npmi"][k] for k in order],
+            "warnings": [*known["warnings"], *warnings],
             "refinement": done,
         },
     )
 
 
-def _reordered(found: Mapping[str, Any], order: list[int], warnings: list[str]) -> dict[str, Any]:
-    """Return the diagnostics of the spectral fit for topics in a new order."""
-    moved = {name: [found[name][i] for i in order] for name in _BY_TOPIC if name in found}
-    earlier = [f"before refinement: {text}" for text in found.get("warnings", [])]
-    return {**found, **moved, "warnings": [*earlier, *warnings]}
+def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the diagnostics of topics refined from those that `found` is about.
+
+    What it says of documents stays, and of alpha_0; the rest is of the ``start``. So too a warning
+    of few directions, if their number is clear: of most text it is not, however good the topics.
+    """
+    if "start" in found:
+        return {**found, "warnings": [*found["warnings"]]}
+    kept = {name: value for name, value in found.items() if name not in _OF_TOPICS}
+    kept["start"] = {name: found[name] for name in _OF_TOPICS if name in found}
+    estimate = found.get("alpha_0_estimate", {"identified": True})
+    kept["warnings"] = [] if estimate["identified"] else [estimate["reason"]]
+    K, directions = len(found["eigenvalues"]), found["directions_supported"]
+    documents = found.get("documents_behind_directions")
+    clear = suggest_n_components(found).basis in ("drop", "none")
+    if documents is not None and directions < K and clear:
+        kept["warnings"].insert(0, few_directions(directions, K, documents))
+    return kept

@@ -97,6 +97,8 @@ class StepwiseEM:
     def _begin(self, totals: Array, steps: int, documents: int) -> None:
         """Take S, with what it was made of."""
         self._totals, self.steps, self.documents = totals, steps, documents
+        #: Expected tokens of each topic in the documents of all steps without annealing.
+        self.topic_tokens = np.zeros(len(self.alpha))
         self._waiting: list[DocumentBatch] = []
         self._mass = self._take(1.0, np.empty(0, np.int64), np.empty((0, len(self.alpha))))
 
@@ -142,7 +144,7 @@ class StepwiseEM:
             steps=self.steps,
             documents=self.documents,
         )
-        made._waiting = [*self._waiting]
+        made._waiting, made.topic_tokens = [*self._waiting], self.topic_tokens
         return made
 
     @property
@@ -222,6 +224,7 @@ class StepwiseEM:
             "totals": self._totals.copy(),
             "alpha": self.alpha,
             "background": self.background,
+            "topic_tokens": self.topic_tokens,
         }
         if self._waiting:
             arrays |= with_prefix(DocumentBatch.joined(self._waiting).arrays, "waiting.")
@@ -238,6 +241,8 @@ class StepwiseEM:
             steps=int(values["counters"]["steps"]),
             documents=int(values["counters"]["documents"]),
         )
+        if "topic_tokens" in arrays:
+            made.topic_tokens = np.array(arrays["topic_tokens"])
         if waiting := named(arrays, "waiting."):
             n_features = len(made._totals)
             made._waiting = [DocumentBatch(**waiting, n_features=n_features, integral=False)]
@@ -268,6 +273,8 @@ class StepwiseEM:
     def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:
         tokens = float(sums.sum())
         if tokens > 0:
+            if not self.flatness:
+                self.topic_tokens = self.topic_tokens + sums.sum(axis=0)
             rho, before = self._rho(self.steps + 1), self._rho(max(self.steps, 1))
             kept = (1 - rho) * (before / rho if self.steps else tokens / rho)
             self._mass = self._take(kept, words, sums)

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamlda.report.course import Course
 from streamlda.report.facts import Facts
-from streamlda.report.layout import spread
+from streamlda.report.layout import Label, place_labels, spread
 from streamlda.report.wording import short
-from streamlda.spectral.topics import SUPPORT_ANGLE
 
 MAP_WIDTH, MAP_HEIGHT = 640.0, 460.0
 
 #: Part of the map that the circles of all topics cover together, and the least radius.
-_COVERED, _LEAST_RADIUS = 0.18, 16.0
+_COVERED, _LEAST_RADIUS = 0.11, 13.0
 
 _WIDTH, _HEIGHT = 640.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 18.0, 40.0
@@ -25,13 +25,32 @@ _NAME_WIDTH = 26
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 300.0, 40.0
 
+#: Size of the labels of the map on a wide screen and on a narrow one, as in the style.
+LABEL_SIZES = (12.0, 21.0)
+
+#: The chart over time: where lines and the bars below them end, lines that have names, dates.
+_LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
+_NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
+
+#: Moments with less than this part of the documents of the largest do not set the scale.
+_FEW = 0.02
+
+_SHARE_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+Run = list[tuple[float, float]]
+
 
 class Circle(NamedTuple):
-    """A topic on the map; its area is the prevalence."""
+    """A topic on the map, with its label for a wide screen and for a narrow one.
+
+    Its area is the prevalence.
+    """
 
     x: float
     y: float
     radius: float
+    wide: Label | None
+    narrow: Label | None
 
 
 class Mark(NamedTuple):
@@ -68,6 +87,36 @@ class Plot(NamedTuple):
     base: float = _HEIGHT - _BOTTOM
 
 
+class Line(NamedTuple):
+    """The shares of a topic; `rank` is its place among those that move most."""
+
+    id: int
+    runs: list[Run]
+    rank: int | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name and a colour; such lines lie above the others."""
+        return self.rank is not None
+
+
+class Lines(NamedTuple):
+    """Shares over time: lines, names at their ends, and documents as bars below."""
+
+    lines: list[Line]
+    labels: list[tuple[int, int, float]]
+    ticks: list[tuple[float, str]]
+    dates: list[tuple[float, str, bool]]
+    bars: list[tuple[float, float]]
+    #: Whether a moment of few documents has a share above the scale.
+    beyond: bool
+    left: float = _LINES_LEFT
+    right: float = _LINES_RIGHT
+    top: float = _TOP
+    base: float = _LINES_BASE
+    floor: float = _LINES_BASE + _BARS + 4
+
+
 def topic_circles(facts: Facts) -> list[Circle]:
     """Return a circle for each topic, moved apart until none covers another."""
     newest = facts.models[-1]
@@ -76,7 +125,12 @@ def topic_circles(facts: Facts) -> list[Circle]:
     # Many topics cannot all have room for their numbers.
     radii *= min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))
     at = spread(facts.positions, radii, MAP_WIDTH, MAP_HEIGHT)
-    return [Circle(x, y, r) for (x, y), r in zip(at.tolist(), radii.tolist(), strict=True)]
+    words = [topic.label for topic in facts.topics]
+    wide, narrow = (
+        place_labels(at, radii, words, size, MAP_WIDTH, MAP_HEIGHT) for size in LABEL_SIZES
+    )
+    places = zip(*at.T.tolist(), radii.tolist(), wide, narrow, strict=True)
+    return [Circle(*place) for place in places]
 
 
 def spectrum_plot(facts: Facts) -> Plot | None:
@@ -88,7 +142,7 @@ def spectrum_plot(facts: Facts) -> Plot | None:
     # The largest may be 0 or below in noise alone.
     largest = max(float(eigenvalues[0]), 1e-300)
     marks = [(K, f"{K} in the model")] if n > K else []
-    if found.basis in ("drop", "floor") and found.n_components not in (None, K):
+    if found.basis == "drop" and found.n_components != K:
         assert found.n_components is not None
         marks.append((found.n_components, f"{found.n_components} suggested"))
     return _log_plot(
@@ -97,20 +151,6 @@ def spectrum_plot(facts: Facts) -> Plot | None:
         names=[str(i + 1) for i in range(n)],
         above=[i < facts.directions for i in range(n)],
         marks=marks,
-    )
-
-
-def clarity_plot(facts: Facts) -> Plot | None:
-    """Return how clearly each topic stands out of word triples; None if unknown."""
-    ratios = [topic.clarity for topic in facts.topics if topic.clarity is not None]
-    if len(ratios) < len(facts.topics):
-        return None
-    least = 1 / SUPPORT_ANGLE
-    return _log_plot(
-        ratios,
-        [least] * len(ratios),
-        names=[str(topic.id) for topic in facts.topics],
-        above=[ratio > least for ratio in ratios],
     )
 
 
@@ -165,16 +205,97 @@ def _log_plot(
     )
 
 
-def sparkline(values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
-    """Return the course of a prevalence in runs of points; what is missing is a gap."""
-    most = max((v for v in values if v is not None), default=0.0) or 1.0
-    runs: list[list[tuple[float, float]]] = [[]]
-    for i, value in enumerate(values):
-        if value is None:
+def course_lines(facts: Facts) -> Lines | None:
+    """Return the shares of all topics over time; None where there are fewer than two moments."""
+    course = facts.course
+    if course is None or len(course.at) < 2:
+        return None
+    documents = course.documents or (1,) * len(course.at)
+    many = max(documents)
+    # Shares of a moment with few documents are mostly chance, and must not flatten all others.
+    full = [i for i, n in enumerate(documents) if n >= _FEW * many]
+    drawn = [shares[i] or 0.0 for shares in course.shares.values() for i in full]
+    most = max(drawn) or 1.0
+    step = next(s for s in _SHARE_STEPS if most / s <= 5)
+
+    def x(place: float) -> float:
+        return _LINES_LEFT + place * (_LINES_RIGHT - _LINES_LEFT)
+
+    def y(share: float) -> float:
+        return _TOP + (_LINES_BASE - _TOP) * (1 - min(1.0, share / most))
+
+    named = _most_moving(course, [topic.id for topic in facts.topics])
+    lines = [
+        Line(id_, _runs([x(at) for at in course.at], [None if s is None else y(s) for s in shares]))
+        for id_, shares in course.shares.items()
+    ]
+    lines = [line for line in lines if line.runs]
+    ends = {line.id: line.runs[-1][-1][1] for line in lines if line.id in named}
+    labels = dict(
+        zip(sorted(ends, key=ends.__getitem__), _apart(sorted(ends.values())), strict=True)
+    )
+    width = _LETTER_WIDTH * max(map(len, course.labels))
+    n_dates = max(2, int((_LINES_RIGHT - _LINES_LEFT) / (width + _LEFT)))
+    places = np.array(course.at)
+    dates = {int(np.abs(places - at).argmin()) for at in np.linspace(0, 1, n_dates)}
+    return Lines(
+        lines=[line._replace(rank=named.get(line.id)) for line in lines],
+        labels=[(id_, named[id_], at) for id_, at in labels.items()],
+        ticks=[(y(i * step), f"{100 * i * step:g} %") for i in range(int(most / step) + 1)],
+        dates=[
+            (x(course.at[i]), course.labels[i], 0 < i < len(course.at) - 1) for i in sorted(dates)
+        ],
+        bars=[
+            (x(at), _BARS * n / many)
+            for at, n in zip(course.at, course.documents or (), strict=False)
+        ],
+        beyond=course.most > most,
+    )
+
+
+def _most_moving(course: Course, ids: Sequence[int]) -> dict[int, int]:
+    """Return the topics whose shares vary most between moments, by documents, with their ranks."""
+    weights = np.array(course.documents or [1] * len(course.at), dtype=np.float64)
+    moves = {}
+    for id_ in ids:
+        shares = np.array([np.nan if s is None else s for s in course.shares[id_]])
+        seen = np.isfinite(shares) & (weights > 0)
+        if seen.any():
+            mean = np.average(shares[seen], weights=weights[seen])
+            moves[id_] = float(np.average((shares[seen] - mean) ** 2, weights=weights[seen]))
+    most = sorted(moves, key=lambda id_: -moves[id_])[:_NAMED_LINES]
+    return {id_: rank for rank, id_ in enumerate(most)}
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Return heights, which ascend, with room for a line of text between them."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + _LINE_HEIGHT) if found else height)
+    for i in range(len(found) - 1, -1, -1):
+        below = found[i + 1] - _LINE_HEIGHT if i + 1 < len(found) else _LINES_BASE
+        found[i] = min(found[i], below)
+    return found
+
+
+def sparkline(course: Course, id_: int) -> list[Run]:
+    """Return the course of a topic in runs of points; what is missing is a gap."""
+    shares = course.shares[id_]
+    most = max((share for share in shares if share is not None), default=0.0) or 1.0
+    xs = [3 + (_SPARK_WIDTH - 6) * at for at in course.at]
+    ys = [
+        None if share is None else 3 + (_SPARK_HEIGHT - 6) * (1 - share / most) for share in shares
+    ]
+    return _runs(xs, ys)
+
+
+def _runs(xs: Sequence[float], ys: Sequence[float | None]) -> list[Run]:
+    runs: list[Run] = [[]]
+    for x, y in zip(xs, ys, strict=True):
+        if y is None:
             runs.append([])
         else:
-            x = 3 + (_SPARK_WIDTH - 6) * i / (len(values) - 1)
-            runs[-1].append((x, 3 + (_SPARK_HEIGHT - 6) * (1 - value / most)))
+            runs[-1].append((x, y))
     return [run for run in runs if run]
 
 

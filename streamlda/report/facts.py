@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
-    Spectrum,
     SuggestedTopics,
     common_columns,
     hellinger,
@@ -22,9 +22,13 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
-from streamlda.model.evaluation import top_words
+from streamlda.model.flat_map import flat_map
 from streamlda.model.topic_model import TopicModel
-from streamlda.report.layout import flat_map
+from streamlda.report import course
+from streamlda.report.course import Course
+from streamlda.report.over_time import OverTime
+from streamlda.report.words import Word, Words
+from streamlda.spectral.support import Spectrum
 from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
@@ -32,22 +36,9 @@ Array = NDArray[np.float64]
 #: Models are compared by their common words when these are this share of the tokens of both.
 LEAST_COMMON_SHARE = 0.5
 
-#: Weight of a word's probability against its lift in what counts as distinctive: the value that
-#: people could name topics by best (Sievert & Shirley 2014, section 4).
-RELEVANCE = 0.6
-
 #: Neighbours that each topic lists, and words that rose or fell.
 NEIGHBOURS = 3
 MOVED_WORDS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a topic; its lift is infinite where the corpus lacks the word."""
-
-    text: str
-    probability: float
-    lift: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +53,29 @@ class Topic:
     #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
-    probable: tuple[Word, ...]
-    distinctive: tuple[Word, ...]
+    #: Its words that are of interest, the most probable first, and how many of these are shown.
+    words: tuple[Word, ...]
+    n_shown: int
+    #: Two or three that set it apart.
+    label: tuple[str, ...]
     #: As `junk_topics`.
     reasons: tuple[str, ...]
     #: Ids and distances of topics that say nearly the same, and of the nearest, however far.
     repeats: tuple[tuple[int, float], ...]
     nearest: tuple[tuple[int, float], ...]
-    #: Its prevalence in each model, oldest first.
-    history: tuple[float | None, ...]
-    #: Words whose probability changed most since the model before.
+    #: Words whose probability changed most since the model before, or over the time of documents.
     rose: tuple[str, ...] = ()
     fell: tuple[str, ...] = ()
-    #: Eigenvalue over its sampling noise.
-    clarity: float | None = None
+    #: Share of what came since the model before, by the model itself.
+    lately: float | None = None
+    npmi: float | None = None
+    #: Documents most of it: `TopicModel.representative_documents`.
+    documents: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def probable(self) -> tuple[Word, ...]:
+        """The words that are shown first."""
+        return self.words[: self.n_shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,13 @@ class Facts:
     suggestion: SuggestedTopics
     #: Topics of the model before that the newest does not have, with their words.
     gone: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    #: History of all topics that are no longer there.
-    past: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
+    #: How shares went from model to model, and over the time of documents.
+    models_course: Course | None = None
+    time_course: Course | None = None
+    #: Whether a corpus was read for that, and where the second half of its tokens begins: words
+    #: rose or fell from the first to the second.
+    from_documents: bool = False
+    halves: str | None = None
     #: Least share of tokens, of any two models in turn, in words that both know; None if all have
     #: the same words.
     common_share: float | None = None
@@ -109,9 +114,10 @@ class Facts:
     def directions(self) -> int:
         """Directions of the word pairs that count: all, unless their noise is known."""
         assert self.spectrum is not None
-        if self.spectrum.floor is None:
-            return len(self.spectrum.eigenvalues)
-        return self.suggestion.n_components or 0
+        if self.suggestion.basis in ("hidden", "drop"):
+            return self.suggestion.n_components or 0
+        above = self.spectrum.above
+        return len(self.spectrum.eigenvalues) if above is None else above
 
     @property
     def repeats(self) -> list[tuple[int, int, float]]:
@@ -132,13 +138,23 @@ class Facts:
         )
 
     @property
-    def histories(self) -> dict[int, tuple[float | None, ...]]:
-        """Prevalence of every topic of any model, by its number."""
-        found = {topic.id: topic.history for topic in self.topics} | self.past
-        return dict(sorted(found.items()))
+    def course(self) -> Course | None:
+        """What is drawn over time: that of documents, where it is known."""
+        return self.time_course or self.models_course
+
+    @property
+    def past(self) -> set[int]:
+        """Numbers of topics of earlier models that are no longer there."""
+        known = {} if self.models_course is None else self.models_course.shares
+        return known.keys() - {topic.id for topic in self.topics}
 
 
-def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) -> Facts:
+def gather(
+    models: Sequence[TopicModel],
+    labels: Sequence[str],
+    n_words: int,
+    over_time: OverTime | None = None,
+) -> Facts:
     """Return what a report says of models; the public `render_report` states cost and errors."""
     holds = len(models) == len(labels) > 0 and n_words >= 1
     require(
@@ -148,115 +164,100 @@ def gather(models: Sequence[TopicModel], labels: Sequence[str], n_words: int) ->
         labels=len(labels),
         n_words=n_words,
     )
-    shares = [
+    common = [
         _check_comparable(before, after, pair)
         for (before, after), pair in zip(pairwise(models), pairwise(labels), strict=True)
     ]
-    ids, moved, histories = _followed(models)
-    newest, shown = models[-1], ids[-1]
+    ids, moved = _followed(models)
+    newest, shown, order = models[-1], ids[-1], models[-1].order
     apart = hellinger(newest.components, newest.components)
-    reasons = junk_topics(newest)
-    repeats: dict[int, list[tuple[int, float]]] = {}
-    for pair in redundant_topics(newest.components):
-        repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
-        repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
-    share, order = newest.shares, newest.order
-    words = _Words(newest, n_words)
-    clarity = _clarity(newest)
-    topics = []
-    for k in order:
-        id_ = shown[k]
-        earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
-        rose, fell = ((), ()) if earlier is None else _moved_words(models[-2], earlier, newest, k)
-        others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
-        topics.append(
-            Topic(
-                id=id_,
-                row=k,
-                prevalence=share[k],
-                moved=moved[k],
-                is_new=len(models) > 1 and earlier is None,
-                probable=words.probable(k),
-                distinctive=words.distinctive(k),
-                reasons=reasons[k],
-                repeats=tuple(repeats.get(k, ())),
-                nearest=tuple((shown[j], float(apart[k, j])) for j in others[:NEIGHBOURS]),
-                history=tuple(histories[id_]),
-                rose=rose,
-                fell=fell,
-                clarity=clarity[k],
-            )
-        )
-    gone = {} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words)
     flat = flat_map(apart[np.ix_(order, order)])
+    timeline = newest.timeline if over_time is None else over_time.timeline
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
-        topics=tuple(topics),
+        topics=tuple(_topics(models, ids, moved, apart, n_words, over_time)),
         distances=apart[np.ix_(order, order)],
         positions=flat.positions,
         explained=flat.explained,
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),
-        gone=gone,
-        past={i: tuple(seen) for i, seen in histories.items() if i not in shown},
-        common_share=min((s for s in shares if s < 1.0), default=None),
+        gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
+        models_course=None if len(models) < 2 else course.of_models(models, labels, ids),
+        time_course=None if timeline is None else course.of_timeline(timeline, shown),
+        from_documents=over_time is not None,
+        halves=None if over_time is None else over_time.halves,
+        common_share=min((s for s in common if s < 1.0), default=None),
     )
 
 
-def _followed(
+def _topics(
     models: Sequence[TopicModel],
-) -> tuple[list[list[int]], list[float | None], dict[int, list[float | None]]]:
-    """Return the ids of each model, how far those of the last moved, and all prevalences."""
+    ids: Sequence[list[int]],
+    moved: Sequence[float | None],
+    apart: Array,
+    n_words: int,
+    over_time: OverTime | None,
+) -> Iterator[Topic]:
+    """Yield the topics of the newest model, the most prevalent first."""
+    newest, shown = models[-1], ids[-1]
+    repeats: dict[int, list[tuple[int, float]]] = {}
+    for pair in redundant_topics(newest.components):
+        repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
+        repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
+    reasons, share, words = junk_topics(newest), newest.shares, Words(newest, n_words)
+    unknown = [None] * newest.n_components
+    lately = None if newest.interval is None else newest.interval.prevalence
+    for k in newest.order:
+        id_ = shown[k]
+        earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
+        rose, fell = ((), ()) if earlier is None else _moved_words(models[-2], earlier, newest, k)
+        if over_time is not None:
+            rose, fell = over_time.rose[k], over_time.fell[k]
+        others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
+        documents = newest.representative_documents
+        yield Topic(
+            id=id_,
+            row=k,
+            prevalence=share[k],
+            moved=moved[k],
+            is_new=len(models) > 1 and earlier is None,
+            words=words.of(k),
+            n_shown=words.n,
+            label=words.label(k),
+            reasons=reasons[k],
+            repeats=tuple(repeats.get(k, ())),
+            nearest=tuple((shown[j], float(apart[k, j])) for j in others[:NEIGHBOURS]),
+            rose=rose,
+            fell=fell,
+            lately=(lately or unknown)[k],
+            npmi=_by_topic(newest, "topic_npmi")[k],
+            documents=() if documents is None else tuple(documents[k]),
+        )
+
+
+def _followed(models: Sequence[TopicModel]) -> tuple[list[list[int]], list[float | None]]:
+    """Return the ids of each model, and how far those of the last moved."""
     ids = [list(range(models[0].n_components))]
     moved: list[float | None] = [None] * models[0].n_components
     next_id = models[0].n_components
-    histories: dict[int, list[float | None]] = {}
-    for i, model in enumerate(models):
-        if i > 0:
-            topics, next_id = follow(models[i - 1], ids[-1], model, next_id)
-            moved = [topic.moved for topic in topics]
-            ids.append([])
-            for topic in topics:
-                # Only what goes on from an unknown topic is unknown, and none is to begin with.
-                assert topic.id is not None
-                ids[-1].append(topic.id)
-        for id_, share in zip(ids[-1], model.shares, strict=True):
-            histories.setdefault(id_, [None] * len(models))[i] = share
-    return ids, moved, histories
+    for before, after in pairwise(models):
+        topics, next_id = follow(before, ids[-1], after, next_id)
+        moved = [topic.moved for topic in topics]
+        ids.append([])
+        for topic in topics:
+            # Only what goes on from an unknown topic is unknown, and none is to begin with.
+            assert topic.id is not None
+            ids[-1].append(topic.id)
+    return ids, moved
 
 
-class _Words:
-    """The words of topics, by probability and by what sets them apart."""
-
-    def __init__(self, model: TopicModel, n: int) -> None:
-        self._model, self._n = model, min(n, model.n_features)
-        self._top = top_words(model.components, self._n)
-
-    def probable(self, k: int) -> tuple[Word, ...]:
-        return self._listed(k, self._top[k])
-
-    def distinctive(self, k: int) -> tuple[Word, ...]:
-        topic, usual = self._model.components[k], self._model.background
-        known = np.flatnonzero((topic > 0) & (usual > 0))
-        rank = np.log(topic[known]) - (1 - RELEVANCE) * np.log(usual[known])
-        return self._listed(k, known[np.argsort(-rank, kind="stable")[: self._n]])
-
-    def _listed(self, k: int, ids: NDArray[np.integer]) -> tuple[Word, ...]:
-        p, usual = self._model.components[k, ids], self._model.background[ids]
-        lift = np.divide(p, usual, out=np.full(len(p), np.inf), where=usual > 0)
-        names = map(self._model.feature_name, ids.tolist())
-        return tuple(map(Word, names, p.tolist(), lift.tolist()))
-
-
-def _clarity(model: TopicModel) -> list[float | None]:
-    values = numbers(model.diagnostics, "eigenvalues")
-    noise = numbers(model.diagnostics, "eigenvalue_noise")
-    K = model.n_components
-    if values is None or noise is None or not len(values) == len(noise) == K:
-        return [None] * K
-    found = np.divide(values, noise, out=np.zeros(K), where=np.isfinite(noise) & (noise > 0))
-    return list(found.tolist()) if found.any() else [None] * K
+def _by_topic(model: TopicModel, name: str) -> list[float | None]:
+    """Return a number for each topic from the diagnostics, None where there is none."""
+    found = numbers(model.diagnostics, name)
+    if found is None or len(found) != model.n_components:
+        return [None] * model.n_components
+    return [float(value) if np.isfinite(value) else None for value in found]
 
 
 def _moved_words(

@@ -1,13 +1,23 @@
-"""Where topics lie on a flat map: classical scaling of their distances, then room for each."""
+"""Room for the circles of a map and for their labels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
+from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+#: Width of a letter over the size of the font, at most for nearly all text of the page; that of a
+#: wide character (Chinese, Japanese, Korean) is 1.
+_LETTER = 0.56
+
+#: Longer words are cut in labels.
+_LONGEST_WORD = 16
 
 #: Passes in which overlapping circles are moved apart.
 _PASSES = 200
@@ -15,44 +25,83 @@ _PASSES = 200
 #: What is farther out than this many times the root mean square is drawn at the edge.
 _FAR = 2.2
 
-#: Room between two circles, in the units of the map.
-_ROOM = 3.0
+#: Room between two circles, in the units of the map: a line of text.
+_ROOM = 12.0
 
 
-class FlatMap(NamedTuple):
-    """Positions of topics in two dimensions, (K, 2), centred and in the units of the distances.
+class Label(NamedTuple):
+    """Text beside a circle, by the middle of its baseline."""
 
-    Equal input gives equal output, signs included. `explained` is the part of the spread of the
-    topics, 0 to 1, that two dimensions show.
+    x: float
+    y: float
+    text: str
+
+
+def place_labels(
+    at: Array,
+    radii: Array,
+    words: Sequence[Sequence[str]],
+    size: float,
+    width: float,
+    height: float,
+) -> list[Label | None]:
+    """Return a label for each circle that has room for one: first come, first served.
+
+    All words beside each other, or fewer; below the circle, above it or at a side. A label covers
+    no circle and no other label. Time O(K^2).
     """
+    boxes = np.empty((0, 4))
+    found: list[Label | None] = []
+    for (x, y), radius, named in zip(at.tolist(), radii.tolist(), words, strict=True):
+        for label, box in _tried(x, y, radius, [_cut(word) for word in named], size):
+            left, top, right, bottom = box
+            nearest = np.clip(at, [left, top], [right, bottom])
+            free = (((at - nearest) ** 2).sum(axis=1) > radii**2).all()
+            free &= bool(
+                (
+                    (boxes[:, 0] > right)
+                    | (boxes[:, 2] < left)
+                    | (boxes[:, 1] > bottom)
+                    | (boxes[:, 3] < top)
+                ).all()
+            )
+            if free and left >= 0 and top >= 0 and right <= width and bottom <= height:
+                boxes = np.vstack([boxes, box])
+                found.append(label)
+                break
+        else:
+            found.append(None)
+    return found
 
-    positions: Array
-    explained: float
+
+def _tried(
+    x: float, y: float, radius: float, words: list[str], size: float
+) -> Iterator[tuple[Label, tuple[float, float, float, float]]]:
+    """Yield labels of a circle, the best first, each with its box: left, top, right, bottom."""
+    # A line is 1.1 of the size high, 0.8 of it above the baseline.
+    for n, (aside, line) in product(
+        range(len(words), 0, -1), ((0, 1), (0, -1), (1, 0), (-1, 0), (0.7, 0.8), (-0.7, 0.8))
+    ):
+        text = " ".join(words[:n])
+        half = _width(text) * size / 2
+        middle = x + aside * (radius + half + 0.3 * size)
+        base = y + 0.3 * size + line * (radius + 0.55 * size + 2)
+        yield (
+            Label(middle, base, text),
+            (middle - half, base - 0.8 * size, middle + half, base + 0.3 * size),
+        )
 
 
-def flat_map(distances: Array) -> FlatMap:
-    """Place points so that straight lines are as near to their distances as two dimensions allow.
+def _cut(word: str) -> str:
+    return (
+        word
+        if len(word) <= _LONGEST_WORD
+        else f"{word[: _LONGEST_WORD - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
 
-    Classical multidimensional scaling [1]_: the two leading eigenvectors of ``-J D^2 J / 2``, with
-    D^2 the squared distances and J the centring. Time O(K^3), memory O(K^2).
 
-    References
-    ----------
-    .. [1] Torgerson (1952), Psychometrika 17, 401-419.
-    """
-    K = len(distances)
-    centring = np.eye(K) - 1.0 / K
-    inner = -centring @ distances**2 @ centring / 2
-    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-    positions = np.zeros((K, 2))
-    n = min(2, K)
-    positions[:, :n] = vectors[:, :n] * np.sqrt(values[:n])
-    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
-    largest = positions[np.abs(positions).argmax(axis=0), [0, 1]]
-    positions *= np.where(largest < 0, -1.0, 1.0)
-    total = float(values.sum())
-    return FlatMap(positions, float(values[:n].sum()) / total if total > 0 else 1.0)
+def _width(text: str) -> float:
+    return sum(1.0 if east_asian_width(letter) in "WF" else _LETTER for letter in text)
 
 
 def spread(positions: Array, radii: Array, width: float, height: float) -> Array:
@@ -87,3 +136,18 @@ def spread(positions: Array, radii: Array, width: float, height: float) -> Array
 def _circle(n: int) -> Array:
     angles = 2 * np.pi * np.arange(n) / n
     return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def seriation(distances: Array) -> list[int]:
+    """Return the topics in an order in which like ones are neighbours.
+
+    The leaves of a tree of average distances (scipy.cluster.hierarchy). Time O(K^3), memory O(K^2).
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
+    if len(distances) < 3:
+        return list(range(len(distances)))
+    tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
+    found: list[int] = leaves_list(tree).tolist()
+    return found

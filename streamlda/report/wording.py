@@ -7,15 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from streamlda.model.table import percent
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE, SEEDED
-
-
-def percent(share: float | None) -> str:
-    """Return a share, 0 to 1, as the page of the daemon writes it; a dash for None."""
-    if share is None:
-        return "\N{EN DASH}"
-    return f"{100 * share:.{2 if share < 0.0995 else 1}f} %"
 
 
 def plural(n: int, unit: str) -> str:
@@ -26,11 +20,6 @@ def plural(n: int, unit: str) -> str:
 def short(value: float) -> str:
     """Return a number with one decimal at most: no eye sees more, and the page is smaller."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-def heat(share: float, most: float) -> int:
-    """Return the shade of a share in a table, 0 to 4."""
-    return min(4, int(5 * (share / most) ** 0.5))
 
 
 def utc(moment: str) -> str:
@@ -59,5 +48,5 @@ def counts_slots(model: TopicModel) -> bool:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (percent, plural, short, heat, utc, pairs, lines, counts_slots)
+    for function in (percent, plural, short, utc, pairs, lines, counts_slots)
 }

@@ -20,6 +20,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private import release_manager
@@ -41,6 +42,7 @@ from streamlda.settings.build import (
     private_settings,
     public_words,
     snapshot_every,
+    time_bins,
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
@@ -123,6 +125,8 @@ def open_pipeline(
         about={"stream": stream_name(settings)},
         reading=_reading(settings),
         on_reject=on_reject,
+        candidates=_candidates(settings),
+        time_bins=time_bins(settings),
     )
     saved = None if store is None else store.newest()
     if saved is not None:
@@ -132,11 +136,24 @@ def open_pipeline(
     return OpenedRun(pipeline, saved)
 
 
+def _candidates(settings: RunSettings) -> CandidateDocuments | None:
+    """Return what keeps documents that models show, if they are to."""
+    topics = settings.topics
+    if not topics.representative_documents:
+        return None
+    given = topics.representative_documents, topics.count, topics.seed
+    return CandidateDocuments(*given, texts=topics.representative_texts)
+
+
 def _reading(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
-    found = {name: settings[name] for name in (*names, "source.text_field", "source.user_field")}
+    names += [f"source.{each}_field" for each in ("text", "user", "time")]
+    names += [f"topics.representative_{each}" for each in ("documents", "texts")]
+    if settings.source.time_field is not None:
+        names.append("snapshots.time_bins")
+    found = {name: settings[name] for name in names}
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 
@@ -156,7 +173,12 @@ def capture(
         return None
     assert pipeline.vocabulary is not None
     return store.capture(
-        pipeline.learner, position, pipeline.vocabulary, pipeline.values(), pipeline.waiting
+        pipeline.learner,
+        position,
+        pipeline.vocabulary,
+        pipeline.values(),
+        pipeline.waiting,
+        pipeline.beside(),
     )
 
 
@@ -176,7 +198,7 @@ def _restore(
         None if W is None else projection_digest(W) for W in (projection, engine.shared_projection)
     ]
     check_same({**differing, "projection": (digests[0], digests[1])})
-    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows())
+    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
 
 
 def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:

@@ -75,6 +75,7 @@ def _record_options(settings: RunSettings) -> dict[str, Any]:
     return {
         "text_field": source.text_field,
         "user_field": source.user_field,
+        "time_field": source.time_field,
         "max_document_bytes": source.max_record,
     }
 

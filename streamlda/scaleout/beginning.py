@@ -12,7 +12,12 @@ from streamlda.checks import failure, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, first_projection, warmup_end
+from streamlda.engine.warmup import (
+    WarmUpDocuments,
+    first_projection,
+    held_out_pairs,
+    warmup_end,
+)
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import (
@@ -25,7 +30,8 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import Plan
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.spectral.support import HeldOutPairs
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
@@ -38,12 +44,13 @@ class Beginning:
     """The plan of the first round, and how many documents its words and projection were made of.
 
     `vocabulary_documents` is 0 for given words; `projection_documents`, of at least 3 tokens each,
-    is 0 for a given projection.
+    is 0 for a given projection. `held_out` is what these say of it, where there are enough.
     """
 
     plan: Plan
     vocabulary_documents: int
     projection_documents: int
+    held_out: HeldOutPairs | None
 
 
 def begin(
@@ -82,16 +89,17 @@ def begin(
         error=VocabularyError,
     )
     settings = replace(settings, n_features=n_features)
-    projection_documents = 0
+    projection_documents, held_out = 0, None
     if shared_projection is None:
         warmup = warmup_of(run, corpus, settings, words)
         with one_blas_thread():
             shared_projection = first_projection(warmup, settings)
+            held_out = held_out_pairs(warmup, settings)
         projection_documents = int(warmup.usable.sum())
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from, projection_documents)
+    return Beginning(plan, learned_from, projection_documents, held_out)
 
 
 def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamlda.checks import require
 from streamlda.errors import MissingExtraError, SourceError
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -25,7 +25,7 @@ from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import DocumentStore, store_documents
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -116,7 +116,10 @@ def learn(
             before = np.cumsum([0, *usable[:-1]]).tolist()
             plan = replace(plan, whitening=sums.engine(plan).better_projection())
     return ClusterFit(
-        sums.engine(plan), plan.vocabulary, sums.counts, beginning.vocabulary_documents
+        sums.engine(plan, beginning.held_out),
+        plan.vocabulary,
+        sums.counts,
+        beginning.vocabulary_documents,
     )
 
 
@@ -169,7 +172,10 @@ def learn_once(
                 refined = refined_on(store, _of_all(start, store), passes, on_progress)
         if engine is None or (refined is None and last < store.documents):
             engine = one_engine(store, beginning, store.documents)
-    return ClusterFit(engine, words, store.contents.counts, beginning.vocabulary_documents, refined)
+        found = store.contents
+        if found.column_words is not None:
+            words = found.column_words.named()
+    return ClusterFit(engine, words, found.counts, beginning.vocabulary_documents, refined)
 
 
 def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:

@@ -43,6 +43,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import Progress, no_progress
@@ -162,15 +163,15 @@ def _published(
         # Alpha stays, and so does the order of the topics.
         "start_topics": list(range(model.n_components)),
     }
-    warnings = [f"before refinement: {text}" for text in model.diagnostics.get("warnings", [])]
+    known = of_start(model.diagnostics)
     if refinement.steps < LOCAL_STEPS // 2:
-        warnings.append(
+        known["warnings"] += [
             f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
             f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or none"
-        )
+        ]
     return replace(
         model,
         components=refinement.components,
         settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
-        diagnostics={**model.diagnostics, "warnings": warnings, "refinement": done},
+        diagnostics={**known, "refinement": done},
     )

@@ -36,7 +36,7 @@ from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.shards import SHARDS, Corpus, Piece, batches_of, count_rows, task_of
 from streamlda.scaleout.sums import added
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -204,8 +204,11 @@ def sum_groups(
     engine.skip(first - engine.slots)
     for piece, value in zip(pieces, values, strict=True):
         with task_of(piece.shard):
-            span = {"first": piece.first, "last": piece.last}
-            for batch in batches_of(piece.shard, value, vocabulary, counts, slots=True, **span):
+            low, high = piece.first, piece.last
+            rows = batches_of(
+                piece.shard, value, vocabulary, counts, slots=True, first=low, last=high
+            )
+            for batch in rows:
                 engine.add(batch)
     return Aggregates(stage.state(), ((first, engine.slots),), counts)
 

@@ -20,7 +20,7 @@ from streamlda.scaleout.shards import SHARDS
 from streamlda.scaleout.store import DocumentStore
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.threads import limit_threads, one_blas_thread
 
 #: Fewest documents of a task.
@@ -59,7 +59,7 @@ def one_engine(store: DocumentStore, beginning: Beginning, last: int) -> Engine:
     if shared:
         current.skipped = counters.documents_skipped
         return Engine.of_sums(plan.settings, counters, current)
-    return Engine.of_rounds(plan.settings, counters, current, finished)
+    return Engine.of_rounds(plan.settings, counters, current, finished, beginning.held_out)
 
 
 def _round(store: DocumentStore, plan: Plan, first: int, last: int) -> Sums:

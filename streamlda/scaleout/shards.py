@@ -17,9 +17,11 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
 from streamlda.stream.blocks import BLOCK_ROWS
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths, find_files
-from streamlda.stream.pipeline import Pipeline, RecordCounts
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, open_source
+from streamlda.text.column_words import FULL_TOKENS, ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import limit_threads, one_blas_thread
 
@@ -32,6 +34,9 @@ POLL_SECONDS = 0.5
 #: Tasks that files are cut into if nothing else is said: as many whatever the cluster, so that
 #: models do not depend on it.
 SHARDS = 64
+
+#: Each shard begins a sample of its own, of words that hashed columns are shown by.
+SHARD_TOKENS = FULL_TOKENS // SHARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +190,12 @@ def batches_of(
     slots: bool = False,
     first: int = 0,
     last: int = sys.maxsize,
+    column_words: ColumnWords | None = None,
 ) -> Iterator[DocumentBatch]:
     """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
 
     With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`.
+    are as in `rows_of`; `column_words` counts the words of texts.
     """
     rows = _SlotRows() if slots else _Rows()
     pipeline: Pipeline[_Rows] | None = None
@@ -212,6 +218,8 @@ def batches_of(
             pipeline = Pipeline(vocabulary, lambda *_: rows)
             pipeline.counts = counts
         pipeline.add(found)
+        if column_words is not None:
+            column_words.add(found.documents)
         yield from rows.take()
     if pipeline is not None:
         pipeline.flush()

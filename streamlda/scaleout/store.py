@@ -22,6 +22,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout.cluster import Progress, Run, no_progress
 from streamlda.scaleout.shards import (
+    SHARD_TOKENS,
     Corpus,
     Piece,
     Shard,
@@ -31,7 +32,8 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import added
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
+from streamlda.text.column_words import ColumnWords, column_words, merged_words
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -47,13 +49,15 @@ class Contents:
     """What is known of some shards once they were read.
 
     `usable` has the documents of at least 3 tokens in each shard, by its name, and `nbytes` those
-    that they take as counts; `frequencies`, shape (d,), sums their word frequencies.
+    that they take as counts; `frequencies`, shape (d,), sums their word frequencies. Hashed columns
+    are shown by `column_words`.
     """
 
     usable: dict[str, int]
     counts: RecordCounts
     nbytes: int
     frequencies: NDArray[np.float64] = field(repr=False)
+    column_words: ColumnWords | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +189,9 @@ def documents_of(
 ) -> tuple[DocumentBatch, Contents]:
     """Return the usable documents of a shard, and what was met. A task; pure."""
     counts, batches = RecordCounts(), [no_documents(n_features)]
+    words = column_words(vocabulary, full_tokens=SHARD_TOKENS)
     with task_of(shard):
-        for batch in batches_of(shard, value, vocabulary, counts):
+        for batch in batches_of(shard, value, vocabulary, counts, column_words=words):
             check_columns(batch, n_features)
             batches.append(batch.where(batch.usable))
         whole = DocumentBatch.joined(batches)
@@ -196,6 +201,7 @@ def documents_of(
         counts=counts,
         nbytes=whole.counts.nbytes + whole.word_ids.nbytes + whole.row_pointers.nbytes,
         frequencies=np.bincount(whole.word_ids, fractions, minlength=n_features).astype(float),
+        column_words=words,
     )
 
 
@@ -214,6 +220,7 @@ def together(one: Contents, *others: Contents) -> Contents:
         counts=added(part.counts for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         frequencies=np.sum([part.frequencies for part in parts], axis=0),
+        column_words=merged_words(part.column_words for part in parts),
     )
 
 

@@ -17,7 +17,8 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import projection_digest
 from streamlda.scaleout.shards import Shard, batches_of, task_of
 from streamlda.spectral.moments import Moments
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.spectral.support import HeldOutPairs
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -58,10 +59,10 @@ class Sums:
         """Documents learned from."""
         return sum(self.usable.values())
 
-    def engine(self, plan: Plan) -> Engine:
+    def engine(self, plan: Plan, beginning: HeldOutPairs | None = None) -> Engine:
         """Return an engine with a shared projection, as if it had seen the documents itself.
 
-        Of a sketch it makes a better projection, and no topics.
+        Of a sketch it makes a better projection, and no topics. `beginning` as `Engine.of_sums`.
         """
         counters = Counters(
             documents_seen=self.documents,
@@ -69,7 +70,7 @@ class Sums:
             tokens_seen=self.counts.tokens - self.counts.unseen_tokens,
         )
         moments = Moments.from_state(plan.whitening, self.arrays)
-        return Engine.of_sums(plan.settings, counters, moments)
+        return Engine.of_sums(plan.settings, counters, moments, beginning)
 
 
 def accumulate(plan: Plan, shard: Shard, value: object, before: int) -> Sums:

@@ -150,13 +150,16 @@ class Daemon:
             self._tell(m.Tick(now))
 
     def _look(self, now: float) -> None:
-        """Look at memory and lag."""
+        """Look at memory, lag and losses."""
         resident = resident_bytes()
         self._status.set_memory(resident)
         self._status.set_queue(self._machine.queued_bytes)
         lag = getattr(self._source, "lag", None)
         if lag is not None:
-            self._status.set_lag(lag())
+            self._status.set_lag(lag(), getattr(self._source, "lag_unit", "records"))
+        lost = getattr(self._source, "lost", None)
+        if lost is not None:
+            self._status.set_lost(lost())
         if self._limit is not None:
             share = resident / self._limit
             short = share > (RELIEVED if self._short else SHORT)

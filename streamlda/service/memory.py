@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamlda.engine.measures import MEASURES_BYTES
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
+from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.stream.pipeline import ENCODED_CHARACTERS
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
+from streamlda.text.column_words import COLUMN_BYTES
 
 Plan = list[tuple[str, int]]
 
@@ -34,8 +37,12 @@ SOURCE_BYTES = 32 * MIB
 #: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
 
-#: A word with its entries in the tables of words.
-WORD_BYTES = 300
+#: A word with its entries in the tables of words; a hashed column with the counters of its words,
+#: a copy of these for a checkpoint, and its name in a model.
+WORD_BYTES, HASHED_BYTES = 300, 3 * COLUMN_BYTES
+
+#: A document that may be shown: some 200 distinct words, its id, and the beginning of its text.
+DOCUMENT_BYTES = 4096
 
 #: Bytes of an entry of a document (count and word), and of the table of candidates for words.
 ENTRY_BYTES = 12
@@ -50,12 +57,16 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     V = most_words(settings) if n_features is None else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings.vocabulary.kind
+    hashed = 0 if settings.private else HASHED_BYTES
+    words = hashed if kind == "hashed" else WORD_BYTES
+    documents = 2 * CANDIDATES * settings.topics.representative_documents
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
-        ("words", 0 if kind == "hashed" else WORD_BYTES * V),
+        ("words", words * V),
+        ("documents to show", documents * settings.topics.count * DOCUMENT_BYTES),
         ("sums of the engine", sums),
         ("a copy of them while a checkpoint is written", written),
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
@@ -104,7 +115,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
         "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    state = asked.state_bytes
+    state = asked.state_bytes + MEASURES_BYTES
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
         state += warmup

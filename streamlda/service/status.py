@@ -24,6 +24,8 @@ from streamlda.errors import MissingExtraError
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from streamlda.storage.snapshots import Summary
+
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
 LIVE_SECONDS = 30.0
 
@@ -70,6 +72,7 @@ class Status:
         self._slots: int | None = None
         self._slots_left: int | None = None
         self._lag: dict[int, int | None] = {}
+        self._lag_unit = "records"
         self._queue_bytes = 0
         self._resident_bytes: int | None = None
         self._memory_limit_bytes = memory_limit_bytes
@@ -79,6 +82,10 @@ class Status:
         self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
         self._budget: dict[str, float] | None = None
         self._last_poll: float | None = None
+        self._topics: list[tuple[str, str, float]] = []
+        self._warmup: tuple[int, int] | None = None
+        self._undated: int | None = None
+        self._lost: dict[str, int] | None = None
 
     def beat(self) -> None:
         """Note that the loop went round."""
@@ -136,10 +143,10 @@ class Status:
         with self._lock:
             self._slots, self._slots_left = done, left
 
-    def set_lag(self, lag: Mapping[int, int | None]) -> None:
-        """Note the records that wait in each partition; None where it is not known."""
+    def set_lag(self, lag: Mapping[int, int | None], unit: str = "records") -> None:
+        """Note what waits in each partition, records or bytes; None where it is not known."""
         with self._lock:
-            self._lag = dict(sorted(lag.items()))
+            self._lag, self._lag_unit = dict(sorted(lag.items())), unit
 
     def set_queue(self, size_bytes: int) -> None:
         """Note the bytes that wait between reading and learning."""
@@ -155,6 +162,21 @@ class Status:
         """Note the rounds finished, as `Pipeline.rounds` counts them."""
         with self._lock:
             self._rounds = n
+
+    def set_warmup(self, warmup: tuple[int, int] | None) -> None:
+        """Note the documents that came and are needed for topics, as `Pipeline.warmup`."""
+        with self._lock:
+            self._warmup = warmup
+
+    def set_undated(self, n: int | None) -> None:
+        """Note the documents without a bin of event time; None if no times are read."""
+        with self._lock:
+            self._undated = n
+
+    def set_lost(self, lost: Mapping[str, int]) -> None:
+        """Note what the source could not read any more, by its unit."""
+        with self._lock:
+            self._lost = dict(lost)
 
     def checkpoint(self, seconds: float, size_bytes: int) -> None:
         """Note a finished checkpoint: the time it took and the bytes it wrote."""
@@ -178,6 +200,24 @@ class Status:
                 "delta": delta,
             }
 
+    def set_snapshot(self, newest: Summary | None) -> None:
+        """Note the prevalence of the topics of the newest snapshot; private mode, if it is private.
+
+        So far and since the snapshot before; unknown shares have no sample.
+        """
+        if newest is None or (self._private and not newest.private):
+            return
+        recent = (newest.interval or {}).get("prevalence") or []
+        shares = {"all": [topic.prevalence for topic in newest.topics], "interval": recent}
+        found = [
+            (str(topic.id), of, share)
+            for of, values in shares.items()
+            for topic, share in zip(newest.topics, values, strict=False)
+            if topic.id is not None and share is not None
+        ]
+        with self._lock:
+            self._topics = found
+
     def polled(self) -> None:
         """Note that the source was asked, by the clock on the wall."""
         with self._lock:
@@ -189,6 +229,8 @@ class Status:
             now = self._clock()
             saved = self._saved
             known = [lag for lag in self._lag.values() if lag is not None]
+            unknown = dict.fromkeys(("records", "bytes"))
+            waiting = unknown | {self._lag_unit: sum(known) if known else None}
             polled = self._last_poll
             return {
                 "stream": self._stream,
@@ -206,9 +248,13 @@ class Status:
                 "places": self._slots,
                 "places_left": self._slots_left,
                 "lag": {
-                    "records": sum(known) if known else None,
+                    **waiting,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
                 },
+                "undated": self._undated,
+                "lost": self._lost,
+                "warmup": self._warmup
+                and dict(zip(("documents", "of"), self._warmup, strict=True)),
                 "queue_bytes": self._queue_bytes,
                 "memory": {
                     "resident_bytes": self._resident_bytes,
@@ -253,8 +299,17 @@ class Status:
         yield _counter("releases", "Snapshots published.", found["releases"])
         yield _gauge("places", "Record slots read since the stream began.", found["places"])
         yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
+        shares = _gauge(
+            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
+        )
+        for topic, of, share in self._shares():
+            shares.add_sample(shares.name, {"topic": topic, "of": of}, share)
+        yield shares
         lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
-        yield _gauge("kafka_lag_records", "Records that wait.", lag, "partition")
+        of_records = {} if found["lag"]["records"] is None else lag
+        yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
+        yield _gauge("undated_documents", "Documents without an event time.", found["undated"])
+        yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
@@ -276,6 +331,10 @@ class Status:
         labels = {"version": version("streamlda"), "python": python_version()}
         build.add_sample(build.name, labels, 1)
         yield build
+
+    def _shares(self) -> list[tuple[str, str, float]]:
+        with self._lock:
+            return self._topics
 
     def _durations(self) -> Metric:
         from prometheus_client.metrics_core import HistogramMetricFamily

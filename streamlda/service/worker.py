@@ -70,6 +70,7 @@ class Worker:
         ]
         self._show()
         self._show_budget()
+        self._status.set_snapshot(publisher.newest())
         for thread in self._threads:
             thread.start()
 
@@ -120,6 +121,8 @@ class Worker:
         due = self._pipeline.due
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
+        self._status.set_warmup(self._pipeline.warmup)
+        self._status.set_undated(self._pipeline.undated)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -134,6 +137,8 @@ class Worker:
             self._tell(BudgetExhausted(time.monotonic()))
             return
         made = publish_model(self._publisher, released)
+        if made:
+            self._status.set_snapshot(self._publisher.newest())
         self._show()
         self._show_budget()
         self._status.released()

@@ -9,6 +9,7 @@ from streamlda.checks import require
 from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
 from streamlda.private.settings import PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
+from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -135,6 +136,11 @@ def snapshot_every(settings: RunSettings) -> int | None:
     """Return the records between snapshots; None for one at the end of the source."""
     every = settings.snapshots.every
     return every if every is not None or settings.ends else DEFAULT_EVERY
+
+
+def time_bins(settings: RunSettings) -> TimeBins | None:
+    """Return the bins of event time; None where none is read."""
+    return None if settings.source.time_field is None else TimeBins.of(settings.snapshots.time_bins)
 
 
 def _common(settings: RunSettings, n_features: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
+from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
@@ -28,10 +29,13 @@ NOT_PRIVATE = {
     "topics.documents_per_round": "rounds are parts of {snapshots.every}",
     "topics.memory_documents": "rounds are parts of {snapshots.every}",
     "topics.projection_file": "projections come from noisy sums",
+    "topics.representative_documents": "a document that is shown is not private",
+    "topics.representative_texts": "a text that is shown is not private",
     "vocabulary.min_document_frequency": "exact counts of words reveal documents",
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
+    "source.time_field": "event times are data; a window is known by its record slots",
 }
 
 
@@ -59,6 +63,10 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     if source.kind != "files" and settings.given("source.compression"):
         yield "{source.compression} must be left out but for files that are read once"
+    if source.time_field == RECORD_TIME and source.kind != "kafka":
+        yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
+    if settings.given("snapshots.time_bins") and source.time_field is None:
+        yield "{snapshots.time_bins} must have {source.time_field}"
     if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
         yield "standard input (-) must be the only source"
     if source.files == ("-",) and source.compression not in ("infer", "none"):
@@ -95,12 +103,15 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             "{topics.refine} must be left out with {topics.projection_file} or another "
             "{topics.solver} than whitened-tensor"
         )
+    if topics.representative_texts and not topics.representative_documents:
+        yield "{topics.representative_texts} goes with {topics.representative_documents}"
     if settings.cluster.dask is not None:
         if other_solver:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that are read once, and that the workers find"
-        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        names = ["source.time_field", "source.max_documents", "source.rejects", "checkpoint.folder"]
+        names += ["topics.representative_documents"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:

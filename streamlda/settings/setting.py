@@ -9,7 +9,17 @@ from typing import Any, Literal
 from streamlda.stream.credentials import read_secret
 
 Kind = Literal[
-    "text", "int", "number", "bool", "list", "bytes", "seconds", "secret", "frequency", "ngrams"
+    "text",
+    "int",
+    "number",
+    "bool",
+    "list",
+    "bytes",
+    "seconds",
+    "secret",
+    "frequency",
+    "ngrams",
+    "bins",
 ]
 
 PREFIX = "STREAMLDA_"

@@ -43,6 +43,9 @@ class SourceSettings:
         "nested keys.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
+    time_field: str | None = entry(
+        "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
+        "seconds or milliseconds since 1970; @record is the time that Kafka keeps with a record.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer goes by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
@@ -92,8 +95,9 @@ class VocabularySettings:
 
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
-        "file, hashed (no words), or private (chosen from the first records with privacy); auto "
-        "goes by --vocabulary and --hash-bits, else learned.",
+        "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
+        "private (chosen from the first records with privacy); auto goes by --vocabulary and "
+        "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
         "text", None, "File of the words to use, one a line.", flag="--vocabulary")
@@ -169,6 +173,12 @@ class TopicsSettings:
         "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
         "topics. It never seeds privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
+    representative_documents: int = entry(
+        "int", 0, "Show the documents most of each topic beside it, this many, by their ids; never "
+        "with privacy.", unit="documents", least=0, most=100)
+    representative_texts: bool = entry(
+        "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
+        "texts then.")
     projection_file: str | None = entry(
         "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
         "merged; default: its own.", flag="--projection")
@@ -188,6 +198,9 @@ class SnapshotSettings:
     most: int | None = entry(
         "int", None, "Most snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
+    time_bins: str | tuple[str, ...] = entry(
+        "bins", "day", "Bins of event time, in UTC: hour, day, week (from Monday), month, year, or "
+        "times with commas between them, at which bins begin.")
     when_exhausted: str = entry(
         "text", "idle", "What to do when no release is left.",
         choices=("idle", "stop"), commands=RUN_ONLY)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamlda.settings.setting import Secret, Setting
+from streamlda.stream.event_time import UNITS, boundaries_of
 
 #: Units of sizes and of times, as in ``memory.limit = "2 GiB"`` and ``interval = "5 min"``.
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -140,6 +141,15 @@ def _ngrams(raw: Any) -> tuple[int, int]:
     return low, high
 
 
+def _bins(raw: Any) -> str | tuple[str, ...]:
+    """Return one of `UNITS`, or times, which an environment variable separates by commas."""
+    if isinstance(raw, str) and raw not in UNITS:
+        raw = [part.strip() for part in raw.split(",")]
+    bins = raw if isinstance(raw, str) else _list(raw)
+    boundaries_of(bins)
+    return bins
+
+
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
     "int": _int,
@@ -150,4 +160,5 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "seconds": _seconds,
     "frequency": _frequency,
     "ngrams": _ngrams,
+    "bins": _bins,
 }

@@ -23,8 +23,7 @@ from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
 from streamlda.private.engine import PrivateSnapshot
-from streamlda.private.learner import PrivateLearner
-from streamlda.private.refinement import REFINED_NORM
+from streamlda.private.learner import PrivateLearner, clip_bounds
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SHARE, Words
@@ -187,17 +186,12 @@ def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool)
     """
     if not secure:
         return seeded()
-    settings, bounds = config.settings, snapshot.bounds
-    clip_bounds: dict[str, tuple[float, str]] = {
-        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
-    }
-    if config.run_settings.n_refinement_rounds:
-        clip_bounds["shares"] = REFINED_NORM, "fixed"
+    settings = config.settings
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
         stages=snapshot.stages,
-        clip_bounds=clip_bounds,
+        clip_bounds=clip_bounds(config.run_settings, snapshot.bounds),
         vocabulary=STATEMENTS[config.vocabulary.kind],
         secure=secure,
         ledger="one at each site",

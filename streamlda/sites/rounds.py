@@ -27,6 +27,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -57,7 +58,10 @@ Arrays = Mapping[str, NDArray[Any]]
 #: Stages that look through the projection of the pairs before them.
 _TRIPLES = ("triple norms", "triples")
 
-_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done")
+_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done", "long")
+#: What rounds begin with, and what documents compare it with.
+_STARTS = ("refinement/found/", "refinement/moments/")
+
 _MOST = 1 + 1e-9
 
 _BOUNDS = ("first", "pair", "triple")
@@ -336,8 +340,8 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
         refinement = named(arrays, "refinement/")
         # Checks all of it, but for what serves diagnostics alone.
         RefinementRounds.from_state(refinement, settings)
-        for name in ("pair_eigenvalues", "pair_noise"):
-            _check_vector(f"refinement/found/spectral/{name}", arrays, settings)
+        for start, name in product(_STARTS, ("pair_eigenvalues", "pair_noise")):
+            _check_vector(f"{start}spectral/{name}", arrays, settings)
 
 
 def _names(stage: str) -> set[str]:
@@ -345,14 +349,16 @@ def _names(stage: str) -> set[str]:
     if stage in _TRIPLES:
         names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
     if is_round(stage):
-        names |= {f"refinement/{name}" for name in _REFINEMENT} | _topics("refinement/found/")
+        names |= {f"refinement/{name}" for name in _REFINEMENT}
+        names |= {name for start in _STARTS for name in _topics(start)}
     if names:
         names.add("map")
     return names
 
 
 def _topics(prefix: str) -> set[str]:
-    own = {prefix + f.name for f in fields(PrivateTopics) if f.name != "spectral"}
+    others = ("spectral", "prevalence", "refinement")
+    own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import Spectrum
 from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
 from streamlda.spectral.whitening import centred_pairs
 
@@ -35,6 +36,10 @@ Array = NDArray[np.float64]
 
 #: Range in which alpha_0 is looked for.
 ALPHA_0_RANGE = (0.01, 100.0)
+
+#: Fewest topics whose moments depend on alpha_0. With two, a document is a point between them: one
+#: number, of which three moments cannot tell its range and its distribution.
+LEAST_TOPICS = 3
 
 #: Directions of the pair moment below this share of the largest are not there.
 RANK_TOLERANCE = 1e-10
@@ -107,8 +112,7 @@ class SpectralTopics:
     eigenvalue_noise: Array
     #: Eigenvalues of C, shape (t,), largest first.
     pair_eigenvalues: Array
-    #: Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors:
-    #: direction i is real when its eigenvalue is larger.
+    #: Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors.
     pair_noise: Array
     documents: int
 
@@ -121,16 +125,25 @@ class SpectralTopics:
         return float(self.pair_eigenvalues[0] / self.pair_eigenvalues[K - 1])
 
     @property
-    def directions_supported(self) -> int:
-        """How many topics the pair moment can tell apart above its sampling noise."""
-        n = min(len(self.pair_noise), len(self.pair_eigenvalues))
-        above = self.pair_eigenvalues[:n] > self.pair_noise[:n]
-        return n if above.all() else int(np.argmin(above))
-
-    @property
     def supported(self) -> NDArray[np.bool_]:
         """Which topics stand above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
+
+    def supported_among(self, directions: int) -> NDArray[np.bool_]:
+        """Return which of the topics stand out where so many directions are real, shape (K,).
+
+        No more topics than directions are real: those that noise turns least, each once. One
+        direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
+        """
+        K = len(self.alpha)
+        if directions >= K:
+            return self.supported
+        turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
+        roots, chosen = np.sqrt(self.normalized()), np.zeros(K, dtype=np.bool_)
+        for k in np.argsort(turned, kind="stable"):
+            same = bool(np.any(roots[chosen] @ roots[k] > SAME_TOPIC_AFFINITY))
+            chosen[k] = directions > max(1, int(chosen.sum())) and not same
+        return chosen & self.supported
 
     def normalized(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
@@ -142,18 +155,14 @@ class SpectralTopics:
 def recover_topics(
     moments: RoundMoments,
     n_components: int,
-    alpha_0: float | None,
+    alpha_0: float,
     rng: np.random.Generator,
     near: Array | None = None,
 ) -> SpectralTopics:
-    """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4) for each alpha_0 tried.
+    """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4).
 
-    An unknown alpha_0 (None) solves ``sum_i alpha_i = alpha_0``, which holds at the truth when
-    documents follow the model with 3 topics or more. Power iterations start at random, or (faster)
-    from the topics `near`, shape (K, d).
+    Power iterations start at random, or (faster) from the topics `near`, shape (K, d).
     """
-    if alpha_0 is None:
-        alpha_0 = _solve_alpha_0(moments, n_components, rng)
     whitened = _WhitenedMoments(moments, n_components, alpha_0)
     values, vectors = whitened.decompose(rng, near)
     noise = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
@@ -243,6 +252,20 @@ def _sorted_topics(
     )
 
 
+def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
+    """Return what `estimated_alpha_0` of so many topics is worth, as plain JSON values."""
+    low, high = ALPHA_0_RANGE
+    reason = None
+    if n_topics < LEAST_TOPICS:
+        reason = (
+            f"alpha_0 shows in the moments of {LEAST_TOPICS} topics or more, and word pairs tell "
+            f"{n_topics} apart; it is taken as {alpha_0:g}"
+        )
+    elif not low < alpha_0 < high:
+        reason = f"the estimate of alpha_0 ended at the end of its range, {low:g} to {high:g}"
+    return {"value": alpha_0, "identified": reason is None, "reason": reason}
+
+
 def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopics:
     """Average the topics on which two rounds over different documents agree.
 
@@ -259,17 +282,19 @@ def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopic
     return replace(main, topics=topics, documents=main.documents + other.documents)
 
 
-def diagnostics(found: SpectralTopics) -> dict[str, object]:
-    """Return the reliability of topics as plain JSON values, with ``warnings`` in words."""
-    K, n = len(found.alpha), found.documents
-    weak = np.flatnonzero(~found.supported)
+def diagnostics(
+    found: SpectralTopics, spectrum: Spectrum, supported: NDArray[np.bool_], documents: int | None
+) -> dict[str, Any]:
+    """Return the reliability of topics as plain JSON values, with ``warnings`` in words.
+
+    `spectrum` is that of the word pairs, which `documents` were tested on, if any were.
+    """
+    K, directions = len(found.alpha), spectrum.above
+    weak = np.flatnonzero(~supported)
     condition = found.condition_number
     warnings = []
-    if found.directions_supported < K:
-        warnings.append(
-            f"word pairs tell {found.directions_supported} of {K} topics apart above sampling "
-            f"noise (documents={n}); read more documents or ask for fewer topics"
-        )
+    if directions is not None and directions < K:
+        warnings.append(few_directions(directions, K, documents or found.documents))
     if len(weak):
         listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
         warnings.append(
@@ -282,17 +307,26 @@ def diagnostics(found: SpectralTopics) -> dict[str, object]:
             "uncertain, ask for fewer topics"
         )
     return {
-        "documents_behind_topics": n,
+        "documents_behind_topics": found.documents,
+        "documents_behind_directions": documents,
         "condition_number": condition,
-        "directions_supported": found.directions_supported,
+        "directions_supported": directions,
         "alpha_fit": found.alpha_fit,
         "eigenvalues": found.eigenvalues.tolist(),
         "eigenvalue_noise": [x if np.isfinite(x) else None for x in found.eigenvalue_noise],
-        "topic_supported": found.supported.tolist(),
-        "pair_eigenvalues": found.pair_eigenvalues.tolist(),
-        "pair_noise": found.pair_noise.tolist(),
+        "topic_supported": supported.tolist(),
+        "pair_eigenvalues": spectrum.eigenvalues.tolist(),
+        "pair_noise": None if spectrum.floor is None else spectrum.floor.tolist(),
         "warnings": warnings,
     }
+
+
+def few_directions(directions: int, n_components: int, documents: int) -> str:
+    """Return what to warn of where word pairs tell fewer topics apart."""
+    return (
+        f"word pairs tell {directions} of {n_components} topics apart above sampling noise "
+        f"(documents={documents}); read more documents or ask for fewer topics"
+    )
 
 
 class _WhitenedMoments:
@@ -349,18 +383,20 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     return alpha
 
 
-def _solve_alpha_0(moments: RoundMoments, n_components: int, rng: np.random.Generator) -> float:
+def estimated_alpha_0(moments: RoundMoments, n_topics: int, rng: np.random.Generator) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
-    With fewer than 3 topics the equation holds for every alpha_0; then it is 1.
+    It holds at the truth when documents follow the model, and so many topics are in them. With
+    fewer than `LEAST_TOPICS` it holds for every alpha_0; then it is 1. O(t^3 K + K^4) for each
+    alpha_0 tried.
     """
-    if n_components < 3:
+    if n_topics < LEAST_TOPICS:
         return 1.0
     seed = int(rng.integers(2**32))
 
     def excess(log_alpha_0: float) -> float:
         a = float(np.exp(log_alpha_0))
-        whitened = _WhitenedMoments(moments, n_components, a)
+        whitened = _WhitenedMoments(moments, n_topics, a)
         values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 

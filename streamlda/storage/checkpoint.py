@@ -9,7 +9,8 @@ A folder of checkpoints belongs to one daemon, which holds a lock on it. In it l
 ``state-000007``
     A state file (`streamlda.storage.state`): raw, readable by its owner only.
 ``rows-000007``
-    Documents that wait for their block, as counts; only if there are any.
+    Documents that wait for their block, as counts, and, behind `BESIDE`, what the pipeline keeps
+    for models to show; only if there is any of it.
 ``words-DIGEST``
     The vocabulary of it, which generations share.
 
@@ -42,7 +43,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
@@ -61,6 +62,9 @@ KEPT = 2
 
 WORDS_FORMAT, WORDS_VERSION = "streamlda-checkpoint-words", 1
 ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
+
+#: Begins the names of arrays that are no documents, in ``rows``.
+BESIDE = "beside."
 OURS = re.compile(r"((state|rows)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
@@ -96,10 +100,19 @@ class Checkpoint:
 
     def rows(self) -> DocumentBatch | None:
         """Return the documents that waited for their block, or None."""
-        if self._rows is None:
+        arrays = {k: v for k, v in self._stored_rows().items() if not k.startswith(BESIDE)}
+        if not arrays:
             return None
-        found = read_arrays(self._rows, ROWS_FORMAT, ROWS_VERSION)
-        return DocumentBatch(**found.arrays, n_features=self.vocabulary.n_features, integral=False)
+        return DocumentBatch(**arrays, n_features=self.vocabulary.n_features, integral=False)
+
+    def beside(self) -> Arrays:
+        """Return what the pipeline kept for models to show, as `Pipeline.beside` gave it."""
+        return named(self._stored_rows(), BESIDE)
+
+    def _stored_rows(self) -> Mapping[str, NDArray[Any]]:
+        if self._rows is None:
+            return {}
+        return read_arrays(self._rows, ROWS_FORMAT, ROWS_VERSION).arrays
 
 
 class PendingCheckpoint(NamedTuple):
@@ -175,12 +188,14 @@ class Checkpoints:
         vocabulary: Vocabulary,
         about: Mapping[str, Any] | None = None,
         rows: DocumentBatch | None = None,
+        beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> PendingCheckpoint:
         """Copy what a checkpoint holds; then the learner may go on.
 
         `position` (of all partitions) and `about` (such as counters; never document text) are plain
-        JSON values; `rows` are documents before the position that the learner does not have yet.
-        Nothing may be learned or released meanwhile. Time and memory O(bytes of the state).
+        JSON values; `rows` are documents before the position that the learner does not have yet,
+        and `beside` arrays, taken over, that are kept for models to show. Nothing may be learned or
+        released meanwhile. Time and memory O(bytes of the state).
         """
         arrays, metadata = state_of(learner)
         run = metadata["run"] or {"ledger_id": None, "epoch": None}
@@ -191,6 +206,7 @@ class Checkpoints:
         kept: Arrays = {}
         if rows is not None and rows.n_documents:
             kept = {name: array.copy() for name, array in rows.arrays.items()}
+        kept |= with_prefix(beside or {}, BESIDE)
         # Memory that was written to before is filled several times as fast as new memory.
         spare, self._spare = self._spare, {}
         copied = {name: _copied(array, spare.get(name)) for name, array in arrays.items()}

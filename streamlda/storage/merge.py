@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamlda.arrays import named
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import (
@@ -42,7 +43,9 @@ from streamlda.errors import (
 )
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.projection import check_same_words
+from streamlda.stream.illustrations import COLUMNS
 from streamlda.stream.source import Position
+from streamlda.text.column_words import ColumnWords, column_words, merged_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
@@ -148,6 +151,7 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
     taken: list[tuple[str, Checkpoint, str]] = []
     merged: Engine | None = None
+    words: list[ColumnWords | None] = []
     for folder in folders:
         path = os.path.realpath(folder)
         if any(path == before for before, _, _ in taken):
@@ -168,10 +172,13 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
                 merged.merge(engine)
             except InvalidSettingError as error:
                 raise InvalidSettingError(f"{error}: path={first[0]!r},{path!r}") from error
+        words.append(column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
         taken.append((path, checkpoint, digest))
     assert merged is not None
     checkpoints = tuple(checkpoint for _, checkpoint, _ in taken)
-    return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints)
+    together = merged_words(words)
+    vocabulary = checkpoints[0].vocabulary if together is None else together.named()
+    return MergedCheckpoints(merged, vocabulary, checkpoints)
 
 
 def overlap(one: Position, other: Position, *, copied: bool = False) -> str | None:

@@ -10,7 +10,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.stream.sink import SnapshotSink
 
 if TYPE_CHECKING:
-    from streamlda.storage.snapshots import Snapshots
+    from streamlda.storage.snapshots import Snapshots, Summary
 
 #: Words of each topic that go into a message.
 MESSAGE_WORDS = 50
@@ -58,6 +58,11 @@ class Publisher:
         number = (newest or 0) + 1
         self.snapshots.publish(number, model)
         return number
+
+    def newest(self) -> Summary | None:
+        """Return what a list shows of the newest snapshot that is whole; None before the first."""
+        listed = [] if self.snapshots is None else self.snapshots.summaries()
+        return listed[-1] if listed else None
 
     def send(self) -> None:
         """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""

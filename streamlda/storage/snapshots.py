@@ -17,6 +17,7 @@ import filecmp
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import tempfile
@@ -28,9 +29,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.model.diagnostics import hellinger, junk_topics
+from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
 from streamlda.storage.identity import Topic, follow
@@ -44,7 +49,13 @@ FOLLOWED = 200
 CACHED_MODELS = 2
 
 _NAME = re.compile(r"snapshot-([0-9]{6,9})")
-_VERSION = 1
+_VERSION = 2
+
+#: Decimals of the shares of a timeline.
+_DECIMALS = 6
+
+#: Members of a `Summary` that are kept beside its model.
+_MEMBERS = ("documents", "private", "topics", "interval", "slots")
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
@@ -62,6 +73,10 @@ class Summary:
     #: Whether its privacy statement says that it is private, and bears that out.
     private: bool
     topics: list[Topic]
+    #: What came since the snapshot before, as `Interval.to_json`; None where it is not known.
+    interval: dict[str, Any] | None = None
+    #: First and last record slot of the window of a private one.
+    slots: list[int] | None = None
 
     def json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -172,15 +187,23 @@ class Snapshots:
 
         Time O(K V) besides `model` and `summary`.
 
-        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``;
-        ``privacy`` is the privacy statement, ``privacy_lines`` the same in words.
+        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``, and what
+        is known of how good it is; ``timeline`` has shares by event time; ``privacy`` is the
+        privacy statement, ``privacy_lines`` the same in words.
         """
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
-        for topic, words in zip(found["topics"], model.top_words(n_words), strict=True):
-            topic["words"] = [[word, probability] for word, probability in words]
+        ids = [topic["id"] for topic in found["topics"]]
+        about = zip(model.top_words(n_words), _quality(model, ids), strict=True)
+        for topic, (words, quality) in zip(found["topics"], about, strict=True):
+            topic |= {"words": [list(pair) for pair in words], **quality}
         statement = dict(model.privacy)
-        return {**found, "privacy": statement, "privacy_lines": statement_lines(statement)}
+        return {
+            **found,
+            "timeline": model.timeline and _shown_timeline(model.timeline),
+            "privacy": statement,
+            "privacy_lines": statement_lines(statement),
+        }
 
     def _check_same(self, path: Path, number: int, model: TopicModel) -> None:
         with tempfile.TemporaryDirectory(prefix="streamlda-") as folder:
@@ -203,11 +226,19 @@ class Snapshots:
             return held
         try:
             stored = json.loads(self._index(number).read_bytes())
-            if (stored["version"], stored["fingerprint"]) != (_VERSION, _fingerprint(path)):
+            if stored["version"] not in (1, _VERSION) or stored["fingerprint"] != _fingerprint(
+                path
+            ):
                 return None
             topics = [Topic(**topic) for topic in stored["topics"]]
-            documents, private = stored["documents"], stored["private"]
-            summary = Summary(number, _written(path), documents, private, topics)
+            if stored["version"] == 1:
+                # Prevalence was that of the prior there.
+                shares = zip(topics, self.model(number).shares, strict=True)
+                topics = [topic._replace(prevalence=share) for topic, share in shares]
+                summary = self._summarize(number, topics)
+            else:
+                members = {name: stored[name] for name in _MEMBERS}
+                summary = Summary(number, _written(path), **members | {"topics": topics})
             known = _Known(summary, stored["fingerprint"], stored["next_id"])
         except FileNotFoundError:
             return None
@@ -234,8 +265,17 @@ class Snapshots:
 
     def _summarize(self, number: int, topics: list[Topic]) -> Summary:
         model = self.model(number)
-        written = _written(self.path(number))
-        return Summary(number, written, model.documents_seen, is_private(model), topics)
+        private, interval = is_private(model), model.interval
+        cohort = model.privacy["cohort"] if private else {}
+        return Summary(
+            number,
+            _written(self.path(number)),
+            model.documents_seen,
+            private,
+            topics,
+            interval=None if interval is None else interval.to_json(),
+            slots=[cohort["first"], cohort["last"]] if private else None,
+        )
 
     def _write(self, known: _Known) -> None:
         found = known.summary.json()
@@ -243,7 +283,7 @@ class Snapshots:
             "version": _VERSION,
             "fingerprint": known.fingerprint,
             "next_id": known.next_id,
-            **{name: found[name] for name in ("documents", "private", "topics")},
+            **{name: found[name] for name in _MEMBERS},
         }
         target = self._index(known.summary.number)
         temporary = target.with_name(f".{target.name}.tmp")
@@ -265,6 +305,30 @@ def is_private(model: TopicModel) -> bool:
         logger.warning("a model claims privacy and does not bear it out: %s", error)
         return False
     return True
+
+
+def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
+    """Return of each topic its NPMI, why not to rely on it, and the topic nearest to it."""
+    apart = hellinger(model.components, model.components)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(axis=1).tolist() if len(ids) > 1 else []
+    npmi = model.diagnostics.get("topic_npmi") or [None] * len(ids)
+    return [
+        {
+            "npmi": npmi[k],
+            "marks": list(marks),
+            "nearest": {"id": ids[nearest[k]], "distance": float(apart[k, nearest[k]])}
+            if nearest
+            else None,
+        }
+        for k, marks in enumerate(junk_topics(model))
+    ]
+
+
+def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
+    rows = timeline.shares.round(_DECIMALS).tolist()
+    shares = [[None if math.isnan(share) else share for share in row] for row in rows]
+    return {**timeline.to_json(), "shares": shares}
 
 
 def _cached(

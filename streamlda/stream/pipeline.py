@@ -20,18 +20,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import MIN_TOKENS, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
+from streamlda.stream.counts import Progress, RecordCounts
+from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
@@ -45,45 +51,11 @@ Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
-@dataclass(slots=True)
-class RecordCounts:
-    """What a run has met: records, documents among them, and what became of them.
-
-    `short` documents have fewer than 3 tokens in the vocabulary; `tokens` are those of encoded
-    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
-    """
-
-    records: int = 0
-    documents: int = 0
-    short: int = 0
-    tokens: int = 0
-    unseen_tokens: int = 0
-    rejects: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def unseen_fraction(self) -> float:
-        """Fraction of the tokens outside the vocabulary, 0 without tokens."""
-        return self.unseen_tokens / max(1, self.tokens)
-
-    def update(self, other: RecordCounts) -> None:
-        """Add what another part of the stream has met."""
-        for name in ("records", "documents", "short", "tokens", "unseen_tokens"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.rejects.update(other.rejects)
-
-
 class Released(NamedTuple):
     """What was due: a model, or why there is none."""
 
     model: TopicModel | None
     missed: str = ""
-
-
-class Progress(NamedTuple):
-    """What a batch of records added: documents learned from, and documents too short for it."""
-
-    learned: int
-    short: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +75,20 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """Documents that wait until the words are known."""
+class _Documents:
+    """Documents of a batch, or those that wait until the words are known."""
 
     texts: list[str] = field(default_factory=list)
     locations: list[RecordLocation] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
     characters: int = 0
+
+    def add(self, other: _Documents) -> None:
+        """Take more documents behind these."""
+        self.texts += other.texts
+        self.locations += other.locations
+        self.times += other.times
+        self.characters += sum(map(len, other.texts))
 
 
 class Pipeline(Generic[LearnerT]):
@@ -121,6 +101,8 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
+    `candidates` are documents that models show, of a learner that allows it.
+    Documents go to the learner with their bin of `time_bins`, if event times are read.
     """
 
     def __init__(
@@ -132,6 +114,8 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
+        candidates: CandidateDocuments | None = None,
+        time_bins: TimeBins | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -145,10 +129,13 @@ class Pipeline(Generic[LearnerT]):
         self._about = dict(about or {})
         self.reading = dict(reading or {})
         self._on_reject = on_reject
-        self._waiting = _Waiting()
+        self._time_bins = time_bins
+        self._span = TimeSpan()
+        self._waiting = _Documents()
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
+        self._illustrations = Illustrations(candidates)
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -156,6 +143,7 @@ class Pipeline(Generic[LearnerT]):
         """Take the words, and make the learner whose first row has this record slot."""
         self.vocabulary, self.first_slot = vocabulary, first_slot
         self._learner = self._make_learner(vocabulary, first_slot)
+        self._illustrations.begin(vocabulary, self._learner, {})
         return self._learner
 
     @property
@@ -183,6 +171,23 @@ class Pipeline(Generic[LearnerT]):
         if isinstance(self.words, PrivateVocabularySelection):
             return self.words.slots - self._voted
         return self._schedule.due(self.records, self._released_at, self.snapshots)
+
+    @property
+    def warmup(self) -> tuple[int, int] | None:
+        """Documents of what comes before topics, and at most how many; None behind it.
+
+        First the words are learned, then the warm-up of the learner begins with the same documents.
+        """
+        if self._learner is not None:
+            return self._learner.warmup
+        if isinstance(self.words, VocabularyLearner):
+            return len(self._waiting.texts), self.words.documents
+        return None
+
+    @property
+    def undated(self) -> int | None:
+        """Documents learned from that have no bin of event time; None if no times are read."""
+        return None if self._time_bins is None else self.counts.undated
 
     @property
     def since_release(self) -> int:
@@ -224,15 +229,14 @@ class Pipeline(Generic[LearnerT]):
                 self._on_reject(reject)
         if self.counts_slots:
             return self._add_slots(batch)
-        located = zip(batch.texts, batch.located(first), strict=True)
-        texts, locations = [], []
-        for text, location in located:
+        times = batch.times or [None] * batch.n_records
+        found = _Documents()
+        for text, location, time in zip(batch.texts, batch.located(first), times, strict=True):
             if text is not None:
-                texts.append(text)
-                locations.append(location)
-        if self._learner is not None:
-            return self._learn(texts, locations)
-        return self._wait(texts, locations)
+                found.texts.append(text)
+                found.locations.append(location)
+                found.times.append(time)
+        return self._wait(found) if self._learner is None else self._learn(found)
 
     def _add_slots(self, batch: RecordBatch) -> Progress:
         """Give every record its slot: a row, or a vote for words."""
@@ -252,13 +256,11 @@ class Pipeline(Generic[LearnerT]):
         self.counts.short += batch.n_documents - learned
         return Progress(learned, batch.n_documents - learned)
 
-    def _wait(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+    def _wait(self, found: _Documents) -> Progress:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
-        waiting.texts += texts
-        waiting.locations += locations
-        waiting.characters += sum(map(len, texts))
+        waiting.add(found)
         if not self.words.enough(len(waiting.texts), waiting.characters):
             return Progress(0, 0)
         return self._learn_words()
@@ -269,22 +271,30 @@ class Pipeline(Generic[LearnerT]):
         waiting = self._waiting
         first = self.words.beginning(waiting.texts)
         self.begin(self.words.learn(first))
-        self._waiting, self.vocabulary_documents = _Waiting(), len(first)
-        return self._learn(waiting.texts, waiting.locations)
+        self._waiting, self.vocabulary_documents = _Documents(), len(first)
+        return self._learn(waiting)
 
-    def _learn(self, texts: list[str], locations: list[RecordLocation]) -> Progress:
+    def _learn(self, found: _Documents) -> Progress:
         assert self.vocabulary is not None
         assert self._learner is not None
-        learned, start = 0, 0
+        texts, learned, start = found.texts, 0, 0
+        times = np.array(found.times, dtype=np.float64)
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
+            self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
             learned += int(np.count_nonzero(encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    self._on_reject(Reject(*locations[start + i], SHORT))
-            for block in self._blocks.add(encoded.batch):
+                    self._on_reject(Reject(*found.locations[start + i], SHORT))
+            batch = encoded.batch
+            if self._time_bins is not None:
+                bins = self._time_bins.starts(times[start:stop])
+                batch = batch.dated(bins)
+                self._span.add(times[start:stop][batch.usable])
+                self.counts.undated += int(np.count_nonzero(bins[batch.usable] == UNDATED))
+            for block in self._blocks.add(batch):
                 self._learner.add(block)
             start = stop
         self.counts.short += len(texts) - learned
@@ -318,12 +328,26 @@ class Pipeline(Generic[LearnerT]):
             model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
-        return self._released(model)
+        return self._released(self._illustrations.beside(model))
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
-        self.snapshots += model is not None
-        return Released(model, self._learner.missed if model is None else "")
+        if model is None:
+            return Released(None, self._learner.missed)
+        self.snapshots += 1
+        span, self._span = self._span, TimeSpan()
+        return Released(model if self._time_bins is None else self._dated(model, span))
+
+    def _dated(self, model: TopicModel, span: TimeSpan) -> TopicModel:
+        """Return a model that says from when its documents are, in the bins of this stream."""
+        assert self._time_bins is not None
+        interval, timeline = model.interval, model.timeline
+        if interval is not None:
+            start, end = span.shown()
+            interval = replace(interval, start=start, end=end)
+        if timeline is not None:
+            timeline = replace(timeline, unit=self._time_bins.unit)
+        return replace(model, interval=interval, timeline=timeline)
 
     def skip(self, records: int) -> None:
         """Count records that a release has used, and that are skipped unread."""
@@ -375,6 +399,10 @@ class Pipeline(Generic[LearnerT]):
         """Documents that wait for a full block."""
         return self._blocks.waiting
 
+    def beside(self) -> Arrays:
+        """Return what is kept for models to show, as named arrays of their own."""
+        return self._illustrations.state()
+
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
         # `asdict` would make pairs of the entries of a Counter.
@@ -387,6 +415,7 @@ class Pipeline(Generic[LearnerT]):
             "snapshots": self.snapshots,
             "released_at": self._released_at,
             "vocabulary_documents": self.vocabulary_documents,
+            "span": self._span.to_json(),
             "counts": counts,
         }
 
@@ -396,15 +425,18 @@ class Pipeline(Generic[LearnerT]):
         learner: LearnerT,
         values: Mapping[str, Any],
         waiting: DocumentBatch | None = None,
+        beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Go on from the state of a learner, from `values` and from the documents that waited."""
+        """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
-        self._blocks, self._waiting = Blocks(waiting), _Waiting()
+        self._illustrations.begin(vocabulary, learner, beside or {})
+        self._blocks, self._waiting = Blocks(waiting), _Documents()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
         self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))
+        self._span = TimeSpan(*values.get("span", ()))
         self._released_at = int(values.get("released_at", self.records))
         self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
 

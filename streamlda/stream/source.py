@@ -67,6 +67,9 @@ class RecordBatch:
     users : list of str or None
         Whose each document is, None where that is not known; empty if the source does not say.
         Never to be logged.
+    times : list of float or None
+        Event time of each document, in seconds since 1970 UTC; None where there is none, or the
+        field holds something else. Empty if the source does not say.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -74,6 +77,7 @@ class RecordBatch:
     exhausted: bool = False
     locations: list[RecordLocation] = field(default_factory=list)
     users: list[str | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
 
     @property
     def documents(self) -> list[str]:
@@ -108,14 +112,16 @@ class RecordBatch:
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""
         n_records = self.n_records
-        aligned = all(len(each) in (0, n_records) for each in (self.locations, self.users))
+        columns = (self.locations, self.users, self.times)
+        aligned = all(len(each) in (0, n_records) for each in columns)
         require(
             aligned and self.n_blanks >= 0 and n_records <= max_records,
-            "a batch must hold one text or None, location and user for each of its records, and "
-            "no more of them than its poll allows",
+            "a batch must hold one text or None, location, user and time for each of its records, "
+            "and no more of them than its poll allows",
             texts=n_records,
             locations=len(self.locations),
             users=len(self.users),
+            times=len(self.times),
             documents=self.n_documents,
             rejects=len(self.rejects),
             max_records=max_records,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,9 @@ from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
 
+#: Stands between the words of a hashed column.
+COLLISION = "|"
+
 _require = partial(require, error=VocabularyError)
 _failure = partial(failure, error=VocabularyError)
 
@@ -44,8 +47,8 @@ class Vocabulary:
     kind : {"given", "learned", "selected", "hashed"}
         Where the columns come from.
     words : tuple of str or None
-        The word of each column; None for a hashed vocabulary, which stores nothing. A vocabulary
-        of one word is allowed here; a model needs at least as many words as topics.
+        The word of each column; None for a hashed vocabulary. A vocabulary of one word is allowed
+        here; a model needs at least as many words as topics.
     hash_bits : int or None
         The hashed vocabulary has ``2**hash_bits`` columns; None for the other kinds.
     analyzer : TextAnalyzer
@@ -57,6 +60,10 @@ class Vocabulary:
     selection : mapping, optional
         Selected: how the words were chosen privately, as plain JSON values; None for the other
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
+    names : tuple of str or None, default None
+        Hashed: what each column is shown as, "" for its number. The most frequent word of the
+        documents in that column, and behind ``|`` the second one where both are frequent. They
+        do not enter the fingerprint: the columns are those of the hash, whatever they are called.
 
     Raises
     ------
@@ -70,6 +77,7 @@ class Vocabulary:
     analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
     undercount: int = field(default=0, compare=False)
     selection: Mapping[str, Any] | None = field(default=None, compare=False)
+    names: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         one_of(
@@ -100,6 +108,12 @@ class Vocabulary:
             object.__setattr__(self, "words", _checked_words(self.words))
         if self.selection is not None:
             object.__setattr__(self, "selection", _plain_facts(self.selection))
+        _require(
+            self.names is None or (hashed and len(self.names) == self.n_features),
+            "names must be those of all columns of a hashed vocabulary",
+            kind=self.kind,
+            names=None if self.names is None else len(self.names),
+        )
 
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -223,10 +237,14 @@ class Vocabulary:
 
         The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
         (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
-        Nothing depends on the data and no word is unseen, but words may share a column. `bits` goes
-        from 1 to `MAX_HASH_BITS`.
+        Columns do not depend on the data and no word is unseen, but words may share a column.
+        `bits` goes from 1 to `MAX_HASH_BITS`. `named` tells what columns are shown as.
         """
         return cls("hashed", None, bits, analyzer or TextAnalyzer())
+
+    def named(self, names: tuple[str, ...] | None) -> Vocabulary:
+        """Return the same hashed columns, shown by these names (`streamlda.text.column_words`)."""
+        return replace(self, names=names)
 
     @property
     def n_features(self) -> int:
@@ -238,12 +256,12 @@ class Vocabulary:
 
     @property
     def data_dependent(self) -> bool:
-        """Whether the words come from documents: learned, or selected.
+        """Whether the words come from documents: learned, selected, or names of hashed columns.
 
-        Learned words tell about those documents without any bound; of selected ones they tell no
-        more than `selection` says.
+        Selected words tell no more about those documents than `selection` says; of the others
+        there is no bound.
         """
-        return self.kind in ("learned", "selected")
+        return self.kind in ("learned", "selected") or self.names is not None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -253,10 +271,24 @@ class Vocabulary:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def feature_name(self, word_id: int) -> str:
-        """Return the word of a column, or ``"h"`` and the padded number of a hashed one."""
-        if self.words is not None:
-            return self.words[word_id]
-        return f"h{word_id:0{len(str(self.n_features - 1))}d}"
+        """Return the word of a column.
+
+        Of a hashed one its name, as ``"cat"``; ``"cat|dog"`` where two frequent words share it, and
+        ``"cat|…"`` where many others have most of it. Without a name ``"h"`` and its number,
+        padded.
+        """
+        listed = self.listed
+        name = "" if listed is None else listed[word_id]
+        return name or f"h{word_id:0{len(str(self.n_features - 1))}d}"
+
+    def shared(self, word_id: int) -> bool:
+        """Return whether several frequent words are known to share a hashed column."""
+        return self.names is not None and COLLISION in self.names[word_id]
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        """The words, or names, that are stored beside `metadata`; None if there are none."""
+        return self.names if self.words is None else self.words
 
     def get_feature_names_out(self) -> NDArray[np.object_]:
         """Return the names of all columns, object array of shape (n_features,)."""
@@ -279,21 +311,24 @@ class Vocabulary:
     def from_metadata(
         cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None
     ) -> Vocabulary:
-        """Return the vocabulary of this `metadata` and its words, in order; none if hashed.
+        """Return the vocabulary of this `metadata` and what it `listed`.
 
         Raises
         ------
         VocabularyError
             If a value is missing or wrong, or the words are not those that belong to it.
         """
+        listed = None if words is None else tuple(words)
         try:
+            hashed = metadata["kind"] == "hashed"
             vocabulary = cls(
                 metadata["kind"],
-                None if words is None else tuple(words),
+                None if hashed else listed,
                 metadata["hash_bits"],
                 TextAnalyzer.from_metadata(metadata["analyzer"]),
                 metadata["undercount"],
                 metadata.get("selection"),
+                listed if hashed else None,
             )
             stored = metadata["fingerprint"]
         except (KeyError, TypeError, InvalidSettingError) as error:
@@ -346,7 +381,7 @@ class Vocabulary:
     def __reduce__(self) -> tuple[Any, ...]:
         # The cached tables are left out, and are quickly made again.
         parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
-        return Vocabulary, (*parts, self._facts())
+        return Vocabulary, (*parts, self._facts(), self.names)
 
     def _facts(self) -> dict[str, Any] | None:
         return None if self.selection is None else dict(_plain_facts(self.selection))

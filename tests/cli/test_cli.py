@@ -5,13 +5,16 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from streamlda.cli import commands
 from streamlda.cli.running import Progress
-from streamlda.model.topic_model import load
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.stream.counts import RecordCounts
+from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 
 
@@ -39,6 +42,32 @@ def test_topics_prints_a_table_and_json(folder):
         assert " ".join(word["word"] for word in topic["words"]) in shown
 
 
+def test_topics_shows_documents_and_words_that_share_a_column(folder, tmp_path):
+    assert "--representative-documents N" in refused("topics", folder / "model", "--documents")
+    names = ("cat|dog", *["w"] * (2**8 - 1))
+    rows = np.full((1, 2**8), 0.5 / (2**8 - 1))
+    rows[0, 0] = 0.5
+    shown = {"id": "a\x1b[1m:7", "proportion": 0.75, "text": "some  words\n" + "and more " * 99}
+    TopicModel(
+        components=rows,
+        alpha=np.ones(1),
+        background=rows[0],
+        vocabulary=Vocabulary.hashed(8).named(names),
+        representative_documents=[[shown]],
+    ).save(tmp_path / "m")
+    table = run("topics", tmp_path / "m", "--documents", "--words", 2).stdout
+    assert "cat|dog w  (1 of 2 columns are shared)" in table
+    assert "a|b are words that share a hashed column" in table
+    assert r" 75.0%   a\x1b[1m:7" in table
+    assert "\n               some words and more and" in table
+    assert len(table.splitlines()) < 15
+    described = json.loads(run("topics", tmp_path / "m", "--documents", "--json").stdout)
+    assert described["topics"][0]["documents"] == [shown]
+    assert described["topics"][0]["shared_columns"] == 1
+    plain = run("topics", tmp_path / "m").stdout + run("topics", tmp_path / "m", "--json").stdout
+    assert "and more" not in plain
+
+
 def test_evaluate_finds_the_planted_topics(folder):
     arguments = ("evaluate", folder / "model", folder / "held_out.txt")
     found = json.loads(run(*arguments, "--json", "--truth", folder / "truth").stdout)
@@ -64,18 +93,14 @@ def test_the_truth_is_compared_over_the_words_of_both(folder, tmp_path):
     assert found["matched_l1_error"] < 0.1
     assert found["truth_unseen_share"] == pytest.approx(found["unseen_share"], abs=0.02)
     assert found["truth_unseen_share"] > 0.2
-    run(
-        "fit",
-        folder / "held_out.txt",
-        "--hash-bits",
-        8,
-        "-k",
-        3,
-        "-o",
-        tmp_path / "cut",
-        "--vocabulary-kind",
-        "hashed",
-    )
+    fit = ("fit", folder / "held_out.txt", "-k", 3, "-o", tmp_path / "cut", "--hash-bits")
+    run(*fit, 14)
+    # Hashed columns are compared by the words that they are shown by.
+    found = json.loads(run(*arguments, folder / "truth").stdout)
+    assert found["matched_l1_error"] < 1
+    assert found["truth_unseen_share"] < 0.1
+    model = load(tmp_path / "cut")
+    replace(model, vocabulary=model.vocabulary.named(None)).save(tmp_path / "cut")
     found = json.loads(run(*arguments, folder / "truth").stdout)
     assert found["matched_l1_error"] is None
     assert found["truth_unseen_share"] == pytest.approx(1)
@@ -136,7 +161,12 @@ def test_demo_shows_topics_speed_and_a_known_truth(tmp_path, monkeypatch):
     assert load(path).n_components == 5
 
 
-def test_progress_of_a_private_fit_is_in_record_slots(capsys):
+def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
+    with Progress() as progress:
+        progress.show_round("reading", RecordCounts(9, 5))
+    # Nothing stays in a log file.
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
         with Progress(slots=slots) as progress:
             progress.show_round("reading", RecordCounts(9, 5))

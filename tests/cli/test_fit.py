@@ -131,7 +131,7 @@ def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
     text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
     (tmp_path / "a.txt").write_text(text, "ascii")
     said = run("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet").stderr
-    assert "streamlda: warning: before refinement: word pairs tell" in said
+    assert "streamlda: warning: word pairs tell 2" in said
     assert "of 5 topics apart" in said
     assert "documents/s" not in said
     assert "?" in run("topics", tmp_path / "m").stdout

@@ -110,6 +110,25 @@ def test_topics_prints_the_statement(folder, fitted):
     assert "documents   0" in other
 
 
+def test_no_word_of_hashed_columns_is_kept_or_written(folder, tmp_path):
+    """Without privacy the same run keeps the words, so that the search would find them."""
+    marked = folder / "marked.jsonl"
+    lines = (folder / "a.jsonl").read_text("ascii").splitlines()[:EVERY]
+    marked.write_text("\n".join(line.replace('", "by"', ' quixotic", "by"') for line in lines))
+    found = {}
+    for private in (True, False):
+        to = tmp_path / str(private)
+        to.mkdir()
+        given = options(folder, to, words=False)
+        kept = ("--hash-bits", 6, "--checkpoint-folder", to / "c", "--output-folder", to / "all")
+        run("fit", marked, *(given if private else given[:4]), *kept)
+        words = load(to / "m").vocabulary
+        assert (words.names is None, words.data_dependent) == (private, not private)
+        files = [path for path in to.rglob("*") if path.is_file()]
+        found[private] = {p.parent.name for p in files if b"quixotic" in p.read_bytes()}
+    assert found == {True: set(), False: {"False", "all", "c"}}
+
+
 def test_a_second_run_is_refused_before_reading(folder, fitted):
     to, _ = fitted
     moved, before = folder / "b.jsonl", (to / "L").read_bytes()

@@ -305,8 +305,10 @@ def test_files_of_an_older_protocol_are_refused_with_what_to_do(folder, tmp_path
     command = {
         "roster": ("site", "show", old),
         "site-key": (*sign, "--key", old),
-        "site-public-keys": ("site", "config", old, "--aggregator", old, "-o", tmp_path / "c")
-        + ("--epsilon", 1, "--delta", "1e-6", "--snapshot-every", 9000, "--hash-bits", 6),
+        "site-public-keys": (
+            *("site", "config", old, "--aggregator", old, "-o", tmp_path / "c", "--epsilon", 1),
+            *("--delta", "1e-6", "--snapshot-every", 9000, "--hash-bits", 6),
+        ),
     }[kind]
     printed = run(*command, code=DATA).stderr
     assert "must use one version of the protocol, and this file is of another" in printed

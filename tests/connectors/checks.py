@@ -30,7 +30,7 @@ class Case:
 
     `make` opens the source at its start, over the same records. `ends`: whether it is exhausted
     after the last one. `blank_lines`: records that bring neither a document nor a reject. `users`:
-    whose the documents are; empty if the source does not say.
+    whose the documents are; empty if the source does not say. `times`: so too.
     """
 
     make: Callable[[], Source]
@@ -39,6 +39,7 @@ class Case:
     ends: bool = True
     blank_lines: int = 0
     users: list[str | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
 
 
 def read(case, source, max_records, timeout_seconds=1.0):
@@ -104,14 +105,16 @@ def check_every_record_has_an_entry(case):
     assert all(stream == streams[0] for stream in streams)
 
 
-def check_users_are_those_of_the_documents(case):
+def check_users_and_times_are_those_of_the_documents(case):
     for max_records in (1, 2, 1000):
-        users = []
-        for _, batch in records(case, max_records):
-            assert len(batch.users) == (batch.n_records if case.users else 0)
-            named = zip(batch.texts, batch.users, strict=bool(case.users))
-            users += [user for text, user in named if text is not None]
-        assert users[: len(case.users)] == case.users
+        for column in ("users", "times"):
+            found, wanted = [], getattr(case, column)
+            for _, batch in records(case, max_records):
+                values = getattr(batch, column)
+                assert len(values) == (batch.n_records if wanted else 0)
+                named = zip(batch.texts, values, strict=bool(wanted))
+                found += [value for text, value in named if text is not None]
+            assert found[: len(wanted)] == wanted
 
 
 def check_batch_size_and_timeout_change_nothing(case):

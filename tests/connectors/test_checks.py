@@ -44,7 +44,7 @@ class ListSource:
 
 
 class PickySource(ListSource):
-    """A right source that rejects what starts with t, and knows users and locations."""
+    """A right source that rejects what starts with t, and knows users, times and locations."""
 
     def poll(self, max_records, timeout_seconds=1.0):
         first = self.at + 1
@@ -54,7 +54,8 @@ class PickySource(ListSource):
         pairs = zip(locations, texts, strict=True)
         rejects = [Reject(*location, "no-t") for location, text in pairs if text is None]
         users = [text and text[0] for text in texts]
-        return RecordBatch(texts, rejects, batch.exhausted, locations, users)
+        times = [text and float(len(text)) for text in texts]
+        return RecordBatch(texts, rejects, batch.exhausted, locations, users, times)
 
 
 def wrong(base=ListSource, **methods):
@@ -80,7 +81,9 @@ def changing(**fields):
 def half_and_rejects_twice(self, max_records, timeout_seconds=1.0):
     half = max(1, max_records // 2) if max_records > 0 else 0
     batch = PickySource.poll(self, half, timeout_seconds)
-    return replace(batch, texts=batch.texts + [None] * len(batch.rejects), locations=[], users=[])
+    return replace(
+        batch, texts=batch.texts + [None] * len(batch.rejects), locations=[], users=[], times=[]
+    )
 
 
 def drop_at_batch_ends(self, batch):
@@ -117,7 +120,12 @@ WRONG = {
         "locations_are_those",
     ),
     "leaves rejects out": (
-        changing(texts=lambda b: b.documents, locations=lambda b: [], users=lambda b: []),
+        changing(
+            texts=lambda b: b.documents,
+            locations=lambda b: [],
+            users=lambda b: [],
+            times=lambda b: [],
+        ),
         "every_record_has_an_entry",
     ),
     "puts rejects first": (
@@ -128,7 +136,8 @@ WRONG = {
         wrong(PickySource, poll=half_and_rejects_twice),
         "every_record_has_an_entry",
     ),
-    "names users backwards": (changing(users=lambda b: b.users[::-1]), "users_are_those"),
+    "names users backwards": (changing(users=lambda b: b.users[::-1]), "users_and_times"),
+    "has times backwards": (changing(times=lambda b: b.times[::-1]), "users_and_times"),
     "ignores the maximum": (
         wrong(poll=lambda self, n, timeout_seconds=1.0: ListSource.poll(self, 2 * n)),
         "batch_size_and_timeout",
@@ -154,7 +163,8 @@ def failures(kind):
     case = Case(lambda: kind(texts), texts, [], kind.ends)
     if issubclass(kind, PickySource):
         rejects = [Reject("list", at, "no-t") for at in (2, 3)]
-        case = Case(case.make, ["one", "four", "five"], rejects, users=["o", "f", "f"])
+        about = {"users": ["o", "f", "f"], "times": [3.0, 4.0, 4.0]}
+        case = Case(case.make, ["one", "four", "five"], rejects, **about)
     failed = []
     for check in SOURCE_CHECKS:
         try:

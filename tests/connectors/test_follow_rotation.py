@@ -20,7 +20,9 @@ def size_of(lines):
 
 
 def lost(source):
-    return source.position()["gaps"], source.position()["lost_bytes"]
+    gaps = source.position()["gaps"], source.position()["lost_bytes"]
+    assert source.lost() == dict(zip(("gaps", "bytes"), gaps, strict=True))
+    return gaps
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
+#: The beginning of March and of January 2019.
+MARCH, JANUARY = 1551398400.0, 1546300800.0
+
 
 def lines_case(folder, opened):
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\n\nthree\n\xff\nfour\x00")
@@ -30,11 +33,11 @@ def lines_case(folder, opened):
     return Case(lambda: FileSource(folder, format="text"), texts, rejects, blank_lines=1)
 
 
-#: Texts, users and reasons of these lines, one of which is blank.
+#: Texts, users, times and reasons of these lines, one of which is blank.
 JSON_LINES = (
-    b'{"text": "one", "by": {"id": "ann"}}',
+    b'{"text": "one", "by": {"id": "ann"}, "at": "2019-03-01T01:00:00+01:00"}',
     b"",
-    b'{"text": "two", "n": 1, "by": {"id": 7}}',
+    b'{"text": "two", "n": 1, "by": {"id": 7}, "at": 1551398400000}',
     b"{",
     b"[]",
     b"{}",
@@ -42,11 +45,16 @@ JSON_LINES = (
     b'{"text": "\xff"}',
     b'{"text": "' + b"x" * 100 + b'"}',
     b'{"text": "", "by": {"id": true}}',
-    b'{"text": "three", "by": "ann"}',
+    b'{"text": "three", "by": "ann", "at": true}',
     b'{"text": "four", "by.id": "7"}',
     b'{"text": "five", "by": {"id": ""}}',
 )
-JSON_OPTIONS = {"format": "jsonl", "user_field": "by.id", "max_document_bytes": 64}
+JSON_OPTIONS = {
+    "format": "jsonl",
+    "user_field": "by.id",
+    "time_field": "at",
+    "max_document_bytes": 80,
+}
 
 
 def json_lines(make, location, **options):
@@ -57,6 +65,7 @@ def json_lines(make, location, **options):
         [Reject(str(location), 4 + i, reason) for i, reason in enumerate(reasons)],
         blank_lines=1,
         users=["ann", "7", None, None, "7", None],
+        times=[MARCH, MARCH, None, None, None, None],
         **options,
     )
 
@@ -86,8 +95,8 @@ def follow_jsonl_case(folder, opened):
 def csv_case(folder, opened):
     path = folder / "a.csv"
     rows = (
-        '\ufeff"text",id\r\n"one, ""1""\r\ntwo",1\r\nplain 5" disk,2\r\n\r\n'
-        'a,b,c\r\n"",3\r\n"closed"x,4\r\nno name,\r\n"open,5\r\n'
+        '\ufeff"text",id,on\r\n"one, ""1""\r\ntwo",1,2019-03-01\r\nplain 5" disk,2,\r\n\r\n'
+        'a,b,c,d\r\n"",3,1551398400\r\n"closed"x,4,soon\r\nno name,,"2019"\r\n"open,5,\r\n'
     )
     path.write_bytes(rows.encode())
     rejects = [Reject(str(path), 4, "broken-csv"), Reject(str(path), 8, "broken-csv")]
@@ -95,11 +104,12 @@ def csv_case(folder, opened):
     # A column that is not there leaves all users unknown.
     (folder / "b.csv").write_text("text\nlast\n")
     return Case(
-        lambda: FileSource([str(path), str(folder / "b.csv")], user_field="id"),
+        lambda: FileSource([str(path), str(folder / "b.csv")], user_field="id", time_field="on"),
         [*texts, "last"],
         rejects,
         blank_lines=1,
         users=["1", "2", "3", "4", None, None],
+        times=[MARCH, None, MARCH, None, JANUARY, None],
     )
 
 
@@ -107,17 +117,20 @@ def parquet_case(folder, opened):
     path = folder / "a.parquet"
     column = pa.array([b"one", None, b"\xff", b"two", b"x" * 100, b"three"], pa.binary())
     users = pa.array([b"ann", b"no", b"text", b"\xff", b"long", None], pa.binary())
-    pq.write_table(pa.table({"user": users, "text": column}), path, row_group_size=4)
+    days = pa.array([17956, 0, 0, None, 0, 17897], pa.int32()).cast(pa.date32())
+    table = pa.table({"user": users, "text": column, "day": days})
+    pq.write_table(table, path, row_group_size=4)
     rejects = [
         Reject(str(path), 2, "missing-field"),
         Reject(str(path), 3, "not-utf8"),
         Reject(str(path), 5, "too-long"),
     ]
     return Case(
-        lambda: FileSource(path, max_document_bytes=64, user_field="user"),
+        lambda: FileSource(path, max_document_bytes=64, user_field="user", time_field="day"),
         ["one", "two", "three"],
         rejects,
         users=["ann", None, None],
+        times=[MARCH, None, JANUARY],
     )
 
 

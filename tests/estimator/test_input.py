@@ -40,6 +40,21 @@ def test_score_is_the_likelihood_of_held_out_halves(fitted, X):
     assert fitted.perplexity(rows) == pytest.approx(np.exp(-nats / left.sum()), rel=1e-5)
 
 
+def test_representative_rows_are_those_most_of_each_topic(fitted, X):
+    rows = X[:200].toarray()
+    # Of two tokens each.
+    rows[:20] = np.eye(rows.shape[1])[np.arange(20)] * 2
+    theta, long = fitted.transform(rows), np.flatnonzero(rows.sum(axis=1) >= 3)
+    assert len(long) <= 180
+    found = fitted.representative_rows(rows, 3)
+    for k, shown in enumerate(found):
+        own = [n for n in long if theta[n, k] == max(theta[n])]
+        wanted = sorted(own, key=lambda n: -theta[n, k])[:3]
+        assert shown == [(n, pytest.approx(theta[n, k])) for n in wanted]
+    with pytest.raises(ValueError, match="n=0"):
+        fitted.representative_rows(X, 0)
+
+
 def test_scores_are_of_whole_tokens(fitted, X):
     held_out = X[:300]
     wanted = fitted.score(held_out)

@@ -169,28 +169,26 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
     settings = both.to_model().settings
     assert (settings["refinement_passes"], settings["refinement_sweeps"]) == (6, 8)
     assert settings["seed"] == 0
-    # Topics come in a new order, and what the spectral fit said of each goes with it.
+    # Topics come in a new order; what the spectral fit said of its own stays with the start.
     assert sorted(order) == list(range(K))
     assert order != list(range(K))
     assert np.all(np.diff(both.alpha_) <= 0)
     distances = np.abs(both.components_[:, None] - spectral.components_).sum(axis=2)
     assert distances.argmin(axis=1).tolist() == order
-    for name in ("eigenvalues", "eigenvalue_noise", "topic_supported"):
-        values = spectral.diagnostics_[name]
-        assert both.diagnostics_[name] == [values[i] for i in order]
+    for name in ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings"):
+        assert both.diagnostics_["start"][name] == spectral.diagnostics_[name]
     assert both.diagnostics_["pair_eigenvalues"] == spectral.diagnostics_["pair_eigenvalues"]
     np.testing.assert_array_equal(both.background_, spectral.background_)
     assert both.documents_seen_ == N
 
 
-def test_diagnostics_warn_of_too_few_steps_and_mark_what_is_about_the_start(X):
-    before, after, many = (
-        fit(X[:100], *much).diagnostics_["warnings"] for much in ((), (2, 1), (30,))
-    )
-    assert before
-    assert after[:-1] == [f"before refinement: {text}" for text in before]
-    assert "steps=7 refinement_passes=2; make more passes" in after[-1]
-    assert not any("steps=" in text for text in many)
+def test_diagnostics_warn_of_too_few_steps_and_keep_what_is_about_the_start_there(X):
+    before, after, many = (fit(X[:100], *much).diagnostics_ for much in ((), (2, 1), (30,)))
+    assert before["warnings"]
+    assert after["start"]["warnings"] == before["warnings"]
+    assert "steps=7 refinement_passes=2; make more passes" in after["warnings"][-1]
+    assert len(after["warnings"]) == 1
+    assert not any("steps=" in text for text in many["warnings"])
 
 
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):

@@ -52,6 +52,7 @@ def test_records_removed_before_they_were_read_are_refused_or_recorded(
     assert source.position() == at_end
     source = at(source_of(topics, topic, allow_gaps=True), behind)
     assert source.position()["lost"] == {"0": lost}
+    assert source.lost() == {"records": lost}
     topics.send(topic, numbers(20, 25))
     assert read(source, 25 - first_left)[0] == texts_from(first_left, 25)
     after = source.position()

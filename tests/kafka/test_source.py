@@ -17,7 +17,7 @@ from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.topics import read, wait_until
 
 VALUES = [
-    b'{"text": "one", "by": {"id": "ann"}}',
+    b'{"text": "one", "by": {"id": "ann"}, "at": "1970-01-01T00:02"}',
     None,
     b"",
     b'{"text": "two", "by": {"id": 7}}',
@@ -37,12 +37,17 @@ def case(topics):
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
     return Case(
         lambda: KafkaSource(
-            name, bootstrap_servers=topics.bootstrap, user_field="by.id", max_document_bytes=64
+            name,
+            bootstrap_servers=topics.bootstrap,
+            user_field="by.id",
+            time_field="at",
+            max_document_bytes=80,
         ),
         ["one", "two", "", "three"],
         [Reject(f"{name}/0", at, reason) for at, reason in reasons.items()],
         ends=False,
         users=["ann", "7", None, None],
+        times=[120.0, None, None, None],
     )
 
 
@@ -109,6 +114,20 @@ def test_a_decoder_sees_headers_key_and_time_and_may_fail(topics, topic, source_
     assert skipped == [(1, b"bad", "not-ours"), (2, b"broken", "decoder-failed")]
     assert seen[0].key == b"k"
     assert seen[0].timestamp_ms > 1_600_000_000_000
+
+
+def test_the_time_of_a_record_is_that_of_the_log(topics, topic, source_of):
+    topics.fill(topic, [b"one", None, b"\xff", b"two"])
+    stamps = {}
+
+    def decode(record):
+        stamps[record.offset] = record.timestamp_ms
+        return record.value.decode(), None, 7.0
+
+    batch = source_of(topics, topic, time_field="@record").poll(10)
+    assert source_of(topics, topic, format=decode).poll(10).times == [7.0, None, None, 7.0]
+    assert batch.times == [stamps[0] / 1000, None, None, stamps[3] / 1000]
+    assert stamps[0] > 1_600_000_000_000
 
 
 def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic, source_of):

@@ -21,7 +21,8 @@ OF_A_FIT = {
     *("text.count_ids", "text.fill_slots", "text.find_words"),
 }
 #: Functions that kernels of text call: 0.05 each.
-HELPERS = {"text._finished", "text._mixed", "text._scrambled", "text._sort", "text._stirred"}
+HELPERS = {"text._column", "text._finished", "text._mixed", "text._scrambled", "text._sort"}
+HELPERS |= {"text._stirred"}
 
 
 def python(*arguments, **settings):

@@ -1,6 +1,8 @@
 """Topics that go to other programs and come back; the real libraries infer with them."""
 
+import gc
 import sys
+import warnings
 
 import gensim
 import numpy as np
@@ -10,12 +12,15 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from streamlda.errors import InvalidSettingError, MissingExtraError, VocabularyError
 from streamlda.model import interop as bridges
+from streamlda.model.diagnostics import hellinger
+from streamlda.model.flat_map import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import not_private
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
-from tests.service.planted import private, words
+from tests.service.planted import model as published
+from tests.service.planted import private, topics, words
 
 #: Mean L1 distance, 0 to 2, from our proportions to those of variational Bayes with the same
 #: topics: 0.009 was measured, and 0.94 with the topics in another order.
@@ -151,7 +156,7 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
     given = bridges.to_pyldavis(wider)
     assert set(given) == {
         *("topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency"),
-        *("sort_topics", "start_index"),
+        *("mds", "sort_topics", "start_index"),
     }
     # The rules by which pyLDAvis refuses input.
     topics, documents = given["topic_term_dists"], given["doc_topic_dists"]
@@ -166,6 +171,30 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
     np.testing.assert_allclose(sizes / sizes.sum(), model.alpha / model.alpha_0)
     np.testing.assert_allclose(sizes @ topics, given["term_frequency"])
     assert given["vocab"][:2] == ["0", "1"]
+
+
+@pytest.mark.parametrize("K", [2, 30])
+def test_the_documented_line_of_pyldavis_makes_a_page(K, tmp_path):
+    made = published(topics(K, 120))
+    with warnings.catch_warnings():
+        # It shows all deprecations, also those of others, and leaves its file open.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", ResourceWarning)
+        import pyLDAvis
+
+        given = bridges.to_pyldavis(made)
+        prepared = pyLDAvis.prepare(**given)
+        pyLDAvis.save_html(prepared, str(tmp_path / "topics.html"))
+        gc.collect()
+    assert '"tinfo"' in (tmp_path / "topics.html").read_text("utf-8")
+    shown = prepared.topic_coordinates
+    np.testing.assert_allclose(shown["Freq"], 100 * made.prevalence)
+    # Its map is made as that of the report.
+    smooth = given["topic_term_dists"]
+    places = flat_map(hellinger(smooth, smooth)).positions
+    np.testing.assert_allclose(shown[["x", "y"]], places, atol=1e-9)
+    top = prepared.topic_info[prepared.topic_info["Category"] == "Topic1"]
+    assert made.top_words(1)[1][0][0] in set(top["Term"])
 
 
 def test_octis_and_tables_hold_the_top_words():

@@ -11,8 +11,10 @@ from streamlda.errors import InsufficientDataError
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.users import UserBound
 from streamlda.private import stage as stage_module
+from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import (
     FirstStatistic,
+    Lengths,
     NormStatistic,
     PairStatistic,
     TripleStatistic,
@@ -23,7 +25,9 @@ from streamlda.private.power import PowerStatistic
 from streamlda.private.refinement import RefinementStatistic
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
+from streamlda.private.topics import PrivateTopics
 from streamlda.spectral.power import unit_columns
+from streamlda.spectral.topics import SpectralTopics
 from tests.privacy.neighbours import distance
 
 D = 5
@@ -97,17 +101,47 @@ PUBLIC = {
     "mixed": (MIXED, np.array([0.2, 0.4]), EVEN, np.array([1.0, 3.0, 2.0, 1.5, 40.0])),
 }
 
+
+def topics_of(components, alpha, background):
+    """Topics as the post-processing has them, with hardly anything known of their eigenvalues."""
+    n = np.arange(1.0, len(alpha) + 1)
+    alpha_0 = float(np.sum(alpha))
+    spectral = SpectralTopics(components, alpha, alpha_0, 1.0, n, n / 10, n, n, 100)
+    return PrivateTopics(components, alpha, background, spectral, n / 10)
+
+
+#: Refined topics, those of the moments, and the tokens of a document that counts in full. Each word
+#: in one topic against one topic for all: documents are all but of one topic each.
+CONCENTRATED = APART / APART.sum(axis=1, keepdims=True)
+COMPARED = {
+    "apart": (
+        topics_of(CONCENTRATED, np.full(2, 1e-3), EVEN),
+        topics_of(EVEN[None], np.ones(1), EVEN),
+        3.0,
+    ),
+    "mixed": (
+        topics_of(MIXED, np.array([0.2, 0.4]), EVEN),
+        topics_of(CONCENTRATED, np.ones(2), EVEN),
+        9.0,
+    ),
+}
+
 #: What a stage may consist of. Bounds are in units of the largest norm.
 KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "triples", "all"]
 ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
 ROUNDS += [f"refined {public}" for public in PUBLIC]
+ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths"]
 
 
 def statistics_of(kind, bound, d=D):
+    if kind == "lengths":
+        return [NormStatistic(Lengths(), 1.0)]
     if kind in ROUNDS:
         which, name = kind.split(" ", 1)
         if which == "refined":
             return [RefinementStatistic(*PUBLIC[name])]
+        if which == "compared":
+            return [ComparisonStatistic(*COMPARED[name])]
         of_values, bound = which == "values", bound * LONGEST**3
         return [PowerStatistic(PROJECTION, PROBES[name], bound, values_only=of_values)]
     first = FirstStatistic(d, bound, 0.1)

@@ -26,9 +26,7 @@ from streamlda.private.refinement import (
     most_topics,
     split_topics,
 )
-from streamlda.private.topics import PrivateTopics
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.topics import SpectralTopics
 from tests import oracle_refinement
 from tests.private.streams import (
     EVEN,
@@ -38,6 +36,7 @@ from tests.private.streams import (
     D,
     batch_of_counts,
     run,
+    topics_of,
     view_of,
     wide,
 )
@@ -187,9 +186,7 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
 def found_topics(K=3, d=40):
     rng = np.random.default_rng(3)
     components, alpha = rng.dirichlet(np.full(d, 0.3), K), np.array([0.5, 0.3, 0.2])[:K]
-    n = np.arange(1.0, K + 1)
-    spectral = SpectralTopics(components, alpha, 1.0, 1.0, n, n / 10, n, n, 100)
-    return PrivateTopics(components, alpha, components.mean(axis=0), spectral, n / 10)
+    return topics_of(components, alpha, components.mean(axis=0))
 
 
 def test_broad_topics_are_split_and_others_left():
@@ -247,6 +244,7 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
     for rounds, seed in itertools.product(found, range(2)):
         config = wide(**sizes, epsilon=3.0, delta=1e-6, refinement_rounds=rounds)
         (snapshot,) = run(config, batch, seed=seed).snapshots
+        assert rounds == 0 or snapshot.topics.refinement[0] == 1
         found[rounds].append(top_words_found(corpus.components, snapshot.topics.components))
     assert np.mean(found[3]) > np.mean(found[0]) + 0.03, found
 
@@ -262,6 +260,9 @@ def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
         ("components", lambda a: a * 1e39),
         ("found/background", lambda a: a[:-1]),
         ("found/spectral/alpha_0", lambda a: a * 1e9),
+        ("moments/alpha", lambda a: a[:-1]),
+        ("moments/components", lambda a: a[:, :-1]),
+        ("long", lambda a: -a),
         ("done", lambda a: a + 3),
         ("sums", lambda a: a.astype(np.float32)),
     ],

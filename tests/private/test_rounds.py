@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from streamlda.arrays import named
 from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.clipping import clip_factors
-from streamlda.private import power
+from streamlda.private import comparison, power
 from streamlda.private.contributions import TripleNorms
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
 from streamlda.private.settings import REFINEMENT_FRACTION
@@ -76,12 +77,14 @@ def test_rounds_are_stages_that_fill_the_window(way, clipping):
     if config.n_refinement_rounds:
         assert rounds[-3][1] == pytest.approx((1 - REFINEMENT_FRACTION) * N, abs=2)
     blocks = [sorted(sums) for sums in own.released[-len(rounds) :]]
+    refine = [["shares"], ["length_norms", "shares"]]
+    refine.append(["preferred", "shares", "start_tokens", "tokens"])
     # One dimension of answers a round of images; an eigenvalue round wants values alone.
     expected = {
         "noisy power": [["images", "triple_kept"]] * 4 + [["triple_kept", "values"]],
         "simultaneous": [["images", "triple_kept"]],
-        "refinement": [["shares"]],
-        "both": [["images", "triple_kept"]] * 4 + [["shares"]] * 3,
+        "refinement": refine,
+        "both": [["images", "triple_kept"]] * 4 + refine,
     }[way]
     assert blocks == list(itertools.islice(itertools.cycle(expected), len(blocks)))
 
@@ -92,7 +95,8 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
     (snapshot,) = small.snapshots
     topics = snapshot.topics
     assert matched_l1_error(CORPUS.components, topics.components).mean < 0.3
-    assert np.all(np.diff(topics.alpha) <= 0)
+    assert np.all(np.diff(topics.prevalence) <= 0)
+    assert topics.prevalence.sum() == pytest.approx(1.0)
     assert topics.alpha.sum() == pytest.approx(topics.spectral.alpha_0)
     np.testing.assert_array_equal(topics.alpha, topics.spectral.alpha)
     assert np.all((topics.mixed >= 0) & (topics.mixed <= 1))
@@ -121,8 +125,11 @@ def test_a_saved_engine_goes_on_bit_for_bit(way, stage, in_state):
     # Saving ends the running group of the other one, too.
     runs[0].save(and_restore=False)
     arrays = runs[1].save(and_restore=True)
-    raw = {"sums/shares"} if "refine" in stage else {"sums/images", "sums/triple_kept"}
-    assert {name for name in arrays if name.startswith("sums/")} == raw
+    refine = {"shares"}
+    refine |= {"tokens", "start_tokens", "preferred"} if stage == "refine 3" else set()
+    refine |= {"length_norms"} if stage == "refine 2" else set()
+    raw = refine if "refine" in stage else {"images", "triple_kept"}
+    assert named(arrays, "sums/").keys() == raw
     kept = "refinement/" if "refine" in stage else "power/"
     assert any(name.startswith(kept) for name in arrays)
     for own in runs:
@@ -163,7 +170,10 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
             # The answer of a round of noise alone may be lost; go on with a plausible one.
             sums["triple_kept"] = np.array(1.0)
         elif "shares" in sums:
-            scaled.append(sums["shares"].ravel() / z)
+            for name, values in sums.items():
+                part = {"shares": 1.0, **comparison.WEIGHTS}
+                total = sum(part[each] for each in sums)
+                scaled.append(values.ravel() * np.sqrt(part[name] / total) / z)
             sums["shares"] = np.abs(sums["shares"])
         own.engine.accept(sums)
     values = np.concatenate(scaled)

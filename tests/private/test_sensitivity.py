@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
-from streamlda.private import contributions, power, refinement
+from streamlda.private import comparison, contributions, power, refinement
+from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic
 from streamlda.private.power import PowerStatistic
 from streamlda.private.refinement import RefinementStatistic
@@ -87,7 +88,9 @@ def test_no_neighbours_by_user_are_farther_apart_than_the_sensitivity(
 POWER = [
     f"{answers} {name}" for answers in ("images", "values") for name in ("orthonormal", "equal")
 ]
-ATTAINED = [(kind, 1.0, 0.99) for kind in [*KINDS, *POWER, "refined apart"]]
+ATTAINED = [
+    (kind, 1.0, 0.99) for kind in [*KINDS, *POWER, "refined apart", "compared apart", "lengths"]
+]
 ATTAINED += [(kind, 0.3, 0.99) for kind in KINDS if kind not in ("triples", "all")]
 ATTAINED += [(kind, 0.3, 0.97) for kind in POWER]
 
@@ -212,6 +215,7 @@ def only(clipped):
             [CASES],
         ),
         *(("images equal", 0.3, planted, CASES) for planted in (no_clipping, twice)),
+        ("compared apart", 0.3, twice, CASES),
         *(("refined apart", 0.3, planted, LONG) for planted in (no_clipping, mean_clipping)),
         *(("all", 0.25, only(0.25 * LONGEST**power), CASES) for power in (0, 1, 3)),
         ("triples", 2 / (99 * 98) / 8, only(2 / (99 * 98) / 8 * LONGEST**3), CANCEL),
@@ -219,7 +223,7 @@ def only(clipped):
 )
 def test_wrong_clip_factors_are_seen(kind, bound, planted, cases, monkeypatch):
     assert worst(kind, bound, cases) <= 1
-    for module in (contributions, power, refinement):
+    for module in (comparison, contributions, power, refinement):
         monkeypatch.setattr(module, "clip_factors", planted)
     assert worst(kind, bound, cases) > 1.05
 
@@ -235,6 +239,7 @@ def test_restarts_for_the_price_of_one_are_seen(monkeypatch):
         *((statistic, "all") for statistic in (FirstStatistic, PairStatistic, TripleStatistic)),
         (PowerStatistic, "images equal"),
         (RefinementStatistic, "refined apart"),
+        (ComparisonStatistic, "compared apart"),
     ],
 )
 def test_a_document_that_counts_twice_is_seen(statistic, kind, monkeypatch):

@@ -167,7 +167,8 @@ def test_exact_moments_give_the_planted_topics():
     assert found.alpha.sum() == pytest.approx(1.0)
     assert found.components.sum(axis=1) == pytest.approx(np.ones(K))
     assert (found.components >= 0).all()
-    assert (np.diff(found.alpha) <= 0).all()
+    assert found.prevalence == pytest.approx(ALPHA, rel=0.02)
+    assert (np.diff(found.prevalence) <= 0).all()
 
 
 def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start():

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules and packages of streamlda, lowest first. Those of one line may import each other, but
 #: never in a circle; all may import from the lines above.
 ROOMS = [
-    {"errors", "kernels", "process", "threads"},
+    {"errors", "kernels", "process", "progress", "threads"},
     {"arrays", "checks", "exit_codes"},
     {"container", "documents", "privacy"},
     {"spectral", "text"},
@@ -40,6 +40,7 @@ KERNEL_IMPORTS = {"__future__", "math", "numpy", "streamlda.kernels"}
 CONNECTOR_IMPORTS = {
     *("streamlda.checks", "streamlda.errors", "streamlda.stream.credentials"),
     *("streamlda.stream.listing", "streamlda.stream.sink", "streamlda.stream.source"),
+    "streamlda.stream.event_time",
 }
 GENERATORS = {"default_rng", "Generator", "SeedSequence", "BitGenerator", "PCG64", "Philox"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}

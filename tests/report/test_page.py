@@ -1,15 +1,21 @@
 """The report in a real browser: opened as a file, with no network, and used as people would."""
 
+import csv
 import re
+import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from streamlda.model.diagnostics import hellinger
+from streamlda.model.over_time import Timeline
 from streamlda.report import write_report
+from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.report.test_report import hostile_model, pair, spectral
-from tests.service.planted import model, private, shifted, topics
+from tests.service.planted import model, private, shifted, topics, words
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -56,18 +62,15 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
     made = model(topics(), diagnostics=spectral(), documents_seen=1234)
     page = visit(made)
     assert titles(page) == ["Topic 3", "Topic 2", "Topic 1", "Topic 0"]
-    shown = page.locator("#topic-3 .probable .word").all_text_contents()
+    shown = page.locator("#topic-3 .word").all_text_contents()
     assert shown == [word for word, _ in made.top_words(10)[3]]
-    widths = [bar.bounding_box()["width"] for bar in page.locator("#topic-3 .probable rect").all()]
+    widths = [bar.bounding_box()["width"] for bar in page.locator("#topic-3 .words rect").all()]
     chances = [p for _, p in made.top_words(10)[3]]
     np.testing.assert_allclose(
         np.divide(widths, widths[0]), np.divide(chances, chances[0]), atol=0.01
     )
     expect(page.locator("#verdict")).to_contain_text("Suggested: 3 topics.")
-    for name in (
-        "Eigenvalues of the word pairs: 8 dir",
-        "Clarity of each topic: 3 of 4 are above 2",
-    ):
+    for name in ("Eigenvalues of the word pairs: 8 dir", "Likeness of 4 topics"):
         expect(page.get_by_role("img", name=re.compile(name))).to_be_visible()
     for section in page.get_by_role("navigation").get_by_role("link").all():
         expect(page.locator(section.get_attribute("href"))).to_be_visible()
@@ -77,13 +80,14 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
 
     for summary in page.locator("summary").all():
         summary.press("Enter")
-    for name in ("Neighbours of topics", "Clarity of topics"):
-        expect(table(name).locator("tbody tr")).to_have_count(4)
+    expect(table("Neighbours of topics").locator("tbody tr")).to_have_count(4)
     distances = table("Distances between topics").locator("td").all_text_contents()
-    assert distances[0] == "0.00"
-    assert distances[1] == distances[4]
+    rows = made.components[made.order]
+    np.testing.assert_allclose(
+        np.array(distances, dtype=float).reshape(4, 4), hellinger(rows, rows), atol=0.006
+    )
     values = table("Eigenvalues of word pairs").locator("tbody tr")
-    assert values.nth(0).locator("td").all_text_contents() == ["9", "0.4"]
+    assert values.nth(0).locator("td").all_text_contents() == ["9", "0.6"]
 
 
 def test_topics_are_followed_over_models(visit):
@@ -91,41 +95,111 @@ def test_topics_are_followed_over_models(visit):
     assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
     expect(page.locator("#topic-4 .tag").first).to_have_text("new")
     expect(page.locator("#topic-3 .tag").first).to_have_text(re.compile(r"moved 0\.\d\d"))
-    trend = page.get_by_role("img", name="Prevalence of Topic 0 over 2 models")
-    expect(trend).to_have_attribute(
-        "aria-label", "Prevalence of Topic 0 over 2 models: from 10.0 % to 40.0 %"
+    expect(page.locator("#topic-0 .spark")).to_have_attribute(
+        "aria-label", "Share of Topic 0 over time: from 10.0 % to 40.0 %"
     )
     expect(page.locator("#changes")).to_contain_text("Topic 2 is gone")
-    page.get_by_text("Prevalence as a table").click()
-    row = page.get_by_role("region", name="Prevalence of topics over models").locator("tbody tr")
+    page.get_by_text("Shares as a table").click()
+    row = page.get_by_role("region", name="Shares of topics over time").locator("tbody tr")
     assert row.nth(0).locator("td").all_text_contents() == ["10.0 %", "40.0 %"]
     assert row.nth(2).locator("td").all_text_contents() == ["30.0 %", "\N{EN DASH}"]
     page.get_by_label("Order").select_option("moved")
     assert titles(page)[0] == "Topic 4"
 
 
-def test_cards_can_be_ordered_searched_and_reworded(visit):
+def test_cards_can_be_ordered_and_searched(visit):
     made = model(topics())
     page = visit(made)
     page.get_by_label("Order").select_option("id")
     assert titles(page) == ["Topic 0", "Topic 1", "Topic 2", "Topic 3"]
-    expect(page.locator("#topic-0 .distinctive")).to_be_hidden()
-    page.get_by_role("combobox", name="Words").select_option("distinctive")
-    expect(page.locator("#topic-0 .distinctive")).to_be_visible()
-    expect(page.locator("#topic-0 .probable")).to_be_hidden()
-    page.get_by_role("combobox", name="Words").select_option("probable")
     wanted = made.top_words(1)[2][0][0]
     page.get_by_label("Find").fill(wanted.upper())
     assert "Topic 2" in titles(page)
     assert len(titles(page)) < 4
     expect(page.locator("#topic-2 .hit .word").first).to_have_text(wanted)
-    expect(page.get_by_role("status")).to_have_text(re.compile(r"[123] of 4 topics"))
+    expect(page.locator("#found")).to_have_text(re.compile(r"[123] of 4 topics"))
+    expect(page.locator(".map .hit")).to_have_count(len(titles(page)))
+    expect(page.locator("#detail h3")).to_have_text(sorted(titles(page))[-1])
+    # A word that is clicked is searched.
+    page.get_by_label("Find").fill("")
+    page.locator("#topic-1 .word").first.click()
+    expect(page.get_by_label("Find")).to_have_value(made.top_words(1)[1][0][0])
     # A link to a card that the search has hidden brings it back.
     page.get_by_label("Find").fill("no such word")
     assert titles(page) == []
     page.get_by_role("group", name="Map of 4 topics").get_by_role("link").first.click()
     expect(page.locator("#topic-3")).to_be_visible()
     expect(page.get_by_label("Find")).to_have_value("")
+
+
+def test_words_follow_the_weight_of_their_relevance(visit):
+    made = model(topics())
+    page = visit(made)
+    slider = page.get_by_role("slider", name="Words")
+    assert shown_words(page, 2) == [word for word, _ in made.top_words(10)[2]]
+    slider.press("Home")
+    for weight in (0.0, 0.05):
+        with np.errstate(divide="ignore"):
+            p, usual = np.log(made.components[2]), np.log(made.background)
+        rank = weight * p + (1 - weight) * (p - usual)
+        expected = [made.feature_name(i) for i in np.argsort(-rank, kind="stable")[:10]]
+        assert shown_words(page, 2) == expected != [word for word, _ in made.top_words(10)[2]]
+        expect(page.locator("#weight")).to_contain_text(f"{weight:.2f}")
+        slider.press("ArrowRight")
+    top = made.feature_name(int(np.argmax(p - usual)))
+    lift = np.exp((p - usual).max())
+    page.get_by_label("Find").fill(top)
+    slider.press("Home")
+    expect(page.locator("#topic-2 .hit .value")).to_have_text(f"\N{MULTIPLICATION SIGN} {lift:.3g}")
+    # The card that was chosen on the map shows the same.
+    page.evaluate("location.hash = '#topic-2'")
+    expect(page.locator("#detail h3")).to_have_text("Topic 2")
+    assert page.locator("#detail .word").all_text_contents() == shown_words(page, 2)
+
+
+def shown_words(page, topic):
+    return page.locator(f"#topic-{topic} .word").all_text_contents()
+
+
+def test_tables_and_drawings_can_be_saved(visit, tmp_path):
+    names = words(60)
+    names[topics()[1].argmax()] = "=1+1"
+    made = model(topics(), vocabulary=Vocabulary.given(names))
+    page = visit(made, replace(made, prevalence=None))
+
+    def saved(name):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        download.value.save_as(tmp_path / download.value.suggested_filename)
+        return tmp_path / download.value.suggested_filename
+
+    with saved("Save topics as CSV").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 40
+    # No program that opens the table takes a word for a formula.
+    named = [row["word"].removeprefix("'") for row in rows[:10]]
+    assert named == shown_words(page, rows[0]["topic"])
+    assert not [row for row in rows if row["word"].startswith("=")]
+    assert [row for row in rows if row["word"] == "'=1+1"]
+    assert {row["prevalence"] for row in rows} == {""}
+    chances = {row["word"]: float(row["probability"]) for row in rows if row["topic"] == "3"}
+    assert chances == {
+        word.replace("=", "'="): pytest.approx(p, rel=1e-3) for word, p in made.top_words(10)[3]
+    }
+    with saved("Save distances as CSV").open(encoding="utf-8") as file:
+        assert len(list(csv.reader(file))) == 5
+    for name in ("Save map as PNG", "Save as PNG"):
+        for button in page.get_by_role("button", name=name, exact=True).all():
+            with page.expect_download() as download:
+                button.click()
+            target = tmp_path / download.value.suggested_filename
+            download.value.save_as(target)
+            data = target.read_bytes()
+            assert data.startswith(b"\x89PNG")
+            width, height = struct.unpack(">II", data[16:24])
+            # A drawing, and no empty sheet.
+            assert width > 300 < height * 2
+            assert len(data) > 3000
 
 
 def test_the_map_can_be_walked_from_the_keyboard(visit):
@@ -137,8 +211,7 @@ def test_the_map_can_be_walked_from_the_keyboard(visit):
     expect(skip).to_be_in_viewport()
     page.keyboard.press("Enter")
     expect(page.locator("#topics")).to_be_focused()
-    page.keyboard.press("Tab")
-    expect(page.get_by_label("Order")).to_be_focused()
+    page.get_by_label("Order").focus()
     name = ""
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -149,12 +222,12 @@ def test_the_map_can_be_walked_from_the_keyboard(visit):
     first = made.top_words(5)[3]
     assert name.startswith("Topic 3, 40.0 %: " + " ".join(word for word, _ in first))
     assert "nearest topic" in name
-    expect(page.locator("#detail-title")).to_have_text("Topic 3, 40.0 %")
-    expect(page.locator("#detail-words")).to_contain_text(first[0][0])
+    expect(page.locator("#detail .card-head")).to_have_text(re.compile(r"Topic 3\s+40\.0 %"))
+    expect(page.locator("#detail .word").first).to_have_text(first[0][0])
     width = "getComputedStyle(document.activeElement.querySelector('circle')).strokeWidth"
     assert page.evaluate(width) == "4px"
     page.keyboard.press("Tab")
-    expect(page.locator("#detail-title")).to_have_text("Topic 2, 30.0 %")
+    expect(page.locator("#detail h3")).to_have_text("Topic 2")
     page.keyboard.press("Enter")
     expect(page.locator("#topic-2")).to_be_in_viewport()
     assert page.url.endswith("#topic-2")
@@ -163,12 +236,12 @@ def test_the_map_can_be_walked_from_the_keyboard(visit):
 
 def test_words_are_only_ever_text(visit):
     page = visit(hostile_model(), title=HOSTILE[1])
-    assert set(HOSTILE) <= set(page.locator("#topic-0 .probable .word").all_text_contents())
+    assert set(HOSTILE) <= set(page.locator("#topic-0 .word").all_text_contents())
     assert page.locator("main img, main script").count() == 0
     expect(page).to_have_title(HOSTILE[1])
     for link in page.locator(".map a").all():
         link.focus()
-    expect(page.locator("#detail-words")).to_contain_text(HOSTILE[0])
+    assert HOSTILE[0] in page.locator("#detail .word").all_text_contents()
 
 
 def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):
@@ -212,7 +285,9 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     shown = page.evaluate(CONTRASTS)
     assert len(shown) > 100
     assert [(text, ratio) for text, ratio in shown if ratio < 4.5] == []
-    drawn = set(page.locator(".map text, .plot text:visible").all_text_contents())
+    drawn = set(
+        page.locator(".map text:visible, .plot text:not(.named):visible").all_text_contents()
+    )
     assert len(drawn) >= 10
     assert drawn <= {text for text, _ in shown} | {""}
     level = sum(map(int, re.findall(r"\d+", page.evaluate(GROUND)))) / 3
@@ -240,7 +315,7 @@ def test_what_a_screen_reader_and_a_printer_get(visit):
     assert unnamed == 0
     said = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
     assert 'heading "Topic 4" [level=3]' in said
-    assert 'list "Most probable words"' in said
+    assert 'list "Words"' in said
     # A print holds all and no controls.
     page.emulate_media(media="print")
     expect(page.locator("#controls")).to_be_hidden()
@@ -252,3 +327,60 @@ def test_what_a_screen_reader_and_a_printer_get(visit):
     assert page.pdf().startswith(b"%PDF")
     assert page.evaluate("window.shut") == 0
     assert page.locator("details[open]").count() == 0
+
+
+def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
+    tokens = np.array([[1.0, 2, 3, 4], [4, 3, 2, 1], [0, 0, 0, 0], [0, 0, 10, 0]])
+    days = Timeline(
+        unit="day",
+        starts=np.array([0, 86400, 172800, 10 * 86400]),
+        tokens=tokens,
+        documents=np.array([5, 6, 1, 7]),
+        undated=3,
+        late=2,
+    )
+    page = visit(model(topics(), timeline=days))
+    expect(page.locator("#time")).to_contain_text("19 documents with a time, 3 without, 2 too late")
+    chart = page.get_by_role("img", name="Shares of 4 topics over 4 moments")
+    chart.press("ArrowLeft")
+    chart.press("ArrowLeft")
+    moment = page.locator("#moment")
+    expect(moment).to_have_text(re.compile(r"1970-01-02 \(6 documents\): Topic 3 10\.0 %, Topic 0"))
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 50)
+    expect(moment).to_have_text(re.compile(r"1970-01-11 .*Topic 2 100\.0 %"))
+    # A bin without tokens is a gap, and time is to scale.
+    x = [
+        [float(point.split(",")[0]) for point in line.get_attribute("points").split()]
+        for line in chart.locator("g[data-topic='2'] polyline").all()
+    ]
+    dot = float(chart.locator("g[data-topic='2'] circle").get_attribute("cx"))
+    ((first, second),) = x
+    assert (second - first) / (dot - first) == pytest.approx(0.1, abs=0.01)
+    page.get_by_text("Shares as a table").click()
+    rows = page.get_by_role("region", name="Shares of topics over time").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    assert rows.nth(0).locator("td").all_text_contents() == [
+        *("10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %")
+    ]
+
+
+def test_a_notebook_shows_the_report_in_a_frame(browser, tmp_path):
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(model(topics()).visualize()._repr_html_(), "utf-8")
+    page = browser.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(notebook.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.get_by_label("Find").fill("no such word")
+    expect(frame.locator("#found")).to_have_text("0 of 4 topics")
+    frame.get_by_label("Find").fill("")
+    frame.locator("#topic-1 h3 a").click()
+    expect(frame.locator("#topic-1")).to_be_in_viewport()
+    expect(frame.locator("#detail h3")).to_have_text("Topic 1")
+    for name in ("Save topics as CSV", "Save map as PNG"):
+        with page.expect_download():
+            frame.get_by_role("button", name=name).click()
+    assert errors == []
+    page.close()

@@ -14,10 +14,13 @@ from click.testing import CliRunner
 from streamlda.cli import Commands
 from streamlda.cli.report import labels, report
 from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.model.diagnostics import hellinger
+from streamlda.model.flat_map import flat_map
+from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather
-from streamlda.report.layout import flat_map, spread
+from streamlda.report.layout import place_labels, seriation, spread
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
@@ -64,8 +67,9 @@ def spectral(K=4, t=8, **more):
         "eigenvalues": [2.0] * K,
         "eigenvalue_noise": [0.1] * (K - 1) + [1.9],
         "topic_supported": [True] * (K - 1) + [False],
+        "documents_behind_directions": 600,
         "pair_eigenvalues": [9.0, 8.0, 7.0] + [0.5 - 0.01 * i for i in range(t - 3)],
-        "pair_noise": [0.4] * K,
+        "pair_noise": [0.6] * K,
         "warnings": ["1 of 4 topics <do> not stand out"],
         **more,
     }
@@ -115,7 +119,8 @@ def test_words_titles_and_labels_are_only_ever_text():
     first, second, *_ = HOSTILE
     made = hostile_model(settings={first: second})
     page = Page(render_report([made, made], [first, second], title=second))
-    assert page.tags.count("script") == 1
+    # Its data and its program.
+    assert page.tags.count("script") == 2
     assert page.tags.count("img") == 1
     assert not [a for _, attributes in page.attributes for a in attributes if a.startswith("on")]
     for name in HOSTILE:
@@ -151,12 +156,13 @@ def test_topics_keep_their_numbers_over_models():
     facts = gather([first, second], ["a", "b"], 5)
     assert [(topic.id, topic.row) for topic in facts.topics] == [(0, 3), (1, 2), (4, 1), (3, 0)]
     assert [topic.is_new for topic in facts.topics] == [False, False, True, False]
-    assert facts.topics[0].history == (pytest.approx(0.1), pytest.approx(0.4))
-    assert facts.topics[2].history == (None, pytest.approx(0.2))
-    assert set(facts.gone) == {2}
-    assert facts.past == {2: (pytest.approx(0.3), None)}
+    shares = facts.course.shares
+    assert shares[0] == (pytest.approx(0.1), pytest.approx(0.4))
+    assert shares[4] == (None, pytest.approx(0.2))
+    assert shares[2] == (pytest.approx(0.3), None)
+    assert set(facts.gone) == facts.past == {2}
     page = page_of(first, second)
-    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone", "2 (gone)"):
+    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone"):
         assert said in page.text["changes"]
     assert "changes" not in page_of(first).text
     # Words that rose and fell are those that moved the topic.
@@ -226,14 +232,14 @@ def test_diagnostics_of_any_kind_make_a_page(notes):
     assert len(page.all("article")) == 4
 
 
-def test_a_word_that_the_corpus_lacks_is_infinitely_distinctive():
+def test_a_word_that_the_corpus_lacks_is_shown_and_labels_nothing():
     table = topics(2, 30)
     background = table.mean(axis=0)
     background[5] = 0
     facts = gather([replace(model(table), background=background / background.sum())], ["m"], 30)
-    lifts = {word.text: word.lift for topic in facts.topics for word in topic.probable}
-    assert lifts[words(30)[5]] == np.inf
-    assert all(np.isfinite(w.lift) for topic in facts.topics for w in topic.distinctive)
+    shown = [{word.text for word in topic.probable} for topic in facts.topics]
+    assert all(words(30)[5] in texts for texts in shown)
+    assert all(words(30)[5] not in topic.label for topic in facts.topics)
 
 
 def test_what_is_wrong_is_refused():
@@ -344,6 +350,97 @@ def test_circles_do_not_cover_each_other_and_stay_inside():
         assert (np.array([640, 460]) - at - radii[:, None]).min() >= 0
 
 
+def test_labels_cover_nothing_and_stay_inside():
+    draw = np.random.default_rng(3)
+    at = spread(draw.normal(size=(30, 2)), radii := draw.uniform(10, 40, 30), 640, 460)
+    named = [("alpha", "be" * i, "gamma") for i in range(30)]
+    size = 12.0
+    labels = place_labels(at, radii, named, size, 640, 460)
+    placed = [label for label in labels if label is not None]
+    assert len(placed) > 15
+    boxes = []
+    for label in placed:
+        half = 0.5 * size * 0.56 * len(label.text)
+        boxes.append((label.x - half, label.y - 0.8 * size, label.x + half, label.y + 0.3 * size))
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        assert min(left, top, 640 - right, 460 - bottom) >= 0
+        nearest = np.clip(at, [left, top], [right, bottom])
+        assert (np.linalg.norm(at - nearest, axis=1) > radii - 1e-9).all()
+        for other in boxes[:i]:
+            assert left > other[2] or right < other[0] or top > other[3] or bottom < other[1]
+    # Words are left out where there is no room, longer ones are cut.
+    assert all(label.text.split()[0] == "alpha" for label in placed)
+    assert max(len(word) for label in placed for word in label.text.split()) == 16
+
+
+def test_like_topics_stand_together():
+    near, far = topics(2, 80, seed=5)
+    rows = np.vstack(
+        [shifted(np.array([near if i % 2 else far]), 0.1 + 0.02 * i, seed=i) for i in range(6)]
+    )
+    order = seriation(hellinger(rows, rows))
+    assert sorted(order) == list(range(6))
+    assert len({i % 2 for i in order[:3]}) == 1
+    assert seriation(np.zeros((1, 1))) == [0]
+
+
+def test_the_words_of_a_page_hold_those_of_every_weight():
+    made = model(topics(3, 200, seed=4))
+    facts = gather([made], ["m"], 7)
+    for topic in facts.topics:
+        with np.errstate(divide="ignore"):
+            p, usual = np.log(made.components[topic.row]), np.log(made.background)
+        texts = [word.text for word in topic.words]
+        assert texts[:7] == [word for word, _ in made.top_words(7)[topic.row]]
+        for weight in np.arange(0, 1.01, 0.05):
+            best = np.argsort(-(weight * p + (1 - weight) * (p - usual)), kind="stable")[:7]
+            assert {made.feature_name(i) for i in best} <= set(texts)
+        assert [word.probability for word in topic.words] == sorted(
+            (word.probability for word in topic.words), reverse=True
+        )
+        best = np.argsort(-(p - 0.4 * usual), kind="stable")[:3]
+        assert list(topic.label) == [made.feature_name(i) for i in best]
+
+
+def test_what_is_not_known_of_a_topic_is_a_dash():
+    made = model(topics(), diagnostics={"topic_npmi": [0.25, None, -0.5, 0.1]})
+    shown = page_of(replace(made, prevalence=None)).text["topics"]
+    assert shown.count("\N{EN DASH}") == 5
+    assert "NPMI0.25" in shown
+    interval = Interval(documents=3, tokens=9, prevalence=(0.125, 0.5, 0.25, 0.125))
+    page = page_of(replace(made, interval=interval))
+    assert "lately50.0 %" in page.text["topics"]
+    assert "lately" not in page_of(made).text["topics"]
+
+
+def test_models_are_drawn_by_what_came_between_them():
+    def at(share, end):
+        rest = (1 - share) / 3
+        prevalence = (share, rest, rest, rest)
+        interval = Interval(documents=1, tokens=9, prevalence=prevalence, start=end, end=end)
+        return model(topics(), interval=interval)
+
+    days = ("2026-03-01T00:00:00+00:00", "2026-03-02T00:00:00+00:00", "2026-03-05T00:00:00+00:00")
+    made = [at(share, day) for share, day in zip((0.1, 0.7, 0.4), days, strict=True)]
+    course = gather(made, "abc", 5).course
+    assert course.shares[0] == (0.1, 0.7, 0.4)
+    assert course.lately
+    assert course.at == (0.0, 0.25, 1.0)
+    assert course.labels == ("2026-03-01", "2026-03-02", "2026-03-05")
+    # One that does not say it: all by what they have learned so far, under their own names.
+    course = gather([made[0], replace(made[1], interval=None)], "ab", 5).course
+    assert course.shares[0] == (made[0].shares[0], made[1].shares[0])
+    assert (course.labels, course.lately) == (("a", "b"), False)
+
+
+def test_representative_documents_are_shown_as_text():
+    listed = [[{"id": "<a>", "proportion": 0.9, "text": HOSTILE[1]}], [], [], []]
+    page = page_of(model(topics(), representative_documents=listed))
+    assert "<a> 90.0 %" in page.text["topics"]
+    assert HOSTILE[1] in page.text["topics"]
+    assert page.tags.count("script") == 2
+
+
 def run(*arguments, code=0):
     group = Commands("streamlda", commands=[report])
     result = CliRunner().invoke(group, ["report", *map(str, arguments)])
@@ -372,6 +469,32 @@ def test_the_command_writes_a_page(files):
     # Where files lie on this machine is nobody's business.
     assert str(files) not in html
     assert run(files / "old.model", "-o", target, "-q").stderr == ""
+
+
+def test_the_command_shows_one_corpus_over_time(files):
+    made = model(topics())
+    (files / "d.jsonl").write_text(
+        "".join(
+            json.dumps({"text": "waa wab wac wad", "day": day}) + "\n"
+            for day in ("2026-01-05", "2026-03-01T10:00:00Z", None, "never")
+        )
+    )
+    made.save(files / "m.model")
+    target = files / "r.html"
+    dated = ("--over-time", files / "d.jsonl", "--time-field", "day")
+    said = run(files / "m.model", "-o", target, *dated, "--time-bins", "month")
+    assert "2 documents over time, 2 without a time\n" in said.stderr
+    text = Page(target.read_text("utf-8")).text
+    assert "2 documents with a time, 2 without" in text["time"]
+    assert "2026-01" in text["time"]
+    for wrong in (dated[:2], dated[2:], ("--time-bins", "day")):
+        assert "must come together" in run(files / "m.model", "-o", target, *wrong, code=2).stderr
+    model(topics(), privacy=private()).save(files / "p.model")
+    said = run(files / "p.model", "-o", files / "p.html", *dated, code=78)
+    assert "function of the documents" in said.stderr
+    assert not (files / "p.html").exists()
+    said = run(files / "m.model", "-o", files / "d.jsonl", *dated, code=78)
+    assert "must not replace what is read" in said.stderr
 
 
 def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):

@@ -20,8 +20,13 @@ SMALL = {"topics.oversampling": 5, "topics.warmup_documents": 100, "snapshots.ev
 KINDS = {
     "given": {"vocabulary.kind": "given"},
     # Documents do not follow this model, so that likelihood refines its topics.
-    "hashed": {"vocabulary.hash_bits": 7, "topics.alpha_0": 10.0},
-    "learned": {"vocabulary.kind": "learned", "vocabulary.size": 100, "vocabulary.documents": 150},
+    "hashed": {
+        "vocabulary.hash_bits": 7,
+        "topics.alpha_0": 10.0,
+        "topics.representative_documents": 2,
+    },
+    "learned": {"vocabulary.kind": "learned", "vocabulary.size": 100, "vocabulary.documents": 150}
+    | {"topics.representative_documents": 1, "topics.representative_texts": True},
     "projected": {},
     "private": {},
 }

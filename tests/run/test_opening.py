@@ -11,7 +11,7 @@ from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream import blocks
 from streamlda.stream.source import RecordBatch
-from tests.run.opened import ROWS, new_pipeline, run_settings, save
+from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
 LEARNING = ["given", "hashed", "learned"]
 
@@ -40,7 +40,8 @@ def run(kind, folder, cuts, restarts):
 
 def content(model):
     arrays = (model.components, model.alpha, model.background)
-    values = to_json([model.settings, model.diagnostics, model.documents_seen])
+    shown = [model.vocabulary.listed, model.representative_documents]
+    values = to_json([shown, model.settings, model.diagnostics, model.documents_seen])
     return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays) + values.encode()
 
 
@@ -69,7 +70,11 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     if kind != "learned":
         refined = kind == "hashed"
         assert all((b"start_documents" in snapshot) == refined for snapshot in found)
-        assert ("refinement" in pipeline.release().model.diagnostics) == refined
+        model = pipeline.release().model
+        assert ("refinement" in model.diagnostics) == refined
+        # Every topic is shown by words.
+        words = [word.split("|")[0] for topic in model.top_words(10) for word, _ in topic]
+        assert set(words) <= set(NAMES)
 
 
 def test_rounds_documents_and_snapshots_are_counted(tmp_path):
@@ -90,6 +95,18 @@ def test_rounds_documents_and_snapshots_are_counted(tmp_path):
     assert released.model is None
     assert released.missed
     assert pipeline.due == 200
+
+
+def test_documents_are_shown_by_their_place_in_the_source_and_texts_where_set(tmp_path):
+    for kind, keys in (("given", None), ("hashed", 2), ("learned", 3)):
+        pipeline = new_pipeline(kind, tmp_path / kind)
+        pipeline.add(RecordBatch(ROWS[:200]))
+        shown = pipeline.release().model.representative_documents
+        assert (shown is None) is (keys is None)
+        for each in (each for topic in shown or () for each in topic):
+            place, number = each["id"].split(":")
+            assert (place, len(each)) == ("stream", keys)
+            assert each.get("text", ROWS[int(number) - 1]) == ROWS[int(number) - 1] is not None
 
 
 @pytest.mark.parametrize("kind", ["given", "projected"])

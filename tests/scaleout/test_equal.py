@@ -30,7 +30,7 @@ from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 

@@ -22,7 +22,7 @@ from streamlda.scaleout import fit_privately, of_partitions
 from streamlda.scaleout.private import Aggregates, merged, sum_groups
 from streamlda.scaleout.shards import Piece, Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.audit import Recorder

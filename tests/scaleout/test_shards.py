@@ -21,7 +21,7 @@ from streamlda.scaleout.shards import (
     rows_of,
 )
 from streamlda.stream.blocks import BLOCK_ROWS
-from streamlda.stream.pipeline import RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 

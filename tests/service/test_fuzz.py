@@ -24,7 +24,7 @@ from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
-from streamlda_connectors.records import REASONS, BatchBuilder
+from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
 from tests.service.planted import model, private, topics
 from tests.service.web import JSON_VALUES, TOKEN
 
@@ -87,7 +87,7 @@ def run_of(values):
     def record(index):
         return Record("t", 0, index, 0, None, values[index], ())
 
-    return Run(0, range(len(values)), values, record)
+    return Run(0, range(len(values)), values, [-1] * len(values), record)
 
 
 @pytest.mark.fuzz
@@ -105,7 +105,11 @@ def test_no_payload_breaks_decoding_or_counting(
     values = mutated(documents, seed)
     rejected = []
     decoding = Decoding(
-        *("t", form, text_field, user_field if form == "jsonl" else None, 5000),
+        *(
+            "t",
+            form,
+            ReadOptions(text_field, "utf-8", 5000, user_field if form == "jsonl" else None),
+        ),
         lambda record, reason: rejected.append((record.offset, reason)),
     )
     pending, next_ = deque([run_of(values)]), {0: 0}

@@ -97,7 +97,8 @@ def test_a_plan_has_what_is_there_at_one_time_and_grows_with_the_settings():
     names = [*plan_of({}, 50_000)]
     assert sum(name.startswith("the largest work") for name in names) == 1
     small = plan_of({"memory.queue": "1 MiB"}, 1000)
-    assert (small["documents that wait"], small["words"]) == (MIB, 0)
+    assert (small["documents that wait"], small["words"]) == (MIB, 384_000)
+    assert plan_of(PRIVATE, 1000)["words"] == 0
     assert total({}, 50_000) > total({})
     assert total({"topics.count": 100}) > total({})
     prefix = {"privacy.mode": "prefix", "snapshots.most": 100}

@@ -2,10 +2,14 @@
 
 import re
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from streamlda.model.over_time import Interval, Timeline
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
@@ -118,15 +122,24 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     status.set_budget(0.5, 2.0, 1e-9)
     status.checkpoint(0.12, 5 * 2**20)
     seen = visit()
-    seen.has(link="live", stream="kafka: planted", phase="rounds", lag="1.5K", left="66K")
+    seen.has(link="live", stream="kafka: planted", phase="learning", lag="1.5K", left="66K")
     seen.has(lag_note="records in 2 partitions, 1 not known", memory="256 MiB", rate="0.0")
-    seen.has(saved_note="5.0 MiB in 0.12 s")
+    seen.has(saved_note="5.0 MiB in 0.12 s", unused="0", unused_note="none")
     budget = seen.page.get_by_role("meter", name="Privacy budget spent")
     expect(budget).to_have_attribute("aria-valuenow", "0.5")
     expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.50 of 2.00 spent")
     expect(seen.page.get_by_text("They are not private")).to_be_visible()
     status.count("learned", 5000)
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
+    for outcome, n in (("rejected", 3), ("short", 40)):
+        status.count(outcome, n)
+    for reason in ("not-json", "too-long", "not-json"):
+        status.count_reject(reason)
+    status.set_lost({"records": 25})
+    status.set_lag({0: 2048}, "bytes")
+    seen.page.reload()
+    seen.has(unused="43", unused_note="too short 40, not-json 2, too-long 1; lost: 25 records")
+    seen.has(lag="2.0 KiB", lag_note="in files")
     status.set_ready(False, "the broker is away")
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
 
@@ -142,6 +155,7 @@ def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
     assert set(seen.words("Topic 2")) & set(before)
     expect(seen.card("Topic 5").locator(".moved")).to_have_text("new")
     expect(seen.card("Topic 4").locator(".moved")).to_have_text(re.compile(r"moved 0\.\d\d"))
+    expect(seen.page.locator("#moment")).to_contain_text("Snapshot 2")
     trend = seen.card("Topic 1").get_by_role("img")
     expect(trend).to_have_attribute(
         "aria-label", "Prevalence of Topic 1 over 2 snapshots: from 10.0 % to 40.0 %"
@@ -154,14 +168,154 @@ def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
     expect(news).to_contain_text("Snapshot 2 is shown. Since snapshot 1, 3 topics went on")
 
 
+#: Noon of the first day of March 2019.
+MARCH = datetime(2019, 3, 1, 12, tzinfo=UTC)
+
+
+def dated(days, *shares, documents=1000, **more):
+    """Return a model of documents up to a day, whose interval has these shares of topics."""
+    start, end = (MARCH + timedelta(days=n) for n in (days - 1, days))
+    interval = Interval(
+        documents=documents,
+        tokens=1000 * documents,
+        prevalence=shares,
+        start=start.isoformat(),
+        end=end.isoformat(),
+    )
+    return model(topics(), interval=interval, documents_seen=documents * days, **more)
+
+
+def bands(seen, chart="all"):
+    """Return the topics of a chart, from the bottom, and the heights of their last steps."""
+    found = {}
+    for band in seen.page.locator(f"#{chart}-chart .band").all():
+        last = band.get_attribute("d").rstrip("Z").split("M")[-1]
+        points = [tuple(map(float, point.split(","))) for point in last.split("L")]
+        ys = [y for x, y in points if x == 1000]
+        found[band.get_attribute("data-topic")] = max(ys) - min(ys)
+    return found
+
+
+def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
+    snapshots.publish(2, dated(1, 0.4, 0.3, 0.2, 0.1))
+    snapshots.publish(3, dated(2, 0.1, 0.2, 0.3, 0.4))
+    snapshots.path(1).unlink()
+    tokens = np.array([[3.0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 2]])
+    day = 86_400
+    starts = [int(MARCH.timestamp()) - 12 * 3600 + n * day for n in (0, 1, 3)]
+    timeline = Timeline(
+        unit="day", starts=starts, tokens=tokens, documents=[7, 8, 9], undated=5, late=2
+    )
+    seen = visit()
+    course, moment = seen.page.locator("#course"), seen.page.locator("#moment")
+    shown = "Snapshot 3, 2 Mar 2019, 12:00 to 3 Mar 2019, 12:00: 1,000 documents"
+    expect(moment).to_have_text(shown)
+    assert bands(seen) == pytest.approx({"4": 40, "3": 30, "2": 20, "1": 10})
+    expect(seen.card("Topic 4").locator(".recent")).to_have_text("recent 40.0 %")
+    expect(seen.page.locator("#moves")).to_contain_text("Topic 4: rose from 10.0 % to 40.0 %")
+    expect(seen.page.locator("#moves")).to_contain_text("Topic 1: fell from 40.0 % to 10.0 %")
+    expect(seen.page.locator("#about")).to_contain_text("from 2 Mar 2019, 12:00 to 3 Mar")
+    snapshots.publish(4, dated(3, 0.25, 0.25, 0.25, 0.25, timeline=timeline))
+    seen.page.reload()
+    expect(seen.page.locator("#about")).to_contain_text("Snapshot 4")
+    course.select_option("by event time")
+    expect(moment).to_have_text("4 Mar 2019: 9 documents")
+    assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
+    expect(seen.page.locator("#course-note")).to_contain_text(
+        "In no bin: 5 documents without a time, 2 that came too late"
+    )
+    assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
+    # The pointer, and the keyboard.
+    plot = seen.page.locator("#all-chart .plot").bounding_box()
+    seen.page.mouse.move(plot["x"] + plot["width"] * 0.3, plot["y"] + 9)
+    expect(moment).to_have_text("2 Mar 2019: 8 documents")
+    seen.page.mouse.move(0, 0)
+    slider = seen.page.get_by_role("slider", name="Moment")
+    slider.press("ArrowLeft")
+    expect(moment).to_have_text("1 Mar 2019: 7 documents")
+    expect(slider).to_have_attribute("aria-valuetext", "1 Mar 2019")
+    legend = seen.page.get_by_role("list", name="Topics at this moment")
+    assert legend.locator(".topic").all_text_contents() == [f"Topic {k}" for k in (4, 1, 3, 2)]
+    assert legend.locator(".value").all_text_contents() == ["0.00 %", "75.0 %", "0.00 %", "25.0 %"]
+
+
+def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
+    snapshots.publish(2, model(topics(), privacy=private()))
+    seen = visit(is_private=True)
+    slots = "Snapshot 2, record slots {first} to {last}"
+    cohort = snapshots.model(2).privacy["cohort"]
+    expect(seen.page.locator("#moment")).to_have_text(slots.format_map(cohort))
+    expect(seen.page.locator("#course-note")).to_have_text("Share of tokens; record slots.")
+
+
+def test_a_topic_has_a_view_of_its_own(visit, snapshots):
+    table = shifted(topics(), 0.3)
+    about = {"topic_npmi": [0.5, 0.25, -0.125, 0.0], "topic_supported": [True, True, True, False]}
+    shares = np.array([0.4, 0.3, 0.2, 0.1])
+    snapshots.publish(2, model(table, alpha=shares, diagnostics=about))
+    found = snapshots.topics(2, 30)["topics"][2]
+    seen = visit()
+    seen.card("Topic 3").get_by_role("button", name="Topic 3").press("Enter")
+    dialog = seen.page.get_by_role("dialog", name="Topic 3")
+    expect(dialog).to_be_visible()
+    assert dialog.locator(".word").all_text_contents() == [word for word, _ in found["words"]]
+    near = found["nearest"]
+    values = ["20.0 %", "\u2013", f"{found['moved']:.2f}", "-0.13"]
+    values += [f"Topic {near['id']} at {near['distance']:.2f}", "none"]
+    assert dialog.locator("dd").all_text_contents() == values
+    # The chart ends above the largest share.
+    assert bands(seen, "one") == pytest.approx({"3": 100 * 0.2 / (0.3 * 1.1)}, rel=1e-3)
+    before = snapshots.topics(1)["topics"][2]["words"]
+    came = [w for w, _ in found["words"][:10] if w not in dict(before)]
+    expect(dialog.locator("#came")).to_contain_text(f"came {', '.join(came) or 'none'}; went")
+    dialog.get_by_role("button", name=f"Topic {near['id']}").click()
+    expect(seen.page.get_by_role("dialog", name=f"Topic {near['id']}")).to_be_visible()
+    seen.page.keyboard.press("Escape")
+    expect(seen.page.get_by_role("dialog")).to_have_count(0)
+    expect(seen.card("Topic 4").locator(".moved[data-kind=far]").last).to_have_text("doubtful")
+
+
+def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
+    snapshots.path(1).unlink()
+    snapshots.publish(2, replace(model(topics()), prevalence=None))
+    seen = visit()
+    assert set(seen.page.locator(".card .share").all_text_contents()) == {"\u2013"}
+    expect(seen.page.locator("#course-panel")).to_be_hidden()
+
+
+def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, status):
+    snapshots.path(1).unlink()
+    status.set_phase("warm-up")
+    status.set_slots(9_000, 91_000)
+    status.set_warmup((9_000, 20_000))
+    seen = visit(cards=False)
+    seen.has(
+        phase="warming up",
+        progress_text="9,000 of 20,000 documents to the first topics; 91,000 record slots to the "
+        "first snapshot",
+    )
+    meter = seen.page.get_by_role("meter", name="Progress")
+    expect(meter).to_have_attribute("aria-valuenow", "9000")
+    status.set_warmup(None)
+    seen.page.reload()
+    seen.has(progress_text="91,000 record slots to the first snapshot")
+    status.set_slots(30_000, None)
+    seen.page.reload()
+    seen.has(progress_text="\u2013 record slots to the first snapshot")
+    snapshots.publish(1, model(topics()))
+    seen.page.reload()
+    expect(seen.page.locator("#progress")).to_be_hidden()
+
+
 def test_the_table_says_what_the_charts_show(visit, snapshots):
     snapshots.publish(2, model(topics()[2::-1], alpha=[2, 1, 1]))
     seen = visit(cards=False)
-    seen.page.get_by_text("Prevalence as a table").click()
+    seen.page.get_by_text("As a table").click()
     rows = seen.page.locator("tbody tr")
     expect(rows).to_have_count(3)
     assert rows.locator("th").all_text_contents() == ["Topic 1", "Topic 2", "Topic 3"]
     assert rows.nth(2).locator("td").all_text_contents() == ["30.0 %", "50.0 %"]
+    expect(seen.page.locator("caption")).to_have_text("Shares of each snapshot, so far.")
 
 
 @pytest.mark.parametrize("is_private", [False, True])
@@ -257,21 +411,20 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
     page.keyboard.press("Tab")
     order = page.get_by_label("Order")
     expect(order).to_be_focused()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
     expect(order).to_have_value("id")
     assert seen.titles() == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     stops = []
-    for _ in range(6):
+    for _ in range(8):
         page.keyboard.press("Tab")
         assert page.evaluate(outline) == "solid"
         stops.append(page.evaluate("document.activeElement.textContent.trim()"))
-        if len(stops) == 1:
-            page.keyboard.press("Enter")
-    assert stops.pop(1).startswith("Share of all tokens")
-    assert stops[:2] == ["Prevalence as a table", "What is promised about privacy"]
-    assert stops[2:] == ["description of the routes", "metrics", "snapshots"]
+    assert stops[:4] == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    assert stops[4:5] == ["What is promised about privacy"]
+    assert stops[5:] == ["description of the routes", "metrics", "snapshots"]
+    page.get_by_text("As a table").press("Enter")
     expect(page.locator("table")).to_be_visible()
 
 

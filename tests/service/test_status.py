@@ -3,12 +3,15 @@
 import json
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import InvalidSettingError, MissingExtraError
 from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
+from streamlda.storage.identity import Topic
+from streamlda.storage.snapshots import Summary
 
 
 class Clock:
@@ -53,10 +56,22 @@ def test_it_is_alive_for_as_long_as_the_loop_goes_round_and_ready_with_a_reason(
 def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
     told = status.status()
     unknown = {name for name, value in told.items() if value is None}
-    assert unknown == {"places", "places_left", "checkpoint", "budget", "last_poll"}
-    assert told["lag"] == {"records": None, "partitions": {}}
+    assert unknown == {
+        *(
+            "places",
+            "places_left",
+            "checkpoint",
+            "budget",
+            "last_poll",
+            "lost",
+            "warmup",
+            "undated",
+        ),
+    }
+    assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
     names = {key[0] for key in samples(status)}
-    assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places"}
+    assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost"}
+    assert "topic_prevalence" not in names
     assert "uptime_seconds" in names
 
 
@@ -72,6 +87,9 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.count_bytes(12345)
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
+    status.set_lost({"records": 4})
+    status.set_undated(17)
+    status.set_warmup((9_000, 20_000))
     status.set_queue(4096)
     status.set_memory(2**28)
     status.set_rounds(3)
@@ -88,7 +106,10 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     expected = {
         "phase": "rounds",
         "documents": documents,
-        "lag": {"records": 12, "partitions": {"0": 7, "1": 5, "2": None}},
+        "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
+        "lost": {"records": 4},
+        "undated": 17,
+        "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
         "budget": {"epsilon_spent": 0.5, "epsilon_total": 2.0, "delta": 1e-9},
         "uptime_seconds": 10,
@@ -109,6 +130,8 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("places",): 80,
         ("places_left",): 920,
         ("kafka_lag_records", ("partition", "0")): 7,
+        ("lost", ("unit", "records")): 4,
+        ("undated_documents",): 17,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,
         ("memory_limit_bytes",): 2**30,
@@ -128,6 +151,38 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     assert ("kafka_lag_records", ("partition", "2")) not in found
     assert not [key for key in found if key[0].endswith("_created")]
     assert [key for key in found if key[0] == "build_info"]
+
+
+def test_bytes_that_wait_are_no_records(status):
+    status.set_lag({0: 100}, "bytes")
+    assert status.status()["lag"] == {"records": None, "bytes": 100, "partitions": {"0": 100}}
+    assert not [key for key in samples(status) if key[0] == "kafka_lag_records"]
+
+
+def shares(status):
+    """Return the prevalence of topics: number and what it is of to share."""
+    found = [(key, value) for key, value in samples(status).items() if key[0] == "topic_prevalence"]
+    return {tuple(label for _, label in key[1:]): value for key, value in found}
+
+
+def test_prevalence_is_that_of_the_newest_snapshot_and_unknown_shares_are_left_out(clock):
+    status = Status(private=False, stream="a topic", clock=clock)
+    status.set_snapshot(None)
+    topics = [Topic(3, 0.25, None), Topic(None, 0.5, None), Topic(7, None, 0.1)]
+    newest = Summary(1, "now", 9, False, topics, {"prevalence": [0.5, 0.25, 0.25]})
+    status.set_snapshot(newest)
+    assert shares(status) == {("all", "3"): 0.25, ("interval", "3"): 0.5, ("interval", "7"): 0.25}
+    for interval in (None, {"prevalence": None}):
+        status.set_snapshot(replace(newest, topics=topics[:1], interval=interval))
+        assert shares(status) == {("all", "3"): 0.25}
+
+
+def test_a_private_daemon_shows_only_the_prevalence_of_private_snapshots(status):
+    newest = Summary(1, "now", 9, False, [Topic(1, 1.0, None)])
+    status.set_snapshot(newest)
+    assert shares(status) == {}
+    status.set_snapshot(replace(newest, private=True))
+    assert shares(status) == {("all", "1"): 1.0}
 
 
 def test_documents_per_second_are_those_of_the_last_seconds_from_few_samples(status, clock):

@@ -74,6 +74,8 @@ KINDS = {
     "vocabulary.min_document_frequency": ("3", 3),
     "vocabulary.max_document_frequency": ("0.3", 0.3),
     "vocabulary.ngrams": ("'1..2'", (1, 2)),
+    "source.time_field": ("'at'", "at"),
+    "snapshots.time_bins": ("'2019, 2020-07-01'", ("2019", "2020-07-01")),
 }
 
 
@@ -156,6 +158,9 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[kafka]\ntopic = ''\n", "kafka.topic must be text"),
         ("[vocabulary]\nmax_document_frequency = 1.5\n", "must be a fraction from 0.0 to 1.0"),
         ("[vocabulary]\nngrams = '2..1'\n", "vocabulary.ngrams must be a number n >= 1"),
+        ("[snapshots]\ntime_bins = 'days'\n", "time_bins must be one of hour, day, week, month"),
+        ("[snapshots]\ntime_bins = ['2020', '2019']\n", "or times that ascend"),
+        ("[snapshots]\ntime_bins = 7\n", "snapshots.time_bins must be a list of text"),
         ("not toml", "must be TOML"),
     ],
 )
@@ -196,9 +201,14 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "privacy.mode": "prefix"}, "snapshots.most must be set"),
         ({**PRIVATE, "topics.solver": "online-power"}, "take noisy-power"),
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
+        ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
+        ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
+        ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
+        ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
+        ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):
@@ -214,9 +224,15 @@ def test_private_runs_are_accepted():
     [
         ({"output.file": None}, "--output must be set"),
         ({"source.files": ["-", "a"]}, "standard input (-) must be the only source"),
+        ({"source.time_field": "@record"}, "--time-field @record must have --source-kind kafka"),
+        ({"cluster.dask": "tcp://x", "source.time_field": "at"}, "--time-field must be left out"),
         ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask must have files"),
         ({"cluster.dask": "tcp://x", "source.rejects": "r"}, "--rejects must be left out"),
+        (
+            {"cluster.dask": "tcp://x", "topics.representative_documents": 1},
+            "--representative-documents must be left out with --dask",
+        ),
         ({"cluster.dask": "tcp://x", "topics.solver": "simultaneous"}, "--dask goes with --solver"),
         ({"privacy.epsilon": 1.0}, "--snapshot-every must be set with --epsilon"),
         ({**PRIVATE, "cluster.dask": "x", "privacy.mode": "prefix"}, "--mode must be window with"),

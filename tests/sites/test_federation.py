@@ -17,8 +17,8 @@ from streamlda.privacy.noise import Noise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
-from streamlda.sites.federation import FederationConfig
 from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, described
+from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.scheme import NoisePlan
 from streamlda.text.vocabulary import Vocabulary
@@ -155,7 +155,7 @@ def test_a_config_of_invented_sites_is_refused_by_default():
     """The attack: 400 sites and epsilon 1, of which one is real; its share was nearly bare."""
     config = invented(400)
     assert config.epsilon_against(399) is None
-    with pytest.raises(InvalidSettingError, match="epsilon_alone='no bound'.*sites=400"):
+    with pytest.raises(InvalidSettingError, match=r"epsilon_alone='no bound'.*sites=400"):
         check_alone(config, MAX_EPSILON_ALONE)
     assert any(line.startswith("alone        no bound") for line in described(config))
 

@@ -179,7 +179,7 @@ def hex_of(number):
 
 
 def small_signing_keys():
-    """Points of Ed25519 of order 1, 2, 4 and 8, from their definition, and their other spellings."""
+    """Points of Ed25519 of order 1, 2, 4 and 8, from their definition, however written."""
     d = -121665 * pow(121666, -1, FIELD) % FIELD
     # Doubling a point of order 8 gives y = 0: x^2 = -y^2 on -x^2 + y^2 = 1 + d x^2 y^2.
     eighths = [y for y in roots_of_fourth_degree(d) if on_curve(y, d)]

@@ -45,7 +45,7 @@ class Attack:
 
 
 def kept_alone(times):
-    """The attack of the review: more fake documents than slots, of which the counts know nothing."""
+    """The attack: more fake documents than slots, of which the counts know nothing."""
     return Attack(lambda name, own, fake: own if name.endswith("_kept") else own + times * fake)
 
 
@@ -109,7 +109,7 @@ def test_without_the_checks_they_plant_a_topic(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("clipping", ["worst-case", "quantile"])
 def test_more_documents_than_slots_and_blanks_are_refused(tmp_path, clipping):
-    with pytest.raises(InvalidSettingError, match="a sum is one that no documents have|documents"):
+    with pytest.raises(InvalidSettingError, match=r"no documents have|sums of documents"):
         learned(tmp_path, times_own(5.0), clipping)
 
 

@@ -10,7 +10,7 @@ from streamlda.private.contributions import TripleNorms
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import ROUND, RoundKey, SiteKey
 from streamlda.sites.rounds import Round
-from tests.sites.protocol import D, HUB, Sites, added, spent
+from tests.sites.protocol import HUB, D, Sites, added, spent
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +115,20 @@ BAD_REFINEMENTS = {
     "noise of other shape": other_array(
         "refinement/found/spectral/pair_noise", lambda a: np.zeros((9, 9))
     ),
+    "frequencies of moments above 1": other_array("refinement/moments/background", lambda a: a + 1),
+    "more topics of moments": other_array("refinement/moments/alpha", lambda a: np.tile(a, 9)),
+    "an endless length": other_array("refinement/long", lambda a: a * 0 + 1e30),
+    "no topics of moments": lambda this: without(this, "refinement/moments/"),
     "no refinement": lambda this: without(this, "refinement/"),
     "no responsibilities": lambda this: without(this, "refinement/shares"),
     "no topics": lambda this: without(this, "refinement/found/"),
     "no projection": lambda this: without(this, "map"),
     **{
         f"a negative {name}": other_array(f"refinement/{name}", negative)
-        for name in ("shares", "found/spectral/alpha_0", "components", "found/background")
+        for name in (
+            *("shares", "found/spectral/alpha_0", "components", "found/background"),
+            *("moments/alpha", "moments/components", "long"),
+        )
     },
 }
 BAD = {"pairs": BAD_ROUNDS, "triples": BAD_PROJECTIONS, "refine 1": BAD_REFINEMENTS}
@@ -218,7 +225,7 @@ def test_windows_that_were_lost_count(tmp_path):
 
 def test_a_key_of_low_order_is_refused_when_it_is_read(begun):
     """The attack: it was found out when the share was paid for."""
-    sites, rounds = begun
+    _, rounds = begun
     with pytest.raises(StreamLDAError, match="not of low order"):
         replace(rounds["pairs"].keys[0], exchange="00" * 32)
 

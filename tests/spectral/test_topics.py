@@ -9,12 +9,15 @@ from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import (
     ALPHA_0_RANGE,
     RoundMoments,
     SpectralTopics,
+    alpha_0_estimate,
     average_rounds,
     diagnostics,
+    estimated_alpha_0,
     recover_topics,
     topics_along,
 )
@@ -80,7 +83,12 @@ def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
 )
 def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
     _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
-    assert recover_topics(seen, 3, None, rng).alpha_0 == pytest.approx(found, rel=0.02)
+    solved = estimated_alpha_0(seen, 3, rng)
+    assert solved == pytest.approx(found, rel=0.02)
+    known = alpha_0_estimate(solved, 3)
+    assert known["value"] == solved
+    assert known["identified"] == (solved not in ALPHA_0_RANGE)
+    assert (known["reason"] is None) == known["identified"]
 
 
 def test_wrong_alpha_0_shows_in_alpha_fit_but_not_of_two_topics_where_auto_is_1(rng):
@@ -90,7 +98,8 @@ def test_wrong_alpha_0_shows_in_alpha_fit_but_not_of_two_topics_where_auto_is_1(
     _, seen = planted_moments(rng, [2.0, 3.0])
     for alpha_0 in (0.1, 1.0, 10.0):
         assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
-    assert recover_topics(seen, 2, None, rng).alpha_0 == 1.0
+    assert estimated_alpha_0(seen, 2, rng) == 1.0
+    assert "tell 2 apart" in alpha_0_estimate(1.0, 2)["reason"]
 
 
 def test_topics_beyond_the_rank_repeat_the_background(rng):
@@ -134,7 +143,8 @@ def test_noise_estimate_tells_real_topics_from_noise():
         rng = np.random.default_rng(seed)
         assert recover_topics(seen, 3, 1.0, rng).supported.all()
         four = recover_topics(seen, 4, 1.0, rng)
-        doubted += four.directions_supported == 3 or not four.supported.all()
+        spectrum = Spectrum.padded(four.pair_eigenvalues, four.pair_noise)
+        doubted += spectrum.above == 3 or not four.supported.all()
     assert doubted >= 18
 
 
@@ -178,15 +188,37 @@ def test_averaging_leaves_topics_without_a_match_alone():
 
 def test_diagnostics_warn_in_words_and_are_plain():
     mu = np.eye(3)
-    weak = fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf]), pair_noise=np.ones(3))
-    found = diagnostics(weak)
+    spectrum = Spectrum(np.full(3, 0.1), np.ones(3))
+
+    def described(found, spectrum=None):
+        spectrum = spectrum or Spectrum(found.pair_eigenvalues, found.pair_noise)
+        return diagnostics(found, spectrum, found.supported, 50)
+
+    found = described(fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf])), spectrum)
     text = " ".join(found["warnings"])
-    assert "0 of 3 topics apart" in text
+    assert "0 of 3 topics apart above sampling noise (documents=50)" in text
     assert "topics 1, 2" in text
     assert found["eigenvalue_noise"] == [0.1, 9.0, None]
-    assert diagnostics(fixed(mu))["warnings"] == []
+    assert described(fixed(mu))["warnings"] == []
+    # Of noise that was not measured nothing is said.
+    unknown = described(fixed(mu), Spectrum(np.full(3, 0.1), None))
+    assert (unknown["directions_supported"], unknown["pair_noise"]) == (None, None)
+    assert unknown["warnings"] == []
     ill = fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
-    assert "condition_number=10000" in diagnostics(ill)["warnings"][0]
+    assert "condition_number=10000" in described(ill)["warnings"][0]
+
+
+def test_no_more_topics_than_directions_are_supported_and_each_once():
+    mu = np.array([[0.7, 0.3, 0, 0], [0, 0.5, 0.5, 0], [0.69, 0.31, 0, 0], [0, 0, 0.2, 0.8]])
+    found = fixed(mu, eigenvalue_noise=np.array([0.1, 0.3, 0.2, 0.9]))
+    assert found.supported.all()
+    assert found.supported_among(4).all()
+    assert found.supported_among(3).tolist() == [True, True, False, True]
+    assert found.supported_among(2).tolist() == [True, True, False, False]
+    # One direction is the word frequencies.
+    assert not found.supported_among(1).any()
+    assert fixed(mu[:1]).supported_among(1).all()
+    assert not fixed(mu, eigenvalue_noise=np.full(4, 1.1)).supported_among(3).any()
 
 
 @pytest.mark.kernels

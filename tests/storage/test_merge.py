@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda.arrays import with_prefix
 from streamlda.container import read_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -30,6 +31,8 @@ from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
 from streamlda.storage.projection import FORMAT, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
+from streamlda.stream.illustrations import COLUMNS
+from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 
 ROWS, D = 3000, 30
@@ -47,9 +50,11 @@ def documents():
 BEGINNING = Engine(SETTINGS)
 BEGINNING.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
 SHARED = BEGINNING.better_projection()
+SHARED_32 = np.random.default_rng(0).normal(size=(32, 8))
 
 
 def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):
+    settings = replace(settings, n_features=documents.n_features)
     engine = Engine(settings, shared_projection=shared)
     engine.add(documents.rows(start, stop))
     return engine
@@ -236,9 +241,9 @@ def test_positions_say_what_both_have_read(one, other, wanted, copied):
             assert found is None if expected is None else expected in found
 
 
-def save(folder, engine, position, words=WORDS, rows=None):
+def save(folder, engine, position, words=WORDS, rows=None, beside=None):
     with Checkpoints.open(folder) as store:
-        store.write(store.capture(engine, position, words, rows=rows))
+        store.write(store.capture(engine, position, words, rows=rows, beside=beside))
     return folder
 
 
@@ -432,3 +437,18 @@ def test_a_made_up_projection_is_refused(path, documents, change, rule):
     write_arrays(path, FORMAT, 2, file.arrays, file.metadata)
     with pytest.raises(NewerFormatError, match="format_version=2"):
         load_projection(path)
+
+
+def test_hashed_columns_are_shown_by_the_words_of_all(tmp_path, documents):
+    hashed, folders = Vocabulary.hashed(5), []
+    for n, text in enumerate(["cat cat dog", "dog dog dog", None]):
+        engine = learned(PlantedLDA(3, 32, seed=1).documents(90 + n), 0, 90 + n, SHARED_32)
+        words = ColumnWords(hashed)
+        words.add([text or ""])
+        # A daemon of before has kept no words.
+        saved = None if text is None else with_prefix(words.state(), COLUMNS)
+        folders.append(save(tmp_path / str(n), engine, {"at": n}, hashed, beside=saved))
+    found = merge_checkpoints(folders).vocabulary
+    assert found == hashed
+    assert {name for name in found.names if name} == {"cat", "dog"}
+    assert merge_checkpoints(folders[2:]).vocabulary.names is None

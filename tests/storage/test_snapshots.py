@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
+from streamlda.model.diagnostics import junk_topics
+from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import load
 from streamlda.storage import snapshots as module
 from streamlda.storage.identity import FARTHEST, distances
@@ -111,6 +113,69 @@ def test_topics_for_viewers_are_plain_json(folder):
     expected = [[list(pair) for pair in pairs] for pairs in made.model(2).top_words(3)]
     assert [topic["words"] for topic in found["topics"]] == expected
     assert all(0 < topic["moved"] < 0.5 for topic in found["topics"])
+
+
+def test_viewers_are_shown_interval_timeline_and_quality(folder):
+    table = topics()
+    table[3] = 0.9 * table[1] + 0.1 * table[3]
+    recent = Interval(
+        documents=7,
+        tokens=100,
+        prevalence=(0.25, 0.25, 0.5, 0),
+        start="2019-03-01T00:00:00+00:00",
+        end="2019-03-02T12:00:00+00:00",
+    )
+    tokens = np.array([[1.0, 0, 0, 3], [0, 0, 0, 0]])
+    days = Timeline(
+        unit="day", starts=[0, 86400], tokens=tokens, documents=[2, 0], undated=5, late=1
+    )
+    about = {"topic_npmi": [0.5, -0.25, 0.0, 0.125]}
+    made = Snapshots(folder)
+    made.publish(1, model(table, interval=recent, timeline=days, diagnostics=about))
+    found = Snapshots(folder).topics(1)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["interval"] == made.summary(1).json()["interval"] == recent.to_json()
+    assert found["timeline"] == {
+        **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5, "late": 1},
+        "shares": [[0.25, 0.0, 0.0, 0.75], [None] * 4],
+    }
+    assert found["slots"] is None
+    assert [topic["npmi"] for topic in found["topics"]] == about["topic_npmi"]
+    apart = hellinger(table, table)
+    for k, topic in enumerate(found["topics"]):
+        distance, other = min((apart[k][j], j) for j in range(4) if j != k)
+        assert topic["nearest"] == {"id": other + 1, "distance": pytest.approx(distance)}
+    marks = [list(reasons) for reasons in junk_topics(made.model(1))]
+    assert [topic["marks"] for topic in found["topics"]] == marks
+    made.publish(2, model(topics(1)))
+    alone = made.topics(2)
+    assert (alone["timeline"], alone["interval"]) == (None, None)
+    assert (alone["topics"][0]["nearest"], alone["topics"][0]["npmi"]) == (None, None)
+
+
+def test_a_private_snapshot_is_of_its_record_slots(folder):
+    made = Snapshots(folder)
+    made.publish(1, model(topics(), privacy=private()))
+    cohort = made.model(1).privacy["cohort"]
+    for found in (made, Snapshots(folder)):
+        assert found.summary(1).slots == [cohort["first"], cohort["last"]]
+
+
+def test_an_index_of_0_1_0_keeps_ids_and_says_no_prevalence_but_that_of_the_model(folder):
+    made = published(folder, topics(), shifted(topics()[::-1], 0.1))
+    wanted = made.summary(2)
+    old = json.loads(index(folder, 2).read_bytes())
+    old["version"] = 1
+    del old["interval"], old["slots"]
+    for topic in old["topics"]:
+        topic["prevalence"] = 0.123
+    index(folder, 2).write_text(json.dumps(old))
+    assert Snapshots(folder).summary(2) == wanted
+    made.publish(3, replace(model(topics()), prevalence=None))
+    stored = json.loads(index(folder, 3).read_bytes())
+    index(folder, 3).write_text(json.dumps(stored | {"version": 1}))
+    assert {topic.prevalence for topic in Snapshots(folder).summary(3).topics} == {None}
+    assert ids(Snapshots(folder), 3) == [1, 2, 3, 4]
 
 
 def test_distances_equal_the_definition_where_words_differ_too(monkeypatch):

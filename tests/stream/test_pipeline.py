@@ -8,16 +8,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streamlda.documents import UNDATED
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.learner import Learner
+from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection
 from streamlda.stream import blocks, pipeline, vocabulary_choice
-from streamlda.stream.pipeline import Pipeline, RecordCounts, Released, Schedule
+from streamlda.stream.counts import RecordCounts
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -85,20 +89,42 @@ class Noting(Learner):
         return TopicModel(components=rows, alpha=np.ones(1), background=rows[0])
 
 
+class Dating(Learner):
+    """A learner that notes the bins of its documents, and gives a model of them."""
+
+    def __init__(self, vocabulary, first_slot):
+        self.bins = []
+
+    def add(self, batch, users=None, /):
+        self.bins += [None] * len(batch) if batch.bins is None else batch.bins.tolist()
+        return len(batch)
+
+    def release(self, vocabulary=None, settings=None):
+        rows = np.full((1, vocabulary.n_features), 1 / vocabulary.n_features)
+        times = {"starts": [0], "tokens": [[1.0]], "documents": [len(self.bins)]}
+        return TopicModel(
+            components=rows,
+            alpha=np.ones(1),
+            background=rows[0],
+            interval=Interval(documents=len(self.bins), tokens=0),
+            timeline=Timeline(unit="day", **times),
+        )
+
+
 # Documents.
 
 
 @given(st.lists(st.integers(0, 120), max_size=5), st.booleans(), st.sets(st.integers(0, 5)))
 @example([7, 14, 21, 28], True, {1, 3})
 def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, restarts):
-    texts = corpus(120)
+    texts, times = corpus(120), [None if n % 7 == 3 else n * 9000.5 for n in range(120)]
     words = learner_of(50) if learned else GIVEN
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ROWS", 33)
-        whole = fed(words, RecordBatch(texts))
-        parts, start = Pipeline(words, engine), 0
+        whole = fed(words, RecordBatch(texts, times=times), time_bins=TimeBins())
+        parts, start = Pipeline(words, engine, time_bins=TimeBins()), 0
         for number, stop in enumerate([*sorted(cuts), len(texts)]):
-            parts.add(RecordBatch(texts[start:stop]))
+            parts.add(RecordBatch(texts[start:stop], times=times[start:stop]))
             start = stop
             if number in restarts and parts.learner is not None:
                 parts = restored(parts, words)
@@ -108,16 +134,46 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     assert parts.vocabulary.words == WORDS
     assert parts.vocabulary_documents == whole.vocabulary_documents == (50 if learned else 0)
     assert parts.counts == whole.counts
+    assert parts.values()["span"] == whole.values()["span"] == [0.0, 119 * 9000.5]
     assert state_bytes(parts.learner) == state_bytes(whole.learner)
 
 
 def restored(before, words):
     """Return a pipeline that goes on from what a checkpoint keeps."""
-    after = Pipeline(words, engine)
+    after = Pipeline(words, engine, time_bins=TimeBins())
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())
     after.restore(before.vocabulary, learner, values, before.waiting)
     return after
+
+
+@pytest.mark.parametrize("words", [GIVEN, learner_of(3)])
+def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(words):
+    text, day = "apple bread cheese", 86_400
+    dated = Pipeline(words, Dating, time_bins=TimeBins("custom", (0, 2 * day)))
+    records = [text, None, "apple", text, text, text]
+    dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 9e9, None, -1.0, 3.0]))
+    first = dated.release().model
+    assert dated.learner.bins == [2 * day, 2 * day, UNDATED, UNDATED, 0]
+    # The short document, of the year 2255, is not learned from.
+    assert first.interval.start == "1969-12-31T23:59:59+00:00"
+    assert first.interval.end == "1970-01-03T00:00:07.500000+00:00"
+    assert first.timeline.unit == "custom"
+    dated.add(RecordBatch([text]))
+    second = dated.release().model
+    assert (second.interval.start, second.interval.end) == (None, None)
+    assert dated.learner.bins[-1] == UNDATED
+    assert dated.undated == dated.counts.undated == 3
+
+
+def test_without_bins_nothing_is_said_of_time():
+    plain = fed(GIVEN, RecordBatch(["apple bread cheese"], times=[7.0]))
+    assert plain.learner.state()[0].keys().isdisjoint({"warmup.bins"})
+    undated = Pipeline(GIVEN, Dating)
+    undated.add(RecordBatch(["apple bread cheese"], times=[7.0]))
+    assert undated.release().model.interval.start is None
+    assert undated.learner.bins == [None]
+    assert undated.undated is None
 
 
 def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):

@@ -31,9 +31,10 @@ def test_a_batch_counts_its_records_and_what_they_take():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (BATCH, "texts=4 locations=4 users=4 documents=2 rejects=1 max_records=3"),
+        (BATCH, "texts=4 locations=4 users=4 times=0 documents=2 rejects=1 max_records=3"),
         (RecordBatch(["apple"], REJECTS), "documents=1 rejects=1"),
         (RecordBatch(["apple"] * 2, users=["ann"]), "users=1"),
+        (RecordBatch(["apple"] * 2, times=[1.0]), "times=1"),
         (RecordBatch(["apple"] * 2, locations=LOCATIONS), "locations=4"),
     ],
 )

@@ -134,19 +134,20 @@ MADE = [
     Vocabulary.learn(endless(30, seed=1), size=9, max_table_words=40),
     Vocabulary.selected(["naïve", "cat"], TextAnalyzer(stop_words=["a"]), selection=FACTS),
     Vocabulary.hashed(9, TextAnalyzer(ngram_range=(1, 2), stop_words="english")),
+    Vocabulary.hashed(1).named(("", "naïve|cat")),
 ]
 
 
 @pytest.mark.parametrize("made", MADE)
 def test_round_trips_through_json_and_pickle(made):
     text = json.dumps(made.metadata())
-    assert not any(word in text for word in made.words or ())
+    assert not any(word in text for word in made.listed or () if word)
     expected = made.token_ids(TEXTS)[0].tolist()
-    stored = Vocabulary.from_metadata(json.loads(text), made.words)
+    stored = Vocabulary.from_metadata(json.loads(text), made.listed)
     for back in (stored, pickle.loads(pickle.dumps(made))):
         assert (back, hash(back), back.fingerprint) == (made, hash(made), made.fingerprint)
         # With what does not count for equality.
-        assert back.metadata() == made.metadata()
+        assert (back.metadata(), back.names) == (made.metadata(), made.names)
         assert back.token_ids(TEXTS)[0].tolist() == expected
 
 

@@ -14,7 +14,7 @@ from streamlda_connectors.follow.scan import check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -44,7 +44,7 @@ class FollowSource:
         compressed files are left out, and so are links to directories.
     format : {"jsonl", "text"}, default "jsonl"
         JSON Lines, or one document a line.
-    text_field, user_field : str
+    text_field, user_field, time_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`.
     max_document_bytes : int, default 16 MiB
         A longer line is skipped as it streams by.
@@ -96,6 +96,7 @@ class FollowSource:
         format: str = "jsonl",
         text_field: str = "text",
         user_field: str | None = None,
+        time_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         start: str = "earliest",
@@ -103,8 +104,9 @@ class FollowSource:
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
-        self._parse = line_parser(("jsonl", "text"), format, text_field, encoding, user_field)
-        self._has_users = user_field is not None
+        options = ReadOptions(text_field, encoding, max_document_bytes, user_field, time_field)
+        self._parse = line_parser(("jsonl", "text"), format, options)
+        self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes
         self._paths = check_paths(paths)
         self._start = start
@@ -144,7 +146,7 @@ class FollowSource:
             if not self._paused:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
-                return batch.build(exhausted=False, users=self._has_users)
+                return batch.build(exhausted=False, **self._known)
             if problem is not None:
                 raise _loud(problem) from problem
             if not self._work or self._paused:
@@ -270,9 +272,16 @@ class FollowSource:
         """Return how many bytes were handed out; files that are followed have no end."""
         return Progress(self._done, None, "B")
 
+    #: What `lag` counts.
+    lag_unit = "bytes"
+
     def lag(self) -> dict[int, int | None]:
         """Return how many bytes wait to be read, of all files as of the last scan, under 0."""
         return {0: self._watch.lag()}
+
+    def lost(self) -> dict[str, int]:
+        """Return how often data was lost, and how many bytes it is known to be, for display."""
+        return {"gaps": self._watch.gaps, "bytes": self._watch.lost_bytes}
 
     def close(self) -> None:
         """Close all files. Closing twice is allowed."""

@@ -37,6 +37,8 @@ class Run:
     #: Rising, not always by one.
     offsets: Sequence[int]
     values: Sequence[bytes | None]
+    #: In milliseconds since 1970, -1 where unknown.
+    times: Sequence[int]
     #: Makes the `Record` of an index.
     record: Callable[[int], Record]
     #: How many of them were handed out.

@@ -7,14 +7,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamlda.checks import at_least, one_of
+from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.lines import json_parser, value_parser
-from streamlda_connectors.records import MAX_POLL_BYTES, BatchBuilder, Document, Rejected
+from streamlda_connectors.records import (
+    MAX_POLL_BYTES,
+    BatchBuilder,
+    Document,
+    ReadOptions,
+    Rejected,
+)
 
-#: Turns a record into its text and user, or None for one that is no document; raises `Rejected`.
-#: The record has a value: tombstones do not come here.
-Decoder = Callable[[Record], Document | None]
+#: Turns a record into its text, user and time (which may be left out), or None for one that is no
+#: document; raises `Rejected`. The record has a value: tombstones do not come here.
+Decoder = Callable[[Record], Document | tuple[str, str | None] | None]
 
 #: Called with each record that is skipped, and why, before the poll that skips it returns.
 OnReject = Callable[[Record, str], None]
@@ -30,18 +37,24 @@ class Decoding:
         self,
         topic: str,
         format: str | Decoder,
-        text_field: str,
-        user_field: str | None,
-        max_document_bytes: int,
+        options: ReadOptions,
         on_reject: OnReject | None,
     ) -> None:
-        at_least(1, max_document_bytes=max_document_bytes)
-        self.has_users = user_field is not None or callable(format)
+        at_least(1, max_document_bytes=options.max_document_bytes)
+        self._by_record = options.time_field == RECORD_TIME
+        if self._by_record:
+            options = options._replace(time_field=None)
+        users, times = options.user_field is not None, options.time_field is not None
+        #: What batches say of their documents.
+        self.known = {
+            "users": users or callable(format),
+            "times": times or self._by_record or callable(format),
+        }
         self._topic = topic
-        self._max_bytes = max_document_bytes
+        self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
         self._whole = callable(format)
-        self._decode = _decoder(format, text_field, user_field)
+        self._decode = _decoder(format, options)
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch` until it is full or nothing is pending.
@@ -99,7 +112,9 @@ class Decoding:
             elif value is None or document is None:
                 batch.blank(location, number)
             else:
-                batch.add(location, number, *document, len(value))
+                batch.add(location, number, len(value), *document)
+                if self._by_record:
+                    batch.times[-1] = _seconds(run.times[first + number - 1 - start])
                 if batch.bytes >= MAX_POLL_BYTES:
                     break
         return number - start
@@ -129,12 +144,14 @@ def _consecutive(run: Run, n_records: int) -> int:
     return next(i for i in range(n_records) if offsets[first + i] != start + i)
 
 
-def _decoder(
-    format: str | Decoder, text_field: str, user_field: str | None
-) -> Callable[[Any], Document | None]:
+def _seconds(milliseconds: int) -> float | None:
+    return None if milliseconds < 0 else in_range(milliseconds / 1000)
+
+
+def _decoder(format: str | Decoder, options: ReadOptions) -> Callable[[Any], Any]:
     """Return what reads a value, or, if `format` is a function, a `Record`."""
     if callable(format):
         return format
     one_of(("jsonl", "text"), format=format, remedy="or pass a function of a record")
-    check_has_fields(format, user_field)
-    return value_parser() if format == "text" else json_parser(text_field, "utf-8", user_field)
+    check_has_fields(format, options.user_field, options.time_field)
+    return value_parser() if format == "text" else json_parser(options)

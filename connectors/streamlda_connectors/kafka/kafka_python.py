@@ -155,6 +155,7 @@ class KafkaPythonClient:
                 part.partition,
                 [row.offset for row in rows],
                 [row.value for row in rows],
+                [row.timestamp for row in rows],
                 partial(_record, rows),
             )
             for part, rows in found.items()

@@ -15,7 +15,7 @@ from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder
+from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
@@ -45,11 +45,12 @@ class KafkaSource:
         Where to begin without a position.
     format : {"jsonl", "text"} or callable, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
-        callable gets each `Record` (key, headers and time among it) and returns the text and
-        its user or None, or None for no document, or raises
-        ``streamlda_connectors.records.Rejected``.
-    text_field, user_field : str
-        Of JSON, as in `streamlda_connectors.files.FileSource`.
+        callable gets each `Record` (key, headers and time among it) and returns the text,
+        its user or None and, if it has one, its event time in seconds since 1970 UTC or None; or
+        None for no document; or raises ``streamlda_connectors.records.Rejected``.
+    text_field, user_field, time_field : str
+        Of JSON, as in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is
+        the time that the broker keeps with each record.
     max_document_bytes : int, default 16 MiB
         A longer value is skipped.
     allow_gaps : bool, default False
@@ -96,6 +97,7 @@ request_timeout_seconds
         format: str | Decoder = "jsonl",
         text_field: str = "text",
         user_field: str | None = None,
+        time_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         on_reject: OnReject | None = None,
@@ -105,9 +107,8 @@ request_timeout_seconds
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
-        self._decoding = Decoding(
-            topic, format, text_field, user_field, max_document_bytes, on_reject
-        )
+        options = ReadOptions(text_field, "utf-8", max_document_bytes, user_field, time_field)
+        self._decoding = Decoding(topic, format, options, on_reject)
         check_names(ClientSettings, settings)
         connection = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security), **settings
@@ -143,7 +144,7 @@ request_timeout_seconds
             fetched = self._reader.fetch(wait, room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
-        return batch.build(exhausted=False, users=self._decoding.has_users)
+        return batch.build(exhausted=False, **self._decoding.known)
 
     def pause(self) -> None:
         """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
@@ -185,6 +186,10 @@ request_timeout_seconds
         the log.
         """
         return self._reader.lag()
+
+    def lost(self) -> dict[str, int]:
+        """Return how many records are known to be lost, for display."""
+        return {"records": self._reader.lost.total()}
 
     def commit(self, position: Position) -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.

@@ -1,77 +1,155 @@
-// The script of a report. All that the page says is there without it: it orders and searches the
-// cards, shows on the map whose circle is under the pointer, and opens all for printing.
+// The script of a report. All that the page says of topics is there without it: it words, orders
+// and searches the cards, and shows on the map which topics are meant.
 "use strict";
 
 const at = (id) => document.getElementById(id);
-const cards = at("cards");
-const all = [...cards.children];
+const data = JSON.parse(at("data").textContent);
+const topics = new Map(data.topics.map((topic) => [topic.id, topic]));
+const cards = new Map([...at("cards").children].map((card) => [Number(card.id.slice(6)), card]));
+const circles = new Map(
+  [...document.querySelectorAll(".map a")].map((link, i) => [data.topics[i].id, link]),
+);
 
+const NOTHING = "–";
+const LEAST = -Infinity;
 const ORDERS = {
-  prevalence: (a, b) => b.dataset.share - a.dataset.share,
-  moved: (a, b) => b.dataset.moved - a.dataset.moved,
-  id: (a, b) => a.dataset.id - b.dataset.id,
+  share: (a, b) => (b.share ?? LEAST) - (a.share ?? LEAST),
+  npmi: (a, b) => (b.npmi ?? LEAST) - (a.npmi ?? LEAST),
+  moved: (a, b) => (b.moved ?? 2) - (a.moved ?? 2),
+  id: (a, b) => a.id - b.id,
 };
 
+function percent(share) {
+  return share === null ? NOTHING : `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
+}
+
+function element(tag, text = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  return made;
+}
+
 function order() {
-  cards.append(...[...all].sort(ORDERS[at("order").value]));
+  const sorted = [...data.topics].sort(ORDERS[at("order").value]);
+  at("cards").append(...sorted.map((topic) => cards.get(topic.id)));
 }
 
-function kind() {
-  cards.dataset.kind = at("kind").value;
+// The words of a topic that are most relevant: weight log p + (1 - weight) log(p / usual).
+function relevant(topic, weight) {
+  const found = topic.words.map((word, i) => {
+    const p = topic.chances[i];
+    const lift = p / data.usual[word];
+    const known = weight === 1 || (p > 0 && Number.isFinite(lift));
+    return { text: data.words[word], p, lift, rank: known ? weight * Math.log(p) + (1 - weight) * Math.log(lift) : LEAST };
+  });
+  if (weight < 1) found.sort((a, b) => b.rank - a.rank || 0);
+  return found.slice(0, data.shown);
 }
 
+function word() {
+  const weight = Number(at("relevance").value);
+  const name = weight === 1 ? "most probable" : weight === 0 ? "most distinctive" : "by both";
+  at("weight").textContent = `λ ${weight.toFixed(2)}, ${name}`;
+  for (const topic of data.topics) {
+    const words = relevant(topic, weight);
+    const most = Math.max(...words.map((each) => each.p)) || 1;
+    const rows = cards.get(topic.id).querySelectorAll(".words > li");
+    rows.forEach((row, i) => {
+      const each = words[i];
+      row.hidden = each === undefined;
+      if (row.hidden) return;
+      const text = row.querySelector(".word");
+      text.textContent = text.title = each.text;
+      row.querySelector("rect").setAttribute("width", `${((100 * each.p) / most).toFixed(1)}%`);
+      const lift = each.lift < 1000 ? each.lift.toPrecision(3) : Math.round(each.lift);
+      row.querySelector(".value").textContent = weight === 1 ? percent(each.p) : `× ${lift}`;
+    });
+  }
+  find();
+}
+
+// Cards without the word go; circles that have it stand out. A word may be one of those that a
+// card shows at another weight.
 function find() {
   const wanted = at("find").value.trim().toLocaleLowerCase();
-  let shown = 0;
-  for (const card of all) {
-    let hits = 0;
-    for (const word of card.querySelectorAll(".word")) {
-      const hit = wanted !== "" && word.textContent.toLocaleLowerCase().includes(wanted);
-      word.parentElement.classList.toggle("hit", hit);
-      hits += hit;
+  const has = data.words.map((text) => text.toLocaleLowerCase().includes(wanted));
+  const hits = [];
+  for (const topic of data.topics) {
+    const card = cards.get(topic.id);
+    const hit = wanted !== "" && topic.words.some((i) => has[i]);
+    for (const text of card.querySelectorAll(".word")) {
+      const here = wanted !== "" && text.textContent.toLocaleLowerCase().includes(wanted);
+      text.parentElement.classList.toggle("hit", here);
     }
-    card.hidden = wanted !== "" && hits === 0;
-    shown += !card.hidden;
+    card.hidden = wanted !== "" && !hit;
+    if (hit) hits.push(topic.id);
+    circles.get(topic.id).classList.toggle("hit", hit);
   }
-  at("found").textContent = wanted === "" ? "" : `${shown} of ${all.length} topics`;
+  document.querySelector(".map").classList.toggle("searched", wanted !== "");
+  at("found").textContent = wanted === "" ? "" : `${hits.length} of ${cards.size} topics`;
+  choose(hits.length === 0 || hits.includes(chosen) ? chosen : hits[0]);
 }
 
-function tell(link) {
-  const card = document.querySelector(link.getAttribute("href"));
-  const list = card.querySelector(cards.dataset.kind === "distinctive" ? ".distinctive" : ".probable");
-  const words = [...list.querySelectorAll(".word")].map((word) => word.textContent);
-  at("detail-title").textContent =
-    `${card.querySelector("h3").textContent}, ${card.querySelector(".share").textContent}`;
-  at("detail-words").textContent = words.join(" ");
-  at("detail-near").textContent = card.querySelector(".near")?.textContent ?? "";
-  for (const other of document.querySelectorAll(".map a")) {
-    other.classList.toggle("chosen", other === link);
+// Shows the card of a topic beside the map, and its line over time.
+let chosen = data.topics[0].id;
+function choose(id) {
+  chosen = id;
+  const copy = cards.get(id).cloneNode(true);
+  for (const part of copy.querySelectorAll("[id]")) part.removeAttribute("id");
+  for (const part of copy.querySelectorAll("details")) part.remove();
+  at("detail").replaceChildren(...copy.children);
+  for (const [other, link] of circles) link.classList.toggle("chosen", other === id);
+  for (const line of document.querySelectorAll(".lines [data-topic]")) {
+    line.classList.toggle("chosen", Number(line.dataset.topic) === id);
   }
 }
 
-for (const section of document.querySelectorAll("main > section")) {
-  const link = document.createElement("a");
-  link.href = `#${section.id}`;
-  link.textContent = section.querySelector("h2").textContent;
+for (const section of document.querySelectorAll("main section")) {
   const item = document.createElement("li");
+  const link = element("a", section.querySelector("h2").textContent);
+  link.href = `#${section.id}`;
   item.append(link);
   at("contents").append(item);
 }
 
-for (const link of document.querySelectorAll(".map a")) {
-  link.addEventListener("focus", () => tell(link));
-  link.addEventListener("pointerenter", () => tell(link));
+for (const [id, link] of circles) {
+  link.addEventListener("focus", () => choose(id));
+  link.addEventListener("pointerenter", () => choose(id));
 }
 
-// A card that the search has hidden must be there when a link goes to it.
-window.addEventListener("hashchange", () => {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target?.hidden) {
+// A word that is clicked is searched: which topics have it?
+for (const place of [at("cards"), at("detail")]) {
+  place.addEventListener("click", (event) => {
+    const text = event.target.closest(".word")?.textContent;
+    if (text === undefined) return;
+    at("find").value = at("find").value === text ? "" : text;
+    find();
+  });
+}
+
+// A link to a topic chooses it, and brings back a card that the search has hidden.
+function follow(id) {
+  const target = at(id);
+  if (!target?.classList.contains("card")) return;
+  if (target.hidden) {
     at("find").value = "";
     find();
     target.scrollIntoView();
   }
+  choose(Number(id.slice(6)));
+}
+
+// In the frame of a notebook, links would leave the page for the notebook's own address.
+document.addEventListener("click", (event) => {
+  const id = event.target.closest('a[href^="#"]')?.getAttribute("href").slice(1);
+  if (id === undefined || location.protocol !== "about:") return;
+  event.preventDefault();
+  follow(id);
+  at(id).scrollIntoView();
+  at(id).focus({ preventScroll: true });
 });
+
+const followAddress = () => follow(decodeURIComponent(location.hash.slice(1)));
 
 let opened = [];
 window.addEventListener("beforeprint", () => {
@@ -82,12 +160,13 @@ window.addEventListener("afterprint", () => {
   for (const details of opened) details.open = false;
 });
 
+window.addEventListener("hashchange", followAddress);
 at("order").addEventListener("change", order);
-at("kind").addEventListener("change", kind);
+at("relevance").addEventListener("input", word);
 at("find").addEventListener("input", find);
 at("controls").hidden = false;
 at("detail").hidden = false;
 // A browser may keep what was chosen when the page is loaded again.
 order();
-kind();
-find();
+word();
+followAddress();

@@ -32,10 +32,11 @@ MOST_WORDS = 100
 _PAGE = Path(__file__).parent / "page"
 #: What the page shares with the report.
 _SHARED = Path(__file__).parents[2] / "page"
+_SCRIPTS = ("parts.js", "course.js", "topics.js", "page.js")
 _FILES = {
     "/": ("text/html; charset=utf-8", [_PAGE / "index.html"]),
     "/page.css": ("text/css; charset=utf-8", [_SHARED / "base.css", _PAGE / "page.css"]),
-    "/page.js": ("text/javascript; charset=utf-8", [_PAGE / "page.js"]),
+    "/page.js": ("text/javascript; charset=utf-8", [_PAGE / name for name in _SCRIPTS]),
     "/icon.svg": ("image/svg+xml", [_SHARED / "icon.svg"]),
 }
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")

@@ -210,6 +210,20 @@ def _schemas() -> dict[str, Schema]:
             "description": "Of a private snapshot: record slots.",
         },
         "private": _YES_NO,
+        "interval": _or_null(_named("Interval")),
+        "slots": {
+            "oneOf": [_list(_WHOLE, minItems=2, maxItems=2), {"type": "null"}],
+            "description": "Of a private snapshot: the first and the last record slot it is of.",
+        },
+    }
+    share = {"oneOf": [_SHARE, {"type": "null"}]}
+    quality: Schema = {
+        "npmi": {
+            "type": ["number", "null"],
+            "description": "Mean NPMI of the ten top words; null where it was not counted.",
+        },
+        "marks": _list(_TEXT, description="Why it should not be relied on; empty if it may be."),
+        "nearest": _or_null(_object(id={"type": ["integer", "null"]}, distance=_SHARE)),
     }
     return {
         "Any": {"type": "object"},
@@ -223,10 +237,34 @@ def _schemas() -> dict[str, Schema]:
         ),
         "Snapshot": _object(
             **head,
-            topics=_list(_object(**topic, words=_list(word))),
+            topics=_list(_object(**topic, words=_list(word), **quality)),
+            timeline=_or_null(_named("Timeline")),
             privacy={"type": "object", "description": "The privacy statement."},
             privacy_lines=_list(_TEXT),
         ),
+        "Interval": {
+            **_object(
+                documents=_WHOLE,
+                tokens=_WHOLE,
+                prevalence=_or_null(_list(_SHARE)),
+                start=_or_null(_TIME),
+                end=_or_null(_TIME),
+            ),
+            "description": "What came since the snapshot before: shares of its tokens in the order "
+            "of topics, event time of its earliest and latest document.",
+        },
+        "Timeline": {
+            **_object(
+                unit=_TEXT,
+                starts=_list({"type": "integer"}),
+                documents=_list(_WHOLE),
+                shares=_list(_list(share)),
+                undated=_WHOLE,
+                late=_WHOLE,
+            ),
+            "description": "Shares of topics by event time: bins by their start in seconds since "
+            "1970 UTC. Undated and late documents are in none.",
+        },
         "Proportions": _object(
             number={"type": "integer", "minimum": 1, "description": "The snapshot."},
             ids=_list({"type": ["integer", "null"], "description": "Topic of each column."}),
@@ -254,8 +292,21 @@ def _status() -> Schema:
         places_left=_MAYBE_WHOLE,
         lag=_object(
             records=_MAYBE_WHOLE,
+            bytes=_MAYBE_WHOLE,
             partitions={"type": "object", "additionalProperties": _MAYBE_WHOLE},
         ),
+        undated={
+            **_MAYBE_WHOLE,
+            "description": "Documents in no bin of event time; null if no times are read.",
+        },
+        lost={
+            "oneOf": [_COUNTS, {"type": "null"}],
+            "description": "What could not be read any more: records, gaps, bytes.",
+        },
+        warmup={
+            **_or_null(_object(documents=_WHOLE, of=_WHOLE)),
+            "description": "Documents towards the first topics, and at most how many these need.",
+        },
         queue_bytes=_WHOLE,
         memory=_object(resident_bytes=_MAYBE_WHOLE, limit_bytes=_MAYBE_WHOLE),
         rounds=_WHOLE,

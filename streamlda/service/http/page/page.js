@@ -1,75 +1,13 @@
-// The page of a streamlda daemon. It asks /status and /snapshots every two seconds, and for the
+// The page itself: it asks /status and /snapshots every two seconds, and for the
 // words of the newest snapshot when there is a new one. Nothing is stored, nothing comes from
 // elsewhere, and text from the daemon is only ever set as text.
 
 const PERIOD = 2000;
 const KEPT_RATES = 90;
-const TABLE_COLUMNS = 12;
-const FAR = 0.2; // a movement that is worth a colour
+const WORDS = 30;
+const PHASES = { "warm-up": "warming up", rounds: "learning", exhausted: "budget used up", draining: "ending" };
 
-const ORDERS = {
-  prevalence: (a, b) => b.prevalence - a.prevalence,
-  moved: (a, b) => (b.moved ?? 2) - (a.moved ?? 2),
-  id: (a, b) => (a.id ?? 0) - (b.id ?? 0),
-};
-
-const state = { token: null, tag: null, list: [], latest: null, rates: [], busy: false };
-const at = (id) => document.getElementById(id);
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-function draw(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
-const count = (n, one, many) => `${n < 1e6 ? whole.format(n) : short.format(n)} ${n === 1 ? one : many}`;
-const title = (topic) => (topic.id === null ? "Topic" : `Topic ${topic.id}`);
-
-function size(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  for (; bytes >= 1024 && unit < units.length - 1; unit++) bytes /= 1024;
-  return `${bytes.toFixed(unit === 0 || bytes >= 100 ? 0 : 1)} ${units[unit]}`;
-}
-
-function duration(seconds) {
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
-  return `${Math.round(seconds / 86400)} days`;
-}
-
-/** A line from the first value to the last, above zero; `label` says the same in words. */
-function chart(values, label, height) {
-  const width = 240;
-  const most = Math.max(...values, 1e-12) * 1.08;
-  const x = (i) => (values.length < 2 ? width / 2 : (i * width) / (values.length - 1));
-  const y = (value) => height - 1 - ((height - 4) * value) / most;
-  const points = values.map((value, i) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`);
-  if (points.length === 1) points.unshift(`0,${y(values[0]).toFixed(1)}`);
-  const first = points[0].split(",")[0];
-  const last = points.at(-1).split(",")[0];
-  return draw("svg", {
-    viewBox: `0 0 ${width} ${height}`, height, preserveAspectRatio: "none",
-    role: "img", "aria-label": label,
-  },
-  draw("line", { class: "floor", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
-  draw("polygon", {
-    class: "under", points: `${first},${height} ${points.join(" ")} ${last},${height}`,
-  }),
-  draw("polyline", { class: "line", points: points.join(" ") }));
-}
+const state = { token: null, tag: null, shown: false, rates: [], busy: false };
 
 function figure(id, text) {
   at(id).textContent = text;
@@ -94,7 +32,8 @@ function badge(id, text) {
 function showStatus(status) {
   at("now").hidden = false;
   at("stream").textContent = status.stream;
-  badge("phase", status.ready ? status.phase : `${status.phase}: not ready`);
+  const phase = PHASES[status.phase] ?? status.phase;
+  badge("phase", status.ready ? phase : `${phase}: not ready`);
   badge("privacy", status.private ? "private snapshots" : "not private");
 
   const rate = status.documents_per_second;
@@ -103,20 +42,22 @@ function showStatus(status) {
   figure("rate", rate < 10 ? rate.toFixed(1) : whole.format(rate));
   const spoken = `From ${whole.format(state.rates[0])} to ${whole.format(rate)} documents a second `
     + `over the last ${duration((state.rates.length * PERIOD) / 1000)}`;
-  at("rate-chart").replaceChildren(chart(state.rates, spoken, 44));
+  at("rate-chart").replaceChildren(line(state.rates, spoken, 44));
 
-  const { records, partitions } = status.lag;
+  const { records, bytes, partitions } = status.lag;
   const parts = Object.values(partitions);
   const blind = parts.filter((lag) => lag === null).length;
-  figure("lag", records === null ? "–" : short.format(records));
-  at("lag-note").textContent = parts.length
-    ? `records in ${count(parts.length, "partition", "partitions")}`
-      + (blind ? `, ${blind} not known` : "")
+  figure("lag", known(bytes) ? size(bytes) : records === null ? "–" : short.format(records));
+  at("lag-note").textContent = known(bytes) ? "in files"
+    : parts.length ? `records in ${count(parts.length, "partition")}` + (blind ? `, ${blind} not known` : "")
     : "";
 
-  figure("left", status.places_left === null ? "–" : short.format(status.places_left));
-  at("left-note").textContent = status.places === null ? ""
-    : `${status.places_left === null ? "" : "record slots to go, "}${short.format(status.places)} read`;
+  const { places, places_left: left } = status;
+  figure("left", known(left) ? short.format(left) : "–");
+  at("left-note").textContent = [
+    known(left) ? `record slots to go${rate > 0 ? `, about ${duration(left / rate)}` : ""}` : "",
+    known(places) ? `${short.format(places)} read` : "",
+  ].filter(Boolean).join("; ");
 
   const { resident_bytes: resident, limit_bytes: limit } = status.memory;
   figure("memory", resident === null ? "–" : size(resident));
@@ -130,6 +71,8 @@ function showStatus(status) {
   at("saved-note").textContent = saved
     ? `${size(saved.size_bytes)} in ${saved.seconds.toFixed(2)} s` : "";
 
+  showUnused(status);
+
   at("budget").hidden = !status.budget;
   if (status.budget) {
     const { epsilon_spent: spent, epsilon_total: total, delta } = status.budget;
@@ -139,110 +82,33 @@ function showStatus(status) {
   }
 }
 
-/** The prevalence of one topic in the listed snapshots that have it, oldest first. */
-function history(id) {
-  const found = [];
-  for (const snapshot of state.list) {
-    const topic = snapshot.topics.find((other) => other.id === id);
-    if (topic && id !== null) found.push(topic.prevalence);
+/** What was read and not learned from, by reason, and what could not be read. */
+function showUnused({ documents, rejects, lost, undated }) {
+  const reasons = Object.entries(rejects);
+  if (documents.short) reasons.push(["too short", documents.short]);
+  reasons.sort((a, b) => b[1] - a[1]);
+  figure("unused", number(documents.rejected + documents.short));
+  const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
+  at("unused-note").textContent = [
+    reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
+    undated ? `without a time: ${number(undated)}` : "",
+    gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
+  ].filter(Boolean).join("; ");
+}
+
+/** How far it is to the first topics, while there are none. */
+function showProgress({ warmup, places_left: left, places }) {
+  at("progress").hidden = state.shown && !warmup;
+  if (at("progress").hidden) return;
+  const lines = [];
+  if (warmup) {
+    lines.push(`${number(warmup.documents)} of ${number(warmup.of)} documents to the first topics`);
+    meter("progress-meter", warmup.documents, warmup.of, lines[0]);
+  } else if (known(left) && known(places)) {
+    meter("progress-meter", places, places + left, `${number(places)} of ${number(places + left)} record slots`);
   }
-  return found;
-}
-
-function movedBadge(topic, isFirst) {
-  if (topic.moved === null) {
-    return isFirst ? [] : [make("span", { class: "moved", "data-kind": "new" }, "new")];
-  }
-  const kind = topic.moved > FAR ? "far" : "near";
-  return [make("span", { class: "moved", "data-kind": kind }, `moved ${topic.moved.toFixed(2)}`)];
-}
-
-function card(topic, isFirst) {
-  const most = topic.words[0]?.[1] || 1;
-  const words = make("ol", { class: "words", "aria-label": "Most probable words" });
-  for (const [word, probability] of topic.words) {
-    const bar = make("span", { class: "size", "aria-hidden": "true" });
-    bar.style.setProperty("--share", probability / most);
-    words.append(make("li", {},
-      make("span", { class: "word", dir: "auto", title: word }, word), bar,
-      make("span", { class: "value" }, percent(probability))));
-  }
-  const name = `topic-${topic.id ?? "x"}`;
-  const article = make("article", { class: "card", "aria-labelledby": name },
-    make("div", { class: "card-head" },
-      make("h3", { id: name }, title(topic)),
-      make("span", { class: "share" }, percent(topic.prevalence)),
-      ...movedBadge(topic, isFirst)),
-    words);
-  const shares = history(topic.id);
-  if (shares.length > 1) {
-    const label = `Prevalence of ${title(topic)} over ${shares.length} snapshots: from `
-      + `${percent(shares[0])} to ${percent(shares.at(-1))}`;
-    article.append(make("figure", { class: "trend chart" }, chart(shares, label, 40),
-      make("figcaption", { class: "quiet", "aria-hidden": "true" },
-        make("span", {}, `${percent(shares[0])}, ${shares.length - 1} ago`),
-        make("span", {}, `${percent(shares.at(-1))} now`))));
-  }
-  return article;
-}
-
-function showCards() {
-  const shown = state.latest;
-  const topics = [...shown.topics].sort(ORDERS[at("order").value]);
-  at("cards").replaceChildren(...topics.map((topic) => card(topic, state.list.length < 2)));
-}
-
-function showMoves() {
-  const shown = state.latest;
-  const before = state.list.at(-2);
-  at("moves").hidden = !before;
-  if (!before) return "";
-  const now = new Set(shown.topics.map((topic) => topic.id));
-  const fresh = shown.topics.filter((topic) => topic.moved === null);
-  const gone = before.topics.filter((topic) => !now.has(topic.id));
-  const stayed = shown.topics.filter((topic) => topic.moved !== null)
-    .sort((a, b) => b.moved - a.moved);
-  const mean = stayed.reduce((sum, topic) => sum + topic.moved, 0) / (stayed.length || 1);
-  const text = `Since snapshot ${before.number}, ${count(stayed.length, "topic", "topics")} went on `
-    + `and moved by ${mean.toFixed(2)} on average (0: the same words, 1: none in common), `
-    + `${fresh.length} came and ${gone.length} went.`;
-  at("moves-text").textContent = text;
-  const line = (topic, words) => make("li", {}, `${title(topic)}: ${words}`);
-  at("moves-list").replaceChildren(
-    ...stayed.slice(0, 3).map((topic) => line(topic, `moved ${topic.moved.toFixed(2)}`)),
-    ...fresh.slice(0, 5).map((topic) => line(topic, "new")),
-    ...gone.slice(0, 5).map((topic) => line(topic, "gone")));
-  return text;
-}
-
-function showTable() {
-  const columns = state.list.slice(-TABLE_COLUMNS);
-  const head = make("tr", {}, make("th", { scope: "col" }, "Snapshot"),
-    ...columns.map((snapshot) => make("th", { scope: "col" }, String(snapshot.number))));
-  const topics = [...state.latest.topics].sort(ORDERS.id);
-  const rows = topics.map((topic) => make("tr", {},
-    make("th", { scope: "row" }, title(topic)),
-    ...columns.map((snapshot) => {
-      const found = snapshot.topics.find((other) => other.id === topic.id && topic.id !== null);
-      return make("td", {}, found ? percent(found.prevalence) : "–");
-    })));
-  at("table").hidden = false;
-  at("table").querySelector("thead").replaceChildren(head);
-  at("table").querySelector("tbody").replaceChildren(...rows);
-}
-
-function showSnapshot() {
-  const shown = state.latest;
-  const when = new Date(shown.created).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
-  at("about").textContent = `Snapshot ${shown.number}, ${when}: `
-    + `${count(shown.topics.length, "topic", "topics")} from `
-    + `${count(shown.documents, "document", "documents")}. Below each, its prevalence so far.`;
-  showCards();
-  const moved = showMoves();
-  showTable();
-  at("statement").hidden = false;
-  at("statement").querySelector("pre").textContent = shown.privacy_lines.join("\n");
-  at("news").textContent = `Snapshot ${shown.number} is shown. ${moved}`;
+  if (!state.shown) lines.push(`${known(left) ? number(left) : "–"} record slots to the first snapshot`);
+  at("progress-text").textContent = lines.join("; ");
 }
 
 class NeedsToken extends Error {}
@@ -283,21 +149,22 @@ function trouble(text) {
 }
 
 async function look() {
-  showStatus((await ask("/status")).content);
+  const status = (await ask("/status")).content;
+  showStatus(status);
   const listed = await ask("/snapshots", state.tag);
   if (listed) {
-    state.list = listed.content.snapshots;
-    if (listed.content.latest === null) {
-      const { withheld } = listed.content;
+    const { latest, withheld, snapshots } = listed.content;
+    state.shown = latest !== null;
+    if (latest === null) {
       at("about").textContent = withheld
         ? `${count(withheld, "snapshot is", "snapshots are")} not private, and not shown.`
         : "No snapshot has been published yet.";
     } else {
-      state.latest = (await ask(`/snapshots/${listed.content.latest}`)).content;
-      showSnapshot();
+      showSnapshot((await ask(`/snapshots/${latest}?words=${WORDS}`)).content, snapshots);
     }
     state.tag = listed.tag; // only now: a failure in between is tried again
   }
+  showProgress(status);
 }
 
 async function round() {
@@ -327,7 +194,6 @@ async function round() {
   }
 }
 
-at("order").addEventListener("change", () => state.latest && showCards());
 at("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   state.token = at("token").value.trim();

@@ -1,0 +1,129 @@
+"""What an engine keeps of its documents to measure its topics: so far, and since the last release.
+
+A sample of all documents, one of those since the last release, and one that coherence is counted
+in (`streamlda.refinement.measures`). Where all documents of an interval had their E-step without
+annealing, these sums are made use of; else its prevalence is that of the sample alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import Arrays, State, named, with_prefix
+from streamlda.documents import DocumentBatch
+from streamlda.model.over_time import Interval
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import (
+    COHERENCE_DOCUMENTS,
+    COHERENCE_ENTRIES,
+    SAMPLE_DOCUMENTS,
+    SAMPLE_ENTRIES,
+    ExpectedTokens,
+    Samples,
+    measured,
+    prevalence,
+)
+from streamlda.refinement.sample import Sample
+
+#: Documents, and counts, of the sample of an interval.
+INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
+
+#: Least share of the tokens of an interval in the sums of E-steps. The last documents wait for the
+#: next step at either end.
+LEAST_EXPECTED = 0.9
+
+#: Bytes of all three samples at most: 12 a count, and 24 a document.
+MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 24 * (
+    SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
+)
+
+
+class Measures:
+    """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
+
+    def __init__(self) -> None:
+        self.samples = Samples()
+        self.restart(None)
+
+    def restart(self, expected: ExpectedTokens | None) -> None:
+        """Begin the next interval, where E-steps have the tokens given."""
+        self.interval = Sample(INTERVAL_DOCUMENTS, INTERVAL_ENTRIES)
+        self.documents = 0
+        self.released = None if expected is None else expected.tokens
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Take the documents of a batch that are usable."""
+        documents = batch.where(batch.usable)
+        self.samples.add(documents)
+        self.interval.add(documents)
+        self.documents += documents.n_documents
+
+    def merge(self, other: Measures) -> None:
+        """Take what another engine keeps, which is not changed."""
+        self.samples.tokens.merge(other.samples.tokens)
+        self.samples.documents.merge(other.samples.documents)
+        self.interval.merge(other.interval)
+        self.documents += other.documents
+
+    def published(self, model: TopicModel, expected: ExpectedTokens | None) -> TopicModel:
+        """Return a model with all that is measured, and that its phase has not measured yet."""
+        if model.prevalence is None:
+            refined = "refinement" in model.diagnostics
+            model = measured(model, self.samples, expected, fit_alpha=refined)
+        since = None
+        if expected is not None:
+            before = np.zeros(len(model.alpha)) if self.released is None else self.released
+            tokens = expected.tokens - before
+            if tokens.min() >= 0 and tokens.sum() >= LEAST_EXPECTED * self.interval.end:
+                since = expected._replace(tokens=tokens)
+        found = prevalence(model, self.interval, since)
+        interval = Interval(
+            documents=self.documents,
+            tokens=round(self.interval.end),
+            prevalence=None if found is None else tuple(found.tolist()),
+        )
+        return replace(model, interval=interval)
+
+    def state(self) -> State:
+        """Return all that is needed to go on."""
+        arrays: Arrays = {} if self.released is None else {"measures.released": self.released}
+        values: dict[str, Any] = {"documents": self.documents}
+        for name, sample in self._samples():
+            own, values[name] = sample.state()
+            arrays |= with_prefix(own, f"measures.{name}.")
+        return arrays, {"measures": values}
+
+    @classmethod
+    def from_state(
+        cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any], n_features: int
+    ) -> Self:
+        """Go on from what `state` returned; a state of before there were measures has none."""
+        made = cls()
+        if "measures" in values:
+            own = values["measures"]
+            made.documents = int(own["documents"])
+            if "measures.released" in arrays:
+                made.released = np.array(arrays["measures.released"])
+            for name, sample in made._samples():
+                sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
+        return made
+
+    def _samples(self) -> list[tuple[str, Sample]]:
+        both = self.samples
+        return [("all", both.tokens), ("counted", both.documents), ("interval", self.interval)]
+
+
+def of_one_interval(model: TopicModel) -> TopicModel:
+    """Return a model of documents that all came in one interval."""
+    shares = model.prevalence
+    interval = Interval(
+        documents=model.documents_seen,
+        tokens=model.tokens_seen,
+        prevalence=None if shares is None else tuple(shares.tolist()),
+    )
+    return replace(model, interval=interval)

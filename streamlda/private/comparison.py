@@ -1,0 +1,137 @@
+"""What documents say of refined topics beside those the refinement began with.
+
+Released with the last round of a refinement, of the same documents, which neither set of topics has
+seen: topics and priors of both sets are functions of earlier releases. A document with the counts c
+of l tokens adds ::
+
+    preferred     clip(8 m, -1, 1),  m = sum_w h_w (p_w - q_w) / (p_w + q_w) / sum_w h_w
+    tokens        min(1, l / L) theta      of the refined topics
+    start_tokens  min(1, l / L) theta      of the start
+
+Half of the tokens, every second one in the order of the words, give proportions of both sets;
+h counts the other half, p and q are the probabilities of its words by the refined topics and by the
+start. As (x - 1) / (x + 1) is concave, the expectation of m is at most 0 where documents follow the
+start: its topics win then, as they would by likelihood, but a token has a bounded say. theta are
+the proportions of the whole document, as `TopicModel.transform` gives them. L is a quantile of the
+lengths of the round before, from their noisy histogram: the sums are shares of tokens in which a
+long document counts as L of them.
+
+Privacy: unit, relation and what is public are those of a round (`streamlda.private.refinement`).
+All that a document adds depends on it alone. |clip| <= 1, and ||theta|| <= sum theta = 1, with
+equality where all tokens are of one topic; what is added is scaled by its computed norm. What is
+not a number adds exactly nothing.
+
+Measured on 9,000 and 28,500 documents of a last round (abstracts, epsilon 1 and 3, K = 20) and
+2,500 (newsgroups, epsilon 3 and 10), two seeds: tokens are within 1.16 (newsgroups 1.37) of the
+token-weighted mean of the published model's proportions of the same documents, for each topic;
+without L, with equal documents, 1.36 and 1.7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.kernels.inference import word_probabilities
+from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, word_major
+from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.mechanism import Block
+from streamlda.private.contributions import View
+from streamlda.private.topics import PrivateTopics
+
+Array = NDArray[np.float64]
+
+#: Weights beside that of the round's sums, 1, whose noise is 2.5 % larger for it in the last round.
+WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norms": 0.01}
+
+#: A mean preference of one in this many is a document's whole say.
+SCALE = 8.0
+
+#: Distance of proportions from their optimum, summed over topics: less than noise moves their sums.
+TOLERANCE = 0.02
+
+#: Quantile of the lengths from which on documents count alike.
+LONG = 0.95
+
+
+class ComparisonStatistic:
+    """Sums of what documents say of two sets of topics; time O(nnz K iterations)."""
+
+    def __init__(self, refined: PrivateTopics, start: PrivateTopics, long: float) -> None:
+        self._topics = [
+            (smoothed(found.components, found.background, SMOOTHING), found.alpha)
+            for found in (refined, start)
+        ]
+        self._long = long
+        self._sums = self._zeros()
+
+    def blocks(self) -> list[Block]:
+        """A document adds one term to each cell."""
+        return [
+            Block(
+                name,
+                sums.shape,
+                1.0,
+                WEIGHTS[name],
+                nonnegative=name != "preferred",
+                magnitude=1.01,
+            )
+            for name, sums in self._sums.items()
+        ]
+
+    def add(self, view: View) -> None:
+        """Add the active documents."""
+        batch = view.batch.where(view.active)
+        if not batch.n_documents:
+            return
+        seen, held = _halves(batch)
+        weights = np.minimum(1.0, batch.lengths / self._long)[:, None]
+        probabilities = []
+        for name, (topics, alpha) in zip(("tokens", "start_tokens"), self._topics, strict=True):
+            words, ids = word_major(batch, topics, len(alpha))
+            theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
+            found = np.empty(len(batch.counts))
+            word_probabilities(ids, batch.row_pointers, words, theta, found)
+            probabilities.append(found)
+            tokens = weights * topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
+            factors = clip_factors(np.linalg.norm(tokens, axis=1), 1.0)
+            tokens[factors == 0] = 0.0
+            self._sums[name] += factors @ tokens
+        self._sums["preferred"] += preferences(batch, held, *probabilities).sum()
+
+    def take(self) -> dict[str, Array]:
+        """Return the sums."""
+        sums, self._sums = self._sums, self._zeros()
+        return sums
+
+    def _zeros(self) -> dict[str, Array]:
+        K, K_start = (len(alpha) for _, alpha in self._topics)
+        return {
+            "preferred": np.zeros(()),
+            "tokens": np.zeros(K),
+            "start_tokens": np.zeros(K_start),
+        }
+
+
+def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:
+    """Return what each document says, from -1 to 1; probabilities are of its entries.
+
+    Quotients and sums of a document's own entries in their order: the same bits beside any others.
+    """
+    document = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
+    with np.errstate(invalid="ignore", over="ignore"):
+        gain = held * ((refined - start) / (refined + start))
+        said = SCALE * np.bincount(document, gain) / np.bincount(document, held)
+    return np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
+
+
+def _halves(batch: DocumentBatch) -> tuple[DocumentBatch, Array]:
+    """Return the documents by every second of their tokens, and the counts of the others."""
+    before = np.cumsum(batch.counts) - batch.counts  # Exact: whole numbers below 2^53.
+    before -= np.repeat(before[batch.row_pointers[:-1]], np.diff(batch.row_pointers))
+    seen = (batch.counts + (before % 2 == 0)) // 2
+    kept = np.flatnonzero(seen)
+    pointers = np.searchsorted(kept, batch.row_pointers).astype(np.int64)
+    half = DocumentBatch(seen[kept], batch.word_ids[kept], pointers, batch.n_features)
+    return half, batch.counts - seen

@@ -1,0 +1,45 @@
+"""How far long work has come, shown where someone asked for it: in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
+
+_SHOWN = ContextVar("shown", default=False)
+
+#: Work that takes less, in seconds, shows nothing.
+_LEAST_SECONDS = 0.5
+
+
+@contextmanager
+def shown(verbose: object) -> Iterator[None]:
+    """Show the progress of what is done inside, if `verbose`."""
+    token = _SHOWN.set(bool(verbose))
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Give a function that takes how much was done; a bar follows it, where progress is shown.
+
+    Where standard error is neither a terminal nor a notebook, there is one line at the end.
+    """
+    if not _SHOWN.get():
+        yield lambda done: None
+    elif sys.stderr.isatty() or "ipykernel" in sys.modules:
+        from tqdm.auto import tqdm
+
+        with tqdm(total=total, desc=what, leave=False, delay=_LEAST_SECONDS) as bar:
+            yield bar.update
+    else:
+        start = monotonic()
+        yield lambda done: None
+        seconds = monotonic() - start
+        if seconds >= _LEAST_SECONDS:
+            print(f"{what}: {total:,} in {seconds:.1f} s", file=sys.stderr)

@@ -1,0 +1,248 @@
+"""What is measured of the topics of a model in documents: prevalence, the prior, coherence.
+
+An E-step gives the tokens of each topic at no further cost, but not as inference does: it is cut
+short, topics are flattened while they are annealed, and they were others when the first documents
+came. So a sample of documents corrects its sums::
+
+    S_k    tokens of topic k in all documents since topics are annealed, as their E-steps say
+    E_k    the same of the sample, by the topics of now
+    F_k    tokens of k in the sample by `topic_proportions`
+    prevalence of k  ~  S_k (F_k + 1) / (E_k + 1)        for these documents
+
+in units of a document of the sample. This is the ratio estimator of surveys [1]_: F alone has the
+error of the sample and S that of the E-step, and where they agree document by document both errors
+go. Of documents before that, and without E-steps, it is F.
+
+The prior alpha is fitted to topics drawn for the tokens of a sample, by Minka's fixed point
+(`streamlda.refinement.gibbs.fit_alpha`). Drawn ones, as expected ones make every document mix all
+topics a little, and alpha_0 grows with every step: on 60,000 abstracts to 23, with held-out
+perplexity 1683 in place of 1386.
+
+References
+----------
+.. [1] Cochran (1977), "Sampling techniques", chapters 6 and 9A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.kernels.refinement import (
+    MAX_TOPICS,
+    draw_topics,
+    expect_topics,
+    resample_topics,
+    tally_topics,
+)
+from streamlda.model.coherence import topic_npmi
+from streamlda.model.inference import SMOOTHING, fold_in_words, smoothed, word_major
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement import gibbs
+from streamlda.refinement.sample import Drawn, Sample
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks
+from streamlda.spectral.topics import ALPHA_0_RANGE
+
+Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+
+#: Documents, and counts, of the sample that prevalence is measured in; half as many to as many.
+SAMPLE_DOCUMENTS, SAMPLE_ENTRIES = 3000, 3 * 2**16
+
+#: Of a short stream, the share of its documents that is gone through, and the fewest: inference
+#: takes several times as long as learning.
+SAMPLE_SHARE, FEWEST_DOCUMENTS = 1 / 12, 600
+
+#: Documents, and counts, of the sample that coherence is counted in. With 20,000 of 190,000
+#: abstracts the NPMI of a topic had a correlation of 0.94 with that of all, with 4000 of 0.73.
+COHERENCE_DOCUMENTS, COHERENCE_ENTRIES = 20_000, 2**20
+
+#: Iterations of inference in a sample. Tokens of topics with 0.5 % of them or more were within 7 %
+#: of those of 100 iterations on three corpora of text (11 % with 100 topics), with 8 within 18 %.
+INFERENCE_ITERATIONS = 10
+
+#: Documents that alpha is fitted to, and how often their topics are drawn. From the third time on
+#: perplexity changed by less than 0.05 %, where alpha_0 is free from the tenth.
+ALPHA_DOCUMENTS, ALPHA_SWEEPS, FREE_ALPHA_SWEEPS = 1000, 3, 10
+
+#: Longer documents count as if they had this many tokens there, or one of each word.
+LONGEST_TOKENS = 1000
+
+
+class ExpectedTokens(NamedTuple):
+    """Tokens of each topic by E-steps, shape (K,), with what these were made of."""
+
+    tokens: Array
+    alpha: Array
+    inner_iterations: int
+
+
+@dataclass(slots=True)
+class Samples:
+    """The samples of one stream: by tokens for prevalence and alpha, by documents for coherence."""
+
+    tokens: Sample = field(default_factory=lambda: Sample(SAMPLE_DOCUMENTS, SAMPLE_ENTRIES))
+    documents: Sample = field(
+        default_factory=lambda: Sample(COHERENCE_DOCUMENTS, COHERENCE_ENTRIES, of_tokens=False)
+    )
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Take what is due from the next documents, of 3 tokens or more."""
+        self.tokens.add(batch)
+        self.documents.add(batch)
+
+
+def measured(
+    model: TopicModel,
+    samples: Samples,
+    expected: ExpectedTokens | None = None,
+    *,
+    fit_alpha: bool = False,
+) -> TopicModel:
+    """Return a model with prevalence and coherence, measured in samples of its documents.
+
+    With `fit_alpha` it gets a prior that fits: with the same alpha_0, or with another where the
+    settings leave it open. Without documents the model comes back.
+    """
+    if not len(samples.tokens):
+        return model
+    drawn, counted = _drawn(samples.tokens, int(samples.documents.end)), samples.documents.drawn()
+    if fit_alpha:
+        model = with_fitted_alpha(model, drawn)
+    shares = _prevalence(model, drawn, samples.tokens.end, expected)
+    said = {
+        "prevalence_documents": len(drawn.documents),
+        "topic_npmi": topic_npmi(model.components, counted.documents),
+        "topic_npmi_documents": len(counted.documents),
+    }
+    return replace(model, prevalence=shares, diagnostics={**model.diagnostics, **said})
+
+
+def prevalence(
+    model: TopicModel, sample: Sample, expected: ExpectedTokens | None = None
+) -> Array | None:
+    """Return the share of each topic in the tokens of a stream; None without documents.
+
+    `expected` is of the last of these tokens, all of them or fewer. It is of no account where the
+    sample has all documents.
+    """
+    if not len(sample):
+        return None
+    if sample.complete:
+        expected = None
+    return _prevalence(model, sample.drawn(), sample.end, expected)
+
+
+def _drawn(sample: Sample, documents: int) -> Drawn:
+    """Return what is gone through of a sample of so many documents."""
+    most = min(max(int(documents * SAMPLE_SHARE), FEWEST_DOCUMENTS), SAMPLE_DOCUMENTS)
+    return sample.drawn().fewer(most, most * SAMPLE_ENTRIES // SAMPLE_DOCUMENTS)
+
+
+def _prevalence(
+    model: TopicModel, drawn: Drawn, tokens: float, expected: ExpectedTokens | None
+) -> Array:
+    documents, hits, starts = drawn
+    topics = smoothed(model.components, model.background, SMOOTHING)
+    words, ids = word_major(documents, topics, len(model.alpha))
+    theta = fold_in_words(documents, words, ids, model.alpha, INFERENCE_ITERATIONS, 1e-4)
+    learned = 0.0 if expected is None else min(float(expected.tokens.sum()), tokens)
+    if expected is None or not learned:
+        found = hits @ theta
+    else:
+        mine = _expected_shares(documents, model.components, expected)
+        one = hits.sum() / len(hits)
+        found = expected.tokens * (hits @ theta + one) / (hits @ mine + one)
+        found *= learned / found.sum()
+        before = starts < tokens - learned
+        if before.any():
+            earlier = hits[before] @ theta[before]
+            found += (tokens - learned) * earlier / earlier.sum()
+    shares: Array = found / found.sum()
+    return shares
+
+
+def _expected_shares(
+    documents: DocumentBatch, components: Array, expected: ExpectedTokens
+) -> Array:
+    """Return the share of each topic in each document, (n, K), as an E-step says."""
+    words, ids = word_major(documents, components, len(expected.alpha))
+    topics, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
+    found, K = [], len(prior)
+    for part, entries in _parts(documents, ids, K):
+        gamma = np.empty((len(entries), K), dtype=np.float32)
+        expect_topics(
+            *(part.counts, entries, part.row_pointers, topics, prior),
+            *(expected.inner_iterations, gamma),
+        )
+        weighted = part.counts[:, None] * gamma
+        found.append(np.add.reduceat(weighted, part.row_pointers[:-1], axis=0))
+    shares: Array = np.concatenate(found) / documents.lengths[:, None]
+    return shares
+
+
+def _parts(
+    documents: DocumentBatch, ids: NDArray[np.int32], n_topics: int
+) -> Iterator[tuple[DocumentBatch, NDArray[np.int32]]]:
+    """Cut documents and the rows of their words into runs of bounded responsibilities."""
+    start = 0
+    for part in blocks(documents, MOST_RESPONSIBILITIES // n_topics):
+        yield part, ids[start : start + len(part.counts)]
+        start += len(part.counts)
+
+
+def with_fitted_alpha(model: TopicModel, drawn: Drawn) -> TopicModel:
+    """Return a model whose alpha fits the documents; fractions of counts are rounded.
+
+    Equal documents give an equal alpha. Time O(tokens (topics of a document + log K)) a sweep.
+    """
+    K = model.n_components
+    if K > MAX_TOPICS:
+        return model
+    free = model.settings.get("alpha_0", 1.0) is None
+    alpha_0 = 1.0 if free else model.alpha_0
+    alpha = np.full(K, alpha_0 / K)
+    # Tokens were drawn alike; so that documents are, those of many tokens count for less.
+    alike = drawn._replace(hits=drawn.hits / drawn.documents.lengths)
+    chosen = alike.fewer(
+        min(ALPHA_DOCUMENTS, len(drawn.hits) // 2), len(drawn.documents.counts)
+    ).documents
+    topics = smoothed(model.components, model.background, SMOOTHING)
+    found, ids = word_major(chosen, topics, K)
+    words, prior = found.astype(np.float32), alpha.astype(np.float32)
+    shrunk = np.minimum(1.0, LONGEST_TOKENS / chosen.lengths)
+    counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))
+    counts = np.maximum(np.rint(counts), 1).astype(np.int64)
+    tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    drawn = np.empty(tokens[-1], dtype=np.int16)
+    at = 0
+    for part, entries in _parts(chosen, ids, K):
+        gamma = np.empty((len(entries), K), dtype=np.float32)
+        expect_topics(part.counts, entries, part.row_pointers, words, prior, 5, gamma)
+        own = tokens[at : at + len(entries) + 1]
+        draw_topics(gamma, part.row_pointers, own - own[0], 0, 0, drawn[own[0] : own[-1]])
+        at += len(entries)
+    lengths = np.bincount(np.diff(tokens[chosen.row_pointers]))
+    longer = np.cumsum(lengths[::-1])[::-1][1:]
+    for sweep in range(FREE_ALPHA_SWEEPS if free else ALPHA_SWEEPS):
+        running = np.cumsum(words * alpha.astype(np.float32), axis=1)
+        resample_topics(ids, chosen.row_pointers, tokens, words, running, 0, 0, sweep + 1, drawn)
+        at_least = np.zeros((K, len(longer)), dtype=np.int64)
+        tally_topics(chosen.row_pointers, tokens, drawn, at_least)
+        alpha = gibbs.fit_alpha(at_least, longer, alpha, alpha_0=None if free else alpha_0)
+    low, high = ALPHA_0_RANGE
+    diagnostics = dict(model.diagnostics)
+    if free and not low < alpha.sum() < high:
+        end = low if alpha.sum() <= low else high
+        alpha *= end / alpha.sum()
+        diagnostics["warnings"] = [
+            *diagnostics.get("warnings", []),
+            f"alpha_0 must lie between {low} and {high} to be estimated, got an end of the range: "
+            f"alpha_0={end}; set alpha_0 to a number",
+        ]
+    return replace(model, alpha=alpha, diagnostics=diagnostics)

@@ -1,0 +1,147 @@
+"""Documents that stand for a stream: of every so many tokens, or of every so many documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import Arrays, State
+from streamlda.documents import DocumentBatch
+
+Array = NDArray[np.float64]
+
+
+class _Part(NamedTuple):
+    """Some documents of a sample, and the place that each of them begins at."""
+
+    documents: DocumentBatch
+    starts: Array
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Part:
+        if chosen.all():
+            return self
+        return _Part(self.documents.where(chosen), self.starts[chosen])
+
+
+class Sample:
+    """The documents that hold every d-th token of a stream, or every d-th document.
+
+    At most `most`, and `entries` counts, or one document: when there are more, d doubles. Which
+    documents they are depends on the stream alone, not on how it was cut into batches. Memory:
+    12 bytes a count; a state of every d-th document keeps which words these have, in 4.
+    """
+
+    def __init__(self, most: int, entries: int, *, of_tokens: bool = True) -> None:
+        self.most, self.entries, self.of_tokens = most, entries, of_tokens
+        #: d, and the tokens or documents so far.
+        self.distance, self.end = 1.0, 0.0
+        self._parts: list[_Part] = []
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Take what is due from the next documents of the stream."""
+        # One after the other, so that fractions do not depend on how the stream was cut.
+        places = np.cumsum(np.concatenate([[self.end], self._sizes(batch)]))
+        self.end = float(places[-1])
+        chosen = self._hits(places[:-1], np.diff(places)) > 0
+        if chosen.any():
+            self._parts.append(_Part(batch.where(chosen).copy(), places[:-1][chosen]))
+            self._thin()
+
+    def merge(self, other: Sample) -> None:
+        """Take the documents of another stream, of which the sample is not changed.
+
+        Taking A into B and B into A give the same.
+        """
+        first, second = sorted((self, other), key=lambda sample: (sample.end, sample._content()))
+        self._parts = [*first._parts, *second._parts]
+        self.end += other.end
+        if self.distance != other.distance:
+            self.distance = max(self.distance, other.distance)
+            self._drop()
+        self._thin()
+
+    def _content(self) -> list[bytes]:
+        return [array.tobytes() for array in self.state()[0].values()]
+
+    def _thin(self) -> None:
+        while len(self) > 1 and (len(self) > self.most or self._entries > self.entries):
+            self.distance *= 2
+            self._drop()
+
+    @property
+    def _entries(self) -> int:
+        return sum(len(part.documents.counts) for part in self._parts)
+
+    def _drop(self) -> None:
+        """Leave out what is due no more."""
+        kept = []
+        for part in self._parts:
+            chosen = self._hits(part.starts, self._sizes(part.documents)) > 0
+            if chosen.any():
+                kept.append(_Part(part.documents.where(chosen), part.starts[chosen]))
+        self._parts = kept
+
+    def _sizes(self, batch: DocumentBatch) -> Array:
+        return batch.lengths if self.of_tokens else np.ones(batch.n_documents)
+
+    def _hits(self, starts: Array, sizes: Array) -> Array:
+        """Return how many places at distance d each document holds."""
+        found: Array = np.ceil((starts + sizes) / self.distance) - np.ceil(starts / self.distance)
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether no document was left out."""
+        return self.distance == 1.0
+
+    def __len__(self) -> int:
+        return sum(part.documents.n_documents for part in self._parts)
+
+    def drawn(self) -> Drawn:
+        """Return the documents, one at least."""
+        if len(self._parts) > 1:
+            documents, starts = zip(*self._parts, strict=True)
+            self._parts = [_Part(DocumentBatch.joined(documents), np.concatenate(starts))]
+        batch, first = self._parts[0]
+        return Drawn(batch, self._hits(first, self._sizes(batch)), first)
+
+    def state(self) -> State:
+        """Return all that is needed to go on but the limits."""
+        arrays: Arrays = {}
+        if self._parts:
+            drawn = self.drawn()
+            arrays = {**drawn.documents.arrays, "starts": drawn.starts}
+            if not self.of_tokens:
+                del arrays["counts"]
+        return arrays, {"distance": self.distance, "end": self.end}
+
+    def restore(self, arrays: Arrays, values: Mapping[str, Any], n_features: int) -> None:
+        """Take back what `state` returned."""
+        self.distance, self.end = float(values["distance"]), float(values["end"])
+        if arrays:
+            own = {"counts": np.ones(len(arrays["word_ids"])), **arrays}
+            starts = np.array(own.pop("starts"))
+            documents = DocumentBatch(**own, n_features=n_features, integral=False)
+            self._parts = [_Part(documents, starts)]
+
+
+class Drawn(NamedTuple):
+    """Documents of a sample, how many of its places each holds, and the place it begins at."""
+
+    documents: DocumentBatch
+    hits: Array
+    starts: Array
+
+    def fewer(self, most: int, entries: int) -> Drawn:
+        """Return about so many of them, within the counts on average, spread evenly."""
+        n = self.documents.n_documents
+        most = min(most, int(entries * n / max(1, len(self.documents.counts))))
+        if n <= most:
+            return self
+        ends = np.cumsum(self.hits) * (max(1, most) / self.hits.sum())
+        hits = np.ceil(ends) - np.ceil(np.concatenate([np.zeros(1), ends[:-1]]))
+        chosen = hits > 0
+        return Drawn(self.documents.where(chosen), hits[chosen], self.starts[chosen])

@@ -1,0 +1,43 @@
+"""What a run has met of its records, and what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """What a run has met: records, documents among them, and what became of them.
+
+    `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
+    no bin of event time, if times are read. `tokens` are those of encoded documents, stop words
+    excluded, and `unseen_tokens` those of them outside the vocabulary.
+    """
+
+    records: int = 0
+    documents: int = 0
+    short: int = 0
+    undated: int = 0
+    tokens: int = 0
+    unseen_tokens: int = 0
+    rejects: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unseen_fraction(self) -> float:
+        """Fraction of the tokens outside the vocabulary, 0 without tokens."""
+        return self.unseen_tokens / max(1, self.tokens)
+
+    def update(self, other: RecordCounts) -> None:
+        """Add what another part of the stream has met."""
+        for name in ("records", "documents", "short", "undated", "tokens", "unseen_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rejects.update(other.rejects)
+
+
+class Progress(NamedTuple):
+    """What a batch of records added: documents learned from, and documents too short for it."""
+
+    learned: int
+    short: int

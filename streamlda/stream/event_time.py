@@ -1,0 +1,82 @@
+"""Event time: when a document says it is from, in seconds since 1970 UTC."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+#: The time field of a source whose records have a time of their own (Kafka).
+RECORD_TIME = "@record"
+
+#: Units of bins, of the calendar in UTC; weeks begin on Monday.
+UNITS = ("hour", "day", "week", "month", "year")
+
+#: Numbers are seconds below this size (before the year 5138), else milliseconds, and so on.
+_SECONDS_BELOW = 1e11
+
+_FIRST, _LAST = -62_135_596_800, 253_402_300_800  # the years 1 to 9999
+_DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+
+
+def event_time(value: object) -> float | None:
+    """Return an event time in seconds since 1970 UTC; None for a value that is none.
+
+    Text in ISO 8601, from a year to a time with an offset, without one in UTC; or a number, as text
+    too: a whole one from 1000 to 9999 is a year, others count from 1970 in seconds below 10^11 in
+    size, in milliseconds below 10^14, then in micro- and nanoseconds. Text of 8 digits is a date.
+    """
+    if type(value) is bytes:
+        value = value.decode(errors="replace")
+    if type(value) is str:
+        text = value.strip()
+        return _of_number(text) if _DIGITS.fullmatch(text) else _of_text(text)
+    if type(value) is int or type(value) is float:
+        return _of_number(value)
+    return None
+
+
+def _of_text(text: str) -> float | None:
+    try:
+        found = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
+    except ValueError:
+        return None
+    return in_range((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+
+
+def _of_number(value: str | float) -> float | None:
+    if type(value) is str and len(value) == 8 and value.isdecimal():
+        return _of_text(value)
+    number = float(value) if isinstance(value, str) else value
+    if not abs(number) < 1e21:
+        # NaN, and integers that no float holds.
+        return None
+    if 1000 <= number <= 9999 and number == int(number):
+        return datetime(int(number), 1, 1, tzinfo=UTC).timestamp()
+    for _ in range(3):
+        if abs(number) < _SECONDS_BELOW:
+            break
+        number /= 1000
+    return in_range(float(number))
+
+
+def in_range(seconds: float) -> float | None:
+    """Return a time that lies in the years 1 to 9999, else None."""
+    return seconds if _FIRST <= seconds < _LAST else None
+
+
+def boundaries_of(bins: str | Sequence[str]) -> tuple[int, ...]:
+    """Return the times at which bins begin, in seconds since 1970 UTC; none for a unit of `UNITS`.
+
+    The message of a `ValueError` is the rule.
+    """
+    if isinstance(bins, str) and bins in UNITS:
+        return ()
+    times = [] if isinstance(bins, str) else [event_time(each) for each in bins]
+    found = tuple(math.floor(time) for time in times if time is not None)
+    if not times or len(found) < len(times) or any(a >= b for a, b in pairwise(found)):
+        raise ValueError(f"must be one of {', '.join(UNITS)}, or times that ascend")
+    return found

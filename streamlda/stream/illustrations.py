@@ -1,0 +1,65 @@
+"""What a stream leaves for its models to show beside topics: words of columns, and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.documents import DocumentBatch
+from streamlda.learner import Learner
+from streamlda.model.representatives import CandidateDocuments
+from streamlda.model.topic_model import TopicModel
+from streamlda.stream.source import RecordLocation
+from streamlda.text.column_words import ColumnWords, column_words
+from streamlda.text.vocabulary import Vocabulary
+
+#: Begin the names of their arrays.
+COLUMNS, CANDIDATES = "columns.", "candidates."
+
+
+class Illustrations:
+    """Words of hashed columns, and candidates for documents, of a learner that allows it."""
+
+    def __init__(self, candidates: CandidateDocuments | None = None) -> None:
+        self._words: ColumnWords | None = None
+        self._candidates = candidates
+
+    def begin(
+        self, vocabulary: Vocabulary, learner: Learner, saved: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Begin with the first document, or where `state` stood."""
+        if not learner.shows_documents:
+            self._candidates = None
+            return
+        self._words = column_words(vocabulary, named(saved, COLUMNS))
+        documents = named(saved, CANDIDATES)
+        if self._candidates is not None and documents:
+            self._candidates.restore(documents, vocabulary.n_features)
+
+    def add(
+        self, texts: Sequence[str], locations: Sequence[RecordLocation], batch: DocumentBatch
+    ) -> None:
+        """Take documents that were learned from: their texts, places and counts."""
+        if self._words is not None:
+            self._words.add(texts)
+        if self._candidates is not None:
+            ids = [f"{at.location}:{at.record}" for at in locations]
+            self._candidates.add(batch, ids, texts)
+
+    def beside(self, model: TopicModel | None) -> TopicModel | None:
+        """Return a model of now that shows them."""
+        if model is not None and self._words is not None:
+            model = replace(model, vocabulary=self._words.named())
+        if model is not None and self._candidates is not None:
+            model = replace(model, representative_documents=self._candidates.shown_by(model))
+        return model
+
+    def state(self) -> Arrays:
+        """Return all that is needed to go on, as named arrays of their own."""
+        words = {} if self._words is None else self._words.state()
+        documents = {} if self._candidates is None else self._candidates.state()
+        return with_prefix(words, COLUMNS) | with_prefix(documents, CANDIDATES)

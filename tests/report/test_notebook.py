@@ -1,0 +1,116 @@
+"""Models and fits in a notebook: tables, the report as a value, progress."""
+
+import sys
+import webbrowser
+from html import unescape
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import streamlda
+from streamlda import progress as module
+from streamlda.estimator import StreamLDA
+from streamlda.progress import progress, shown
+from streamlda.report import render_report
+from streamlda.simulate import PlantedLDA
+from tests.report.test_report import HOSTILE, hostile_model
+from tests.service.planted import model, topics
+
+
+class Cells(HTMLParser):
+    """The text of each row of a table, and all tags."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.tags, self.text = [], set(), ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_data(self, data):
+        self.text += data
+        if self.rows:
+            self.rows[-1].append(data)
+
+
+def test_a_model_is_a_table():
+    made = model(topics(), diagnostics={"topic_npmi": [0.25, None, -0.5, 0.125]})
+    head, *rows = Cells(made._repr_html_()).rows
+    assert head == ["Topic", "Share", "NPMI", "Words"]
+    assert [row[:3] for row in rows] == [
+        ["3", "40.0 %", "0.12"],
+        ["2", "30.0 %", "-0.50"],
+        ["1", "20.0 %", "\N{EN DASH}"],
+        ["0", "10.0 %", "0.25"],
+    ]
+    assert rows[0][3].split() == [word for word, _ in made.top_words(8)[3]]
+    unmeasured = streamlda.TopicModel(
+        components=topics(40), alpha=np.ones(40), background=topics(40).mean(axis=0)
+    )
+    shown = Cells(unmeasured._repr_html_())
+    assert len(shown.rows) == 31
+    assert {row[1] for row in shown.rows[1:]} == {"\N{EN DASH}"}
+    assert "10 further topics" in shown.text
+
+
+def test_words_of_a_table_are_only_ever_text():
+    found = Cells(hostile_model()._repr_html_())
+    assert found.tags == {"p", "table", "thead", "tbody", "tr", "th", "td"}
+    assert set(HOSTILE) <= set(" ".join(row[3] for row in found.rows[1:]).split(" ")) | {
+        word for word in HOSTILE if " " in word
+    }
+
+
+def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypatch):
+    made = model(topics())
+    found = made.visualize(title="T & <t>", n_words=3)
+    assert found.html == render_report([made], ["model"], title="T & <t>", n_words=3)
+    frame = found._repr_html_()
+    assert frame.count("<") == 2
+    inside = frame.partition('srcdoc="')[2].partition('"')[0]
+    assert unescape(inside) == found.html
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
+    found.save(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text("utf-8") == found.html
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    path = streamlda.visualize(made).show()
+    assert opened == [path.as_uri()]
+    assert path.read_text("utf-8") == streamlda.visualize(made).html
+    assert repr(found).startswith("<report of ")
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_a_fit_shows_its_progress_when_it_is_asked_to(verbose, capsys, monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_SECONDS", 0.0)
+    X = PlantedLDA(2, 40, seed=0).documents(300).to_csr()
+    fits = [
+        StreamLDA(2, refinement_passes=2, gibbs_sweeps=1, random_state=0, verbose=v).fit(X)
+        for v in (verbose, 0)
+    ]
+    said = capsys.readouterr().err
+    stages = ("documents: 300 in ", "refinement passes: 2 in ", "Gibbs sweeps: 1 in ")
+    assert [stage in said for stage in stages] == [bool(verbose)] * 3
+    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    streamed = StreamLDA(2, random_state=0, verbose=verbose).partial_fit(X)
+    streamed.set_params(verbose=0).partial_fit(X)
+    assert capsys.readouterr().err.count("documents: 300 in ") == verbose
+
+
+def test_progress_in_a_terminal_is_a_bar_that_goes(capsys, monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with shown(True), progress("steps", 4) as advance:
+        advance(3)
+        advance(1)
+    said = capsys.readouterr().err
+    assert "steps" in said
+    assert said.endswith("\r")
+    with progress("steps", 4) as advance:
+        advance(4)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,116 @@
+"""Shares and words of topics over the time of a corpus, against sums made document by document."""
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.privacy.statement import seeded
+from streamlda.report import follow_over_time, over_time
+from streamlda.report.course import MOST_MOMENTS, of_timeline
+from streamlda.stream.time_bins import TimeBins
+from tests.service.planted import model, private, topics, words
+
+DAY = 86_400.0
+
+
+def texts_of(components, n, *, seed, length=40):
+    """Draw documents that mix two topics, as texts."""
+    draw, names = np.random.default_rng(seed), np.array(words(components.shape[1]))
+    found = []
+    for _ in range(n):
+        mix = draw.dirichlet(np.full(len(components), 0.3))
+        found.append(" ".join(names[draw.choice(len(names), length, p=mix @ components)]))
+    return found
+
+
+def test_tokens_are_those_of_the_proportions_in_any_order():
+    made = model(topics(3, 50), documents_seen=1)
+    draw = np.random.default_rng(0)
+    texts = [*texts_of(made.components, 60, seed=1), "", "unknown words"]
+    times = [float(t) for t in draw.uniform(-40 * DAY, 40 * DAY, len(texts))]
+    times[3] = times[10] = None
+    found = follow_over_time(made, zip(texts, times, strict=True), TimeBins("week"))
+    by_week = {}
+    for text, time in zip(texts, times, strict=True):
+        if time is not None:
+            # 1970-01-05 was a Monday.
+            week = int((time - 4 * DAY) // (7 * DAY) * 7 * DAY + 4 * DAY)
+            n = int(made.vocabulary.encode([text]).batch.lengths[0])
+            sums = by_week.setdefault(week, [0, np.zeros(3)])
+            sums[0] += 1
+            sums[1] += n * made.transform([text])[0]
+    line = found.timeline
+    assert line.starts.tolist() == sorted(by_week)
+    assert line.documents.tolist() == [by_week[week][0] for week in sorted(by_week)]
+    np.testing.assert_allclose(line.tokens, [by_week[week][1] for week in sorted(by_week)])
+    assert (line.undated, line.late, line.unit) == (2, 0, "week")
+    shuffled = draw.permutation(len(texts))
+    again = follow_over_time(made, [(texts[i], times[i]) for i in shuffled], TimeBins("week"))
+    np.testing.assert_allclose(again.timeline.tokens, line.tokens)
+    assert (again.rose, again.fell) == (found.rose, found.fell)
+
+
+def test_tokens_of_words_are_what_topics_and_documents_make_likely(monkeypatch):
+    made = model(topics(3, 30))
+    texts = texts_of(made.components, 20, seed=2)
+    days = [float(i % 3) * DAY for i in range(20)]
+    seen = {}
+    whole = over_time._Sums._words
+    for cells in (2**21, 90):
+        monkeypatch.setattr(over_time, "_CELLS", cells)
+        monkeypatch.setattr(
+            over_time._Sums, "_words", lambda *a, c=cells: seen.setdefault(c, whole(*a))
+        )
+        follow_over_time(made, zip(texts, days, strict=True))
+    batch = made.encode(texts)
+    theta, table = made.transform(batch), over_time._Sums(made)._topics
+    expected = np.zeros((3, 3, 30))
+    for d, row in enumerate(batch.to_csr().toarray()):
+        given = theta[d][:, None] * table
+        expected[:, d % 3] += row * given / given.sum(axis=0)
+    for words_of in seen.values():
+        for k, columns in enumerate(over_time._Sums(made)._top):
+            np.testing.assert_allclose(words_of[k], expected[k][:, columns])
+
+
+def test_words_that_rose_and_fell_are_found_and_chance_is_not():
+    table = topics(3, 60, seed=6, concentration=0.3)
+    moved = table.copy()
+    up, down = np.argsort(-table[0])[[8, 1]]
+    moved[0, [up, down]] = moved[0, [down, up]]
+    made = model((table + moved) / 2)
+    early, late = texts_of(table, 400, seed=3), texts_of(moved, 400, seed=4)
+    dated = [(text, i * DAY) for i, text in enumerate([*early, *late])]
+    found = follow_over_time(made, dated, TimeBins("month"))
+    assert (found.rose[0], found.fell[0]) == ((words(60)[up],), (words(60)[down],))
+    assert found.halves in ("1971-01", "1971-02", "1971-03")
+    # The other topics went on as they were; 5 standard errors are reached by one of 100 words in
+    # 20,000 tests or so.
+    assert found.rose[1:] == found.fell[1:] == ((), ())
+
+
+def test_one_moment_has_no_course_and_many_are_added_up():
+    made = model(topics(2, 20))
+    found = follow_over_time(made, [("waa wab", 5.0), ("waa", None)], TimeBins("hour"))
+    assert found.halves is None
+    assert found.rose == found.fell == ((), ())
+    assert follow_over_time(made, []).timeline.tokens.shape == (0, 2)
+    n = 2 * MOST_MOMENTS + 5
+    many = follow_over_time(made, [("waa wab waa", i * 3600.0) for i in range(n)], TimeBins("hour"))
+    course = of_timeline(many.timeline, [0, 1])
+    assert course.together == 3
+    assert len(course.at) == -(-n // 3)
+    assert sum(course.documents) == n
+    assert course.labels[1] == "1970-01-01 03:00"
+    assert course.shares[0][0] == pytest.approx(many.timeline.shares[0, 0])
+
+
+def test_what_must_not_be_shown_over_time_is_refused(monkeypatch):
+    for statement in (private(), seeded()):
+        with pytest.raises(InvalidSettingError, match="snapshots of its windows"):
+            follow_over_time(model(topics(), privacy=statement), [])
+    monkeypatch.setattr(over_time, "MOST_BINS", 3)
+    with pytest.raises(InvalidSettingError, match=r"at most 3 bins .*; choose longer bins"):
+        follow_over_time(model(topics()), [("waa", i * DAY) for i in range(4)])
+    with pytest.raises(VocabularyError):
+        follow_over_time(model(topics(), vocabulary=None), [("waa", 0.0)])
