@@ -323,6 +323,15 @@ def test_a_config_that_was_not_signed_is_refused(at_work, site, tmp_path):
     assert not (tmp_path / "k.rounds").exists()
 
 
+@pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])
+def test_windows_whose_sums_would_overflow_are_refused_before_a_round(tmp_path, slots, epsilon):
+    with (
+        pytest.raises(InvalidSettingError, match="must"),
+        Sites.of(2, tmp_path, documents_per_snapshot=slots, epsilon=epsilon),
+    ):
+        pytest.fail("a round was made")
+
+
 def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
     """The attack: attempts without end, each with other documents of a site."""
     announced = list(this.keys)
