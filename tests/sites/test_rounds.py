@@ -186,6 +186,16 @@ def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
             crafted.open(sites.config)
 
 
+@pytest.mark.parametrize(("number", "attempt"), [(4, 1), (1, 2), (4, 2)])
+def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
+    """The attack: a site's own announcement, of a round for which its key is still there."""
+    sites, rounds = begun
+    own = sites.announce("site0", sites.config, number, attempt)
+    crafted = changed(rounds["pairs"], keys=(own, rounds["pairs"].keys[1]))
+    with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
+        sites.share("site0", crafted)
+
+
 def test_what_follows_from_the_number_of_a_round_is_computed(begun):
     sites, rounds = begun
     slots = {name: (first, last) for name, first, last in sites.config.run_settings.stage_slots()}

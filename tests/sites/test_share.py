@@ -337,10 +337,9 @@ def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
     announced = list(this.keys)
     with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
         this.again(at_work.config, announced)
-    for attempt in range(2, MAX_ATTEMPTS + 1):
-        this = at_work.again(this)
-        assert this.attempt == attempt
-    with pytest.raises(InvalidSettingError, match=f"attempt must lie in 1..{MAX_ATTEMPTS}"):
+    this = at_work.again(at_work.again(this))
+    assert this.attempt == MAX_ATTEMPTS == 3
+    with pytest.raises(InvalidSettingError, match=r"attempt must lie in 1\.\.3"):
         at_work.again(this)
 
 
