@@ -25,6 +25,9 @@ MIN_TOKENS = 3
 MAX_TOKENS = 2**31
 
 
+#: Time bins that are held: the oldest goes when a newer one comes.
+MOST_BINS = 1000
+
 #: The bin of a document without a time.
 UNDATED = int(np.iinfo(np.int64).min)
 

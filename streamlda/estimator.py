@@ -22,7 +22,6 @@ from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.progress import shown
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
-from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
 
 
@@ -112,15 +111,22 @@ class StreamLDA(BaseTopicEstimator):
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features)
-        Word probabilities of each topic; rows sum to 1. Most prevalent topic first.
+        Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
+        topic first.
     n_components_ : int
         Number of topics: fewer than `n_components` where an online solver has not found them all
         yet (`diagnostics_` says what is missing). With `epsilon` those that stand above the noise,
         with a warning where they are fewer.
+    prevalence_ : ndarray of shape (n_components_,), or None
+        Share of all tokens so far that each topic has, about the mean of `transform` by tokens:
+        sums over all documents, corrected by inference in up to 3000 of them
+        (`streamlda.refinement.measures`). None where it was not measured.
     alpha_ : ndarray of shape (n_components_,)
-        Dirichlet parameters of the topic mixtures.
+        Dirichlet parameters of the topic mixtures: the prior of a document. After a refinement
+        fitted to the documents, by Minka's fixed point.
     alpha_0_ : float
-        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it.
+        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it. With "auto" it is
+        fitted again once topics are refined.
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
@@ -142,10 +148,12 @@ class StreamLDA(BaseTopicEstimator):
 
     Notes
     -----
-    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end.
-    Memory O(n_features K + K^3) and the warm-up documents; time O(nnz K + K^3) a document until
-    topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are first
-    read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
+    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end; a
+    sample of them is kept to measure prevalence and coherence, 17 MiB at most
+    (`streamlda.engine.measures`), in states and pickles too.
+    Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
+    until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are
+    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
 
     *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
     follow the model; on text likelihood finds better ones, and `streamlda.refinement.refine` has
@@ -154,9 +162,6 @@ class StreamLDA(BaseTopicEstimator):
     sweeps. A pass takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K).
     Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
     an entry of `X`.
-
-    Kernels run on all processors that the process may use; ``NUMBA_NUM_THREADS`` in the environment
-    sets fewer.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.
@@ -391,19 +396,6 @@ class StreamLDA(BaseTopicEstimator):
     def _new_noise() -> Noise:
         """Return the noise of a private fit; there is no parameter for it on purpose."""
         return SecureNoise()
-
-    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
-        """Return the parameters as settings, checked."""
-        given = {**self.get_params(), "random_state": seed}
-        del given["verbose"]
-        settings = settings_of_parameters(given)
-        require(
-            settings.private or users is None,
-            "users must come with epsilon, whose unit they are",
-            epsilon=self.epsilon,
-            remedy="set epsilon and delta, or leave users out",
-        )
-        return settings
 
     def _fit_privately(
         self,

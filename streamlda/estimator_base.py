@@ -21,10 +21,13 @@ from sklearn.utils.validation import validate_data
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.learner import Users
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
+from streamlda.settings.load import settings_of_parameters
+from streamlda.settings.table import RunSettings
 from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
@@ -77,8 +80,13 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return dict(self._fitted.privacy)
 
     @property
+    def prevalence_(self) -> Array | None:
+        """Share of all tokens that each topic has; None where it was not measured."""
+        return self._fitted.prevalence
+
+    @property
     def alpha_(self) -> Array:
-        """Dirichlet parameters of the topic mixtures."""
+        """Dirichlet parameters of the topic mixtures: the prior."""
         return self._fitted.alpha
 
     @property
@@ -259,6 +267,19 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if isinstance(self.random_state, int):
             return self.random_state
         return int(check_random_state(self.random_state).randint(2**31))
+
+    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
+        """Return the parameters as settings, checked."""
+        given = {**self.get_params(), "random_state": seed}
+        del given["verbose"]
+        settings = settings_of_parameters(given)
+        require(
+            settings.private or users is None,
+            "users must come with epsilon, whose unit they are",
+            epsilon=self.epsilon,
+            remedy="set epsilon and delta, or leave users out",
+        )
+        return settings
 
     def _warn_of_few_words(self, n_features: int) -> None:
         if self.n_components > n_features:

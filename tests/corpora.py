@@ -74,3 +74,44 @@ def unigram(n, n_features, lengths, *, zipf, seed):
     owner = np.repeat(np.arange(n), sizes)
     shape = (n, n_features)
     return DocumentBatch.from_matrix(coo_array((np.ones(len(tokens)), (owner, tokens)), shape))
+
+
+class LikeText:
+    """Documents as of text: words by rank, a few large topics and many small, lengths spread."""
+
+    def __init__(
+        self,
+        n_components,
+        n_features,
+        *,
+        seed,
+        alpha=None,
+        spread=0.8,
+        concentration=None,
+        bursts=None,
+    ):
+        """With `bursts`, words come again: each document has Dirichlet(bursts p) of its own."""
+        self._rng = np.random.default_rng(seed)
+        frequency = 1 / np.arange(1.0, n_features + 1)
+        strength = 30.0 * frequency / frequency.sum()
+        if concentration is not None:
+            strength = np.full(n_features, concentration)
+        self.components = self._rng.dirichlet(strength, n_components) + 1e-9
+        self.components /= self.components.sum(axis=1, keepdims=True)
+        self.alpha = np.geomspace(0.3, 0.02, n_components) if alpha is None else alpha
+        self.prevalence = self.alpha / self.alpha.sum()
+        self._spread, self._bursts = spread, bursts
+
+    def documents(self, n, alpha=None, mean_length=100):
+        """Draw documents, with other proportions where alpha is given."""
+        lengths = mean_length * np.exp(
+            self._spread * self._rng.normal(size=n) - self._spread**2 / 2
+        )
+        theta = self._rng.dirichlet(self.alpha if alpha is None else alpha, n)
+        words = theta @ self.components
+        if self._bursts is not None:
+            words = self._rng.gamma(self._bursts * words) + 1e-12
+        words /= words.sum(axis=1, keepdims=True)
+        return DocumentBatch.from_matrix(
+            self._rng.multinomial(np.maximum(5, lengths.astype(int)), words)
+        )

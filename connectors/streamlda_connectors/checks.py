@@ -11,9 +11,11 @@ from streamlda.errors import SourceError, StreamLDAError
 from streamlda.stream.source import Position
 
 
-def check_has_fields(format: str, user_field: str | None, time_field: str | None) -> None:
-    """Raise `InvalidSettingError` if users or times are to be read from a format without fields."""
-    for what, name in (("user", user_field), ("time", time_field)):
+def check_has_fields(
+    format: str, user_field: str | None, time_field: str | None, id_field: str | None
+) -> None:
+    """Raise `InvalidSettingError` if more than text is to be read from a format without fields."""
+    for what, name in (("user", user_field), ("time", time_field), ("id", id_field)):
         values: dict[str, Any] = {"format": format, f"{what}_field": name}
         rule = f"{what}s can only be read from a format with fields"
         remedy = f"name another format, or leave {what}_field out"

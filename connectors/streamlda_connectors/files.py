@@ -55,6 +55,9 @@ class FileSource:
         Key or column of the event time, named like `text_field`; values as in
         `streamlda.stream.event_time.event_time`, in Parquet dates and timestamps too. Where it is
         missing or something else, the time is None and the document is kept.
+    id_field : str, optional
+        Key or column of what the record calls itself, text or an int, named like `text_field`:
+        `id` of its location then, None where it is missing, empty or something else.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
@@ -88,6 +91,7 @@ class FileSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        id_field: str | None = None,
         compression: str | None = "infer",
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
@@ -95,11 +99,11 @@ class FileSource:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
         self._options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field
+            text_field, encoding, max_document_bytes, user_field, time_field, id_field
         )
         self._files = find_files(paths, format, compression)
         for file in self._files:
-            check_has_fields(file.format, user_field, time_field)
+            check_has_fields(file.format, user_field, time_field, id_field)
         self._check_files()
         listed = [(file.name, file.format, file.compression) for file in self._files]
         self._digest = digest_of(listed)

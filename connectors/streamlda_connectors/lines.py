@@ -21,7 +21,7 @@ from streamlda_connectors.records import (
     RecordQueue,
     Rejected,
     Skipped,
-    user_name,
+    name_of,
 )
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
@@ -200,7 +200,7 @@ def decoder(encoding: str) -> Callable[[bytes], str]:
 def value_parser() -> Parser:
     """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
     decode = decoder("utf-8")
-    return lambda value: (decode(value), None, None)
+    return lambda value: (decode(value), None, None, None)
 
 
 def text_parser(encoding: str = "utf-8") -> Parser:
@@ -209,7 +209,7 @@ def text_parser(encoding: str = "utf-8") -> Parser:
 
     def parse(line: bytes) -> Document | None:
         text = decode(line[:-1] if line.endswith(b"\r") else line)
-        return None if not text or text.isspace() else (text, None, None)
+        return None if not text or text.isspace() else (text, None, None, None)
 
     return parse
 
@@ -221,8 +221,8 @@ def json_parser(options: ReadOptions) -> Parser:
     """
     decode = decoder(options.encoding)
     utf8 = codecs.lookup(options.encoding).name == "utf-8"
-    text_field, user_field, time_field = map(
-        _path_of, (options.text_field, options.user_field, options.time_field)
+    text_field, user_field, time_field, id_field = map(
+        _path_of, (options.text_field, options.user_field, options.time_field, options.id_field)
     )
     assert text_field is not None
 
@@ -238,9 +238,10 @@ def json_parser(options: ReadOptions) -> Parser:
         text = _value(record, text_field)
         if type(text) is not str:
             raise Rejected("missing-field" if text is None else "not-text")
-        user = None if user_field is None else user_name(_value(record, user_field))
+        user = None if user_field is None else name_of(_value(record, user_field))
         time = None if time_field is None else event_time(_value(record, time_field))
-        return text, user, time
+        name = None if id_field is None else name_of(_value(record, id_field))
+        return text, user, time, name
 
     return parse
 
@@ -248,7 +249,7 @@ def json_parser(options: ReadOptions) -> Parser:
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats with the connector files")
-    check_has_fields(format, options.user_field, options.time_field)
+    check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return text_parser(options.encoding) if format == "text" else json_parser(options)
 
 
@@ -304,12 +305,13 @@ class CsvHeader(NamedTuple):
     end: int
     user_column: int | None = None
     time_column: int | None = None
+    id_column: int | None = None
 
 
 def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
     """Return the parser of the records of a CSV file."""
     decode = decoder(encoding)
-    user_column, time_column = header.user_column, header.time_column
+    user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
 
     def parse(record: bytes) -> Document | None:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
@@ -318,8 +320,9 @@ def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
         fields = csv_fields(line, delimiter)
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
-        user = None if user_column is None else user_name(fields[user_column])
+        user = None if user_column is None else name_of(fields[user_column])
         time = None if time_column is None else event_time(fields[time_column])
-        return fields[header.column], user, time
+        name = None if id_column is None else name_of(fields[id_column])
+        return fields[header.column], user, time, name
 
     return parse

@@ -1,4 +1,4 @@
-"""One column of a Parquet file as a run of documents; others as their users and times."""
+"""One column of a Parquet file as a run of documents; others as their users, times and ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamlda_connectors.records import (
     Rejected,
     Skipped,
     StoredRecords,
-    user_name,
+    name_of,
 )
 
 #: Parquet rows are read in runs of about this many bytes of text, as far as the file tells.
@@ -32,12 +32,12 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _FLOATS = ("halffloat", "float", "double")
 _DATES = ("date", "timestamp")
 
-#: Records, and of each its user and its time where there is a column of them.
-_Run = tuple[list[Record], list[str | None] | None, list[float | None] | None]
+#: Records, and users, times and ids of them where there are columns of these.
+_Run = tuple[list[Record], list[list[Any] | None]]
 
 
 class ParquetReader(StoredRecords):
-    """Reads the columns of text, user and time, a bounded run of rows at a time.
+    """Reads the columns of text, user, time and id, a bounded run of rows at a time.
 
     Memory: a run of rows and the buffers of one chunk's pages for each column.
     """
@@ -54,7 +54,9 @@ class ParquetReader(StoredRecords):
                 )
             self._n_rows = int(self._table.metadata.num_rows)
             self._path = self._text_column(options.text_field)
-            self._user_path = self._other_column(options.user_field, (*_TEXT, *_INTEGERS))
+            of_name = (*_TEXT, *_INTEGERS)
+            self._user_path = self._other_column(options.user_field, of_name)
+            self._id_path = self._other_column(options.id_field, of_name)
             of_time = (*_TEXT, *_INTEGERS, *_FLOATS, *_DATES)
             self._time_path = self._other_column(options.time_field, of_time)
             if record > self._n_rows:
@@ -96,13 +98,13 @@ class ParquetReader(StoredRecords):
         return path, str(kind.value_type if types.is_dictionary(kind) else kind)
 
     def _read_runs(self, row: int) -> Iterator[_Run]:
-        """Yield the values from `row` on, and users and times if there are columns of them.
+        """Yield the values from `row` on, and users, times and ids if there are columns.
 
         Runs start at fixed rows of each row group, wherever reading goes on, so that damage is
         met at the same record.
         """
         metadata = self._table.metadata
-        paths = (self._path, self._user_path, self._time_path)
+        paths = (self._path, self._user_path, self._time_path, self._id_path)
         columns = [".".join(path) for path in paths if path is not None]
         for group in range(metadata.num_row_groups):
             info = metadata.row_group(group)
@@ -121,7 +123,8 @@ class ParquetReader(StoredRecords):
                 dropped = min(row, run.num_rows)
                 row -= dropped
                 rest = run.slice(dropped)
-                yield self._records_of(rest), self._users_of(rest), self._times_of(rest)
+                users, ids = (self._names_of(rest, p) for p in (self._user_path, self._id_path))
+                yield self._records_of(rest), [users, self._times_of(rest), ids]
 
     def _column(self, run: Any, path: list[str]) -> Any:
         pa = self._arrow
@@ -138,10 +141,10 @@ class ParquetReader(StoredRecords):
         values: list[Any] = column.to_pylist()
         return values
 
-    def _users_of(self, run: Any) -> list[str | None] | None:
-        if self._user_path is None:
+    def _names_of(self, run: Any, path: list[str] | None) -> list[str | None] | None:
+        if path is None:
             return None
-        return [user_name(value) for value in self._values(self._column(run, self._user_path))]
+        return [name_of(value) for value in self._values(self._column(run, path))]
 
     def _times_of(self, run: Any) -> list[float | None] | None:
         if self._time_path is None:

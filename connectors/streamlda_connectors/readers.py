@@ -87,11 +87,11 @@ def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) ->
     columns = csv_fields(line, file.delimiter)
     if options.text_field not in columns:
         raise MissingColumn("missing-column", columns)
-    user, time = (
+    others = (
         columns.index(name) if name in columns else None
-        for name in (options.user_field, options.time_field)
+        for name in (options.user_field, options.time_field, options.id_field)
     )
-    return CsvHeader(columns.index(options.text_field), len(columns), end, user, time)
+    return CsvHeader(columns.index(options.text_field), len(columns), end, *others)
 
 
 class LineReader(StoredRecords):

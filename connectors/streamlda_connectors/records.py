@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamlda.checks import at_least, require
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
@@ -66,26 +66,27 @@ class Skipped(NamedTuple):
 #: What a splitter hands on: the bytes of a record without its line end, or why there are none.
 Record = bytes | Skipped
 
-#: The text of a record, whose it is, and its event time in seconds since 1970 UTC; None where that
-#: is not known.
-Document = tuple[str, str | None, float | None]
+#: The text of a record, whose it is, its event time in seconds since 1970 UTC, and its id; None
+#: where that is not known.
+Document = tuple[str, str | None, float | None, str | None]
 
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
 Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text, user and time, the encoding, and the longest record, in bytes."""
+    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes."""
 
     text_field: str
     encoding: str = "utf-8"
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
     time_field: str | None = None
+    id_field: str | None = None
 
 
-def user_name(value: object) -> str | None:
-    """Return the name of a user: text or an int, so that 7 and "7" are the same user.
+def name_of(value: object) -> str | None:
+    """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same.
 
     None for an empty name and for anything else, bytes that are not UTF-8 among it.
     """
@@ -128,10 +129,11 @@ class BatchBuilder:
         text: str,
         user: str | None = None,
         time: float | None = None,
+        id: str | None = None,
     ) -> None:
         """Add a document whose record has `size` bytes."""
         self.texts.append(text)
-        self.locations.append(RecordLocation(location, record))
+        self.locations.append(RecordLocation(location, record, id))
         self.users.append(user)
         self.times.append(time)
         self.n_documents += 1
@@ -187,8 +189,7 @@ class RecordQueue:
         self.consumed = 0
         self._parse = parse
         self._pending: Sequence[Record] = ()
-        self._users: Sequence[str | None] | None = None
-        self._times: Sequence[float | None] | None = None
+        self._columns: Sequence[Sequence[Any] | None] = ()
         self._next = 0
 
     @property
@@ -196,14 +197,12 @@ class RecordQueue:
         """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
         return 0
 
-    def put(
-        self,
-        records: Sequence[Record],
-        users: Sequence[str | None] | None = None,
-        times: Sequence[float | None] | None = None,
-    ) -> None:
-        """Queue `records`, once those before are taken; without `users` and `times`, from these."""
-        self._pending, self._users, self._times, self._next = records, users, times, 0
+    def put(self, records: Sequence[Record], columns: Sequence[Sequence[Any] | None] = ()) -> None:
+        """Queue `records`, once those before are taken.
+
+        `columns` have users, times and ids, which are in the records otherwise; None without any.
+        """
+        self._pending, self._columns, self._next = records, columns, 0
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
@@ -225,10 +224,10 @@ class RecordQueue:
             if document is None:
                 batch.blank(self.location, self.record)
                 continue
-            text, user, time = document
-            user = user if self._users is None else self._users[i - 1]
-            time = time if self._times is None else self._times[i - 1]
-            batch.add(self.location, self.record, len(record), text, user, time)
+            text, known = document[0], list[Any](document[1:])
+            if self._columns:
+                known = [None if column is None else column[i - 1] for column in self._columns]
+            batch.add(self.location, self.record, len(record), text, *known)
         self._next = i
         if i == end:
             self.put(())

@@ -32,7 +32,7 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
-    text_field, user_field, time_field, encoding, max_document_bytes
+    text_field, user_field, time_field, id_field, encoding, max_document_bytes
         As in `streamlda_connectors.files.FileSource`.
 
     Raises
@@ -56,10 +56,13 @@ class StdinSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        id_field: str | None = None,
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        options = ReadOptions(text_field, encoding, max_document_bytes, user_field, time_field)
+        options = ReadOptions(
+            text_field, encoding, max_document_bytes, user_field, time_field, id_field
+        )
         parse = line_parser(("text", "jsonl"), format, options)
         at_least(1, max_document_bytes=max_document_bytes)
         try:

@@ -26,7 +26,7 @@ DECIMALS = 6
 
 @click.command(short_help="Print the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of("infer", DOCUMENTS)
+@options_of("infer", (*DOCUMENTS, "source.id_field"))
 @click.option(
     "--output",
     "-o",
@@ -43,8 +43,9 @@ DECIMALS = 6
 def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
     """Print a JSON line for each document of SOURCE..., in order.
 
-    Members: record and location of the document, tokens of it that the model of FILE knows, and
-    topics, the K proportions. A document without a known token has those of the prior.
+    Members: record and location of the document, with --id-field its id, tokens of it that the
+    model of FILE knows, and topics, the K proportions. A document without a known token has those
+    of the prior.
     """
     import orjson
 
@@ -66,6 +67,7 @@ def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
                 line = {
                     "record": at.record,
                     "location": at.location,
+                    **({} if settings.source.id_field is None else {"id": at.id}),
                     "tokens": int(length),
                     "topics": row,
                 }

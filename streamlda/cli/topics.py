@@ -32,11 +32,11 @@ MANY_SHARED = 0.3
 def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
-    The share is that of all tokens, as measured by the fit; a dash where it was not. A
+    The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI
+    says how well the first 10 words go together in documents, -1 to 1, if it was counted. A
     question mark stands at topics that should not be relied on; below the table is why. Words
-    joined by | share a hashed column. The
-    header ends with the privacy statement. A private model shows record slots, not
-    documents: their number is private.
+    joined by | share a hashed column. The header ends with the privacy statement. A private model
+    shows record slots, not documents: their number is private.
     """
     from streamlda.model.topic_model import load
 
@@ -51,8 +51,12 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
 def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     from streamlda.model.diagnostics import junk_topics
+    from streamlda.model.quality import exclusivity, nearest_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
+    since = None if model.interval is None else model.interval.prevalence
+    own, near = exclusivity(model.components), nearest_topics(model.components)
+    npmi = _npmi(model)
     shared = model.shared_columns(n_words)
     shown = _documents(model) if documents else None
     counted = not _counts_slots(model)
@@ -72,6 +76,12 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
             {
                 "topic": k,
                 "share": model.shares[k],
+                "prevalence": model.shares[k],
+                "interval_share": None if since is None else since[k],
+                "alpha": float(model.alpha[k]),
+                "npmi": npmi[k],
+                "exclusivity": float(own[k]),
+                "nearest": None if (found := near[k]) is None else found._asdict(),
                 "doubts": list(doubts[k]),
                 "shared_columns": shared[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
@@ -88,12 +98,14 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     from streamlda.privacy.ledger.budget_table import printable
 
     words, doubts = model.top_words(n_words), junk_topics(model)
-    shared = model.shared_columns(n_words)
-    lines = ["topic  share   words"]
+    npmi, shared = _npmi(model), model.shared_columns(n_words)
+    counted = any(value is not None for value in npmi)
+    lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
         mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        line = f"{k:5d} {share} {mark} {' '.join(word for word, _ in words[k])}"
+        goes = "" if npmi[k] is None else f" {npmi[k]:5.2f}"
+        line = f"{k:5d} {share}{goes} {mark} {' '.join(word for word, _ in words[k])}"
         if shared[k] >= MANY_SHARED * len(words[k]):
             line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(line)
@@ -106,6 +118,12 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     if any(shared):
         lines.append("    a|b are words that share a hashed column: more hash bits part them")
     return lines
+
+
+def _npmi(model: TopicModel) -> list[float | None]:
+    """Return the NPMI of each topic; None where it was not counted."""
+    found: list[float | None] | None = model.diagnostics.get("topic_npmi")
+    return found or [None] * model.n_components
 
 
 def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:

@@ -134,21 +134,19 @@ class Engine(Learner):
 
     @classmethod
     def of_model(
-        cls, settings: EngineSettings, model: TopicModel, documents: DocumentBatch | None = None
+        cls, settings: EngineSettings, model: TopicModel, measures: Measures | None = None
     ) -> Self:
         """Return an engine that goes on from a model of `streamlda.refinement.refine.refined`.
 
-        With the documents that it was made of, prevalence so far is that of these too.
+        With the measures of the documents it was made of, prevalence so far is of these too.
         """
         counters = Counters(
             documents_seen=model.documents_seen,
             documents_skipped=int(model.diagnostics["documents_skipped"]),
             tokens_seen=model.tokens_seen,
         )
-        made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model))
-        if documents is not None:
-            made.measures.add(documents)
-            made.measures.restart(None)
+        made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model), measures)
+        made.measures.restart(None)
         return made
 
     @property
@@ -290,7 +288,9 @@ class Engine(Learner):
             As `topics`.
         """
         with one_blas_thread():
-            model = self.measures.published(self._phase.snapshot(), self._phase.expected())
+            model = self.measures.published(
+                *(self._phase.snapshot(), self._phase.expected(), self._phase.documents())
+            )
         return replace(
             model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.measures import of_one_interval
+from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.refining import needed_passes
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
@@ -62,7 +62,9 @@ def fit(
     if passes and start < len(documents):
         model = _of_all(model, documents)
     model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
-    return Engine.of_model(settings, model, documents), of_one_interval(model)
+    measures = Measures()
+    measures.add(documents)
+    return Engine.of_model(settings, model, measures), of_one_interval(model)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

@@ -7,7 +7,7 @@ annealing, these sums are made use of; else its prevalence is that of the sample
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
+from streamlda.engine.timeline import Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
@@ -31,13 +32,13 @@ from streamlda.refinement.measures import (
 from streamlda.refinement.sample import Sample
 
 #: Documents, and counts, of the sample of an interval.
-INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
+INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 2000, 2**17
 
 #: Least share of the tokens of an interval in the sums of E-steps. The last documents wait for the
 #: next step at either end.
 LEAST_EXPECTED = 0.9
 
-#: Bytes of all three samples at most: 12 a count, and 24 a document.
+#: Bytes of all three samples at most (16.3 MiB): 12 a count, and 24 a document.
 MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 24 * (
     SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
 )
@@ -46,9 +47,25 @@ MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 
 class Measures:
     """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
 
-    def __init__(self) -> None:
-        self.samples = Samples()
+    def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
+        """Begin behind so many documents and tokens."""
+        self.samples, self.bins = Samples(), Bins()
         self.restart(None)
+        self.samples.documents.end = float(documents)
+        self.samples.tokens.end = self.interval.end = tokens
+
+    @classmethod
+    def consecutive(cls, parts: Sequence[Measures]) -> Self:
+        """Return the measures of a stream of those of its parts, each begun behind the last."""
+        made = cls()
+        every = [part.samples for part in parts]
+        made.samples.tokens = Sample.consecutive([one.tokens for one in every])
+        made.samples.documents = Sample.consecutive([one.documents for one in every])
+        made.interval = Sample.consecutive([part.interval for part in parts])
+        made.documents = sum(part.documents for part in parts)
+        for part in parts:
+            made.bins.merge(part.bins)
+        return made
 
     def restart(self, expected: ExpectedTokens | None) -> None:
         """Begin the next interval, where E-steps have the tokens given."""
@@ -61,6 +78,7 @@ class Measures:
         documents = batch.where(batch.usable)
         self.samples.add(documents)
         self.interval.add(documents)
+        self.bins.add(documents)
         self.documents += documents.n_documents
 
     def merge(self, other: Measures) -> None:
@@ -68,12 +86,17 @@ class Measures:
         self.samples.tokens.merge(other.samples.tokens)
         self.samples.documents.merge(other.samples.documents)
         self.interval.merge(other.interval)
+        self.bins.merge(other.bins)
         self.documents += other.documents
 
-    def published(self, model: TopicModel, expected: ExpectedTokens | None) -> TopicModel:
+    def published(
+        self, model: TopicModel, expected: ExpectedTokens | None, kept: DocumentBatch | None
+    ) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
+        refined = "refinement" in model.diagnostics
+        if not refined:
+            expected = None
         if model.prevalence is None:
-            refined = "refinement" in model.diagnostics
             model = measured(model, self.samples, expected, fit_alpha=refined)
         since = None
         if expected is not None:
@@ -87,7 +110,10 @@ class Measures:
             tokens=round(self.interval.end),
             prevalence=None if found is None else tuple(found.tolist()),
         )
-        return replace(model, interval=interval)
+        timeline = None
+        if self.bins.dated:
+            timeline = self.bins.timeline(model, self.samples, expected, kept)
+        return replace(model, interval=interval, timeline=timeline)
 
     def state(self) -> State:
         """Return all that is needed to go on."""
@@ -96,6 +122,8 @@ class Measures:
         for name, sample in self._samples():
             own, values[name] = sample.state()
             arrays |= with_prefix(own, f"measures.{name}.")
+        own, values["bins"] = self.bins.state()
+        arrays |= with_prefix(own, "measures.bins.")
         return arrays, {"measures": values}
 
     @classmethod
@@ -111,6 +139,7 @@ class Measures:
                 made.released = np.array(arrays["measures.released"])
             for name, sample in made._samples():
                 sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
+            made.bins.restore(named(arrays, "measures.bins."), own["bins"])
         return made
 
     def _samples(self) -> list[tuple[str, Sample]]:

@@ -110,6 +110,10 @@ class Phase(ABC):
         """Return the tokens of topics by E-steps without annealing, of the last documents."""
         return None
 
+    def documents(self) -> DocumentBatch | None:
+        """Return the documents that are kept, those of 3 tokens or more; None without any."""
+        return None
+
     @abstractmethod
     def state(self) -> State:
         """Return all that is needed to go on but settings and counters."""

@@ -173,11 +173,11 @@ class Refinement(Phase):
 
     def expected(self) -> ExpectedTokens | None:
         """Return the tokens of topics by E-steps, those of the documents that wait as well."""
-        if self.stepwise.flatness:
-            return None
         found = self.stepwise.copy()
         found.flush()
-        return ExpectedTokens(found.topic_tokens, found.alpha, found.settings.inner_iterations)
+        return ExpectedTokens(
+            *(found.topic_tokens, found.alpha, found.settings.inner_iterations, found.by_bin)
+        )
 
     def _annealed(self) -> StepwiseEM:
         """Return a copy that has its last documents, and its annealing ended."""

@@ -119,6 +119,10 @@ class Rounds(Phase):
         passes = needed_passes(model, kept.n_documents)
         return refined(model, kept, passes=passes, seed=self.settings.seed % 2**63)
 
+    def documents(self) -> DocumentBatch | None:
+        """Return the recent documents."""
+        return self.recent.latest() if self.recent is not None and self.recent.parts else None
+
     def state(self) -> State:
         """Return both rounds, the recent documents, and whether a refinement was decided on."""
         arrays: Arrays = {}
@@ -195,6 +199,11 @@ class WarmUp(Phase):
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept."""
         return self._ended().snapshot()
+
+    def documents(self) -> DocumentBatch | None:
+        """Return the documents kept."""
+        kept = self.kept.batch()
+        return kept.where(kept.usable)
 
     def state(self) -> State:
         """Return the documents kept."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
+from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
@@ -230,9 +231,9 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
 
     - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
       no direction of the word pairs tells documents apart.
-    - ``"background"``: it says what all other topics say together (closer than `closest`). A topic
-      is compared with the others and not with the corpus, which a large topic is close to because
-      it is most of it.
+    - ``"background"``: it says what all other topics that are no noise say together (closer than
+      `closest`). A topic is compared with the others and not with the corpus, which a large topic
+      is close to because it is most of it.
     - ``"flat"``: all words that occur are about as probable.
     - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`).
     - ``"apart"``: its most probable words meet in documents far less than those of other topics
@@ -265,10 +266,11 @@ def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
 
 def _background(model: TopicModel, good: list[int], closest: float) -> list[int]:
     share, found = model.weights, []
-    whole = share @ model.components
-    for k, topic in enumerate(model.components):
+    whole = share[good] @ model.components[good]
+    for k in good:
+        topic = model.components[k]
         others = np.maximum(whole - share[k] * topic, 0.0)
-        if model.n_components > 1 and others.sum() > 0:
+        if len(good) > 1 and others.sum() > 0:
             others /= others.sum()
             if hellinger(topic[None], others[None])[0, 0] < closest:
                 found.append(k)
@@ -329,6 +331,29 @@ def _of_topics(model: TopicModel, name: str) -> Array | None:
     """Return the numbers that a model holds of each topic, or None."""
     found = numbers(model.diagnostics, name)
     return None if found is None or len(found) != model.n_components else found
+
+
+def exclusivity(components: Array, n_words: int = 10) -> list[float]:
+    """Return how much the most probable words of each topic are its own, 0 to 1.
+
+    The mean over these words of their probability in the topic over the sum of those in all
+    topics: near 1 where no other topic has them, near 1 / K where all have them alike. Time O(K V),
+    memory O(V).
+
+    Parameters
+    ----------
+    components : ndarray of shape (K, V)
+        Word probabilities of each topic.
+    n_words : int, default 10
+        All V if there are fewer.
+    """
+    top = top_words(components, min(n_words, components.shape[1]))
+    total = components.sum(axis=0)
+    return [
+        # A topic of fewer words than these has others that no topic may have.
+        float(np.mean(row[words] / np.where(total[words] > 0, total[words], 1.0)))
+        for row, words in zip(components, top, strict=True)
+    ]
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:

@@ -21,7 +21,7 @@ from streamlda.model.topic_model import TopicModel
 #: Documents in the sample for each one that is shown.
 CANDIDATES = 50
 
-#: Characters that are kept of a text.
+#: Characters that are kept of a text, or of an id.
 TEXT_CHARACTERS = 1000
 
 
@@ -54,7 +54,7 @@ class CandidateDocuments:
         self._numbers.append(numbers[taken])
         for n in np.flatnonzero(taken).tolist():
             text = {"text": _beginning(texts[n])} if self._with_text else {}
-            self._entries.append({"id": ids[n], **text})
+            self._entries.append({"id": _beginning(ids[n]), **text})
         if len(self._entries) > 2 * self._size:
             self._trim()
 

@@ -22,6 +22,7 @@ from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX
+from streamlda.refinement.refine import of_start
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import diagnostics
 from streamlda.text.vocabulary import Vocabulary
@@ -255,34 +256,26 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
 def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     """Return what is known of published topics, with ``warnings`` in words.
 
-    What the moments say of single topics is not said of those that rounds have moved since.
+    What the moments say of topics is of the ``start`` of those that rounds have moved since.
     """
     spectral = found.spectral
     spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
     notes = diagnostics(spectral, spectrum, spectral.supported, None)
-    warnings = notes["warnings"]
-    assert isinstance(warnings, list)
     if found.refinement is not None:
         kept, net, noise = found.refinement.tolist()
-        compared = math.isfinite(net)
-        notes["refinement"] = {
-            "kept": bool(kept),
-            "preferred": net if compared else None,
-            "noise": noise if compared else None,
-        }
         if kept:
-            warnings = []
-            for name in ("alpha_fit", "eigenvalues", "eigenvalue_noise", "topic_supported"):
-                del notes[name]
+            notes = of_start(notes)
         else:
-            warnings = [
-                *warnings,
+            notes["warnings"].append(
                 "refined topics did not explain fresh documents better than those of the moments, "
-                f"which are published (preferred={net:.0f}, noise={noise:.0f})",
-            ]
+                f"which are published (preferred={net:.0f}, noise={noise:.0f})"
+            )
+        if math.isfinite(net):
+            of = "refinement" if kept else "start"
+            notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
     notes["mixed_with_background"] = found.mixed.tolist()
     notes["topics_asked"] = wanted
-    notes["warnings"] = [*warnings, *few_topics(len(found.components), wanted)]
+    notes["warnings"] += few_topics(len(found.components), wanted)
     return notes
 
 

@@ -25,8 +25,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +81,8 @@ class ExpectedTokens(NamedTuple):
     tokens: Array
     alpha: Array
     inner_iterations: int
+    #: Tokens by time bin, (2, K): with annealing, and without.
+    by_bin: Mapping[int, Array] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -96,6 +99,12 @@ class Samples:
         self.tokens.add(batch)
         self.documents.add(batch)
 
+    def drawn(self) -> Drawn:
+        """Return the documents that inference goes through, one at least."""
+        most = int(self.documents.end * SAMPLE_SHARE)
+        most = min(max(most, FEWEST_DOCUMENTS), SAMPLE_DOCUMENTS)
+        return self.tokens.drawn().fewer(most, most * SAMPLE_ENTRIES // SAMPLE_DOCUMENTS)
+
 
 def measured(
     model: TopicModel,
@@ -111,7 +120,7 @@ def measured(
     """
     if not len(samples.tokens):
         return model
-    drawn, counted = _drawn(samples.tokens, int(samples.documents.end)), samples.documents.drawn()
+    drawn, counted = samples.drawn(), samples.documents.drawn()
     if fit_alpha:
         model = with_fitted_alpha(model, drawn)
     shares = _prevalence(model, drawn, samples.tokens.end, expected)
@@ -138,38 +147,46 @@ def prevalence(
     return _prevalence(model, sample.drawn(), sample.end, expected)
 
 
-def _drawn(sample: Sample, documents: int) -> Drawn:
-    """Return what is gone through of a sample of so many documents."""
-    most = min(max(int(documents * SAMPLE_SHARE), FEWEST_DOCUMENTS), SAMPLE_DOCUMENTS)
-    return sample.drawn().fewer(most, most * SAMPLE_ENTRIES // SAMPLE_DOCUMENTS)
-
-
 def _prevalence(
     model: TopicModel, drawn: Drawn, tokens: float, expected: ExpectedTokens | None
 ) -> Array:
-    documents, hits, starts = drawn
-    topics = smoothed(model.components, model.background, SMOOTHING)
-    words, ids = word_major(documents, topics, len(model.alpha))
-    theta = fold_in_words(documents, words, ids, model.alpha, INFERENCE_ITERATIONS, 1e-4)
+    theta = inferred(model, drawn.documents)
     learned = 0.0 if expected is None else min(float(expected.tokens.sum()), tokens)
     if expected is None or not learned:
-        found = hits @ theta
+        found = weighted(drawn.hits, theta)
     else:
-        mine = _expected_shares(documents, model.components, expected)
-        one = hits.sum() / len(hits)
-        found = expected.tokens * (hits @ theta + one) / (hits @ mine + one)
+        found = expected.tokens * correction(model, drawn, theta, expected)
         found *= learned / found.sum()
-        before = starts < tokens - learned
+        before = drawn.starts < tokens - learned
         if before.any():
-            earlier = hits[before] @ theta[before]
+            earlier = weighted(drawn.hits[before], theta[before])
             found += (tokens - learned) * earlier / earlier.sum()
     shares: Array = found / found.sum()
     return shares
 
 
-def _expected_shares(
-    documents: DocumentBatch, components: Array, expected: ExpectedTokens
-) -> Array:
+def weighted(weights: Array, rows: Array) -> Array:
+    """Return the weighted sum of some rows, each added to those before: BLAS rounds by address."""
+    found: Array = (weights[:, None] * rows).sum(axis=0)
+    return found
+
+
+def inferred(model: TopicModel, documents: DocumentBatch) -> Array:
+    """Return the proportions of documents, about as `TopicModel.transform`."""
+    topics = smoothed(model.components, model.background, SMOOTHING)
+    words, ids = word_major(documents, topics, len(model.alpha))
+    return fold_in_words(documents, words, ids, model.alpha, INFERENCE_ITERATIONS, 1e-4)
+
+
+def correction(model: TopicModel, drawn: Drawn, theta: Array, expected: ExpectedTokens) -> Array:
+    """Return what makes tokens of E-steps under these topics those of inference, (K,)."""
+    mine = expected_shares(drawn.documents, model.components, expected)
+    one = drawn.hits.sum() / len(drawn.hits)
+    found: Array = (weighted(drawn.hits, theta) + one) / (weighted(drawn.hits, mine) + one)
+    return found
+
+
+def expected_shares(documents: DocumentBatch, components: Array, expected: ExpectedTokens) -> Array:
     """Return the share of each topic in each document, (n, K), as an E-step says."""
     words, ids = word_major(documents, components, len(expected.alpha))
     topics, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
@@ -219,21 +236,21 @@ def with_fitted_alpha(model: TopicModel, drawn: Drawn) -> TopicModel:
     counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))
     counts = np.maximum(np.rint(counts), 1).astype(np.int64)
     tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    drawn = np.empty(tokens[-1], dtype=np.int16)
+    labels = np.empty(tokens[-1], dtype=np.int16)
     at = 0
     for part, entries in _parts(chosen, ids, K):
         gamma = np.empty((len(entries), K), dtype=np.float32)
         expect_topics(part.counts, entries, part.row_pointers, words, prior, 5, gamma)
         own = tokens[at : at + len(entries) + 1]
-        draw_topics(gamma, part.row_pointers, own - own[0], 0, 0, drawn[own[0] : own[-1]])
+        draw_topics(gamma, part.row_pointers, own - own[0], 0, 0, labels[own[0] : own[-1]])
         at += len(entries)
     lengths = np.bincount(np.diff(tokens[chosen.row_pointers]))
     longer = np.cumsum(lengths[::-1])[::-1][1:]
     for sweep in range(FREE_ALPHA_SWEEPS if free else ALPHA_SWEEPS):
         running = np.cumsum(words * alpha.astype(np.float32), axis=1)
-        resample_topics(ids, chosen.row_pointers, tokens, words, running, 0, 0, sweep + 1, drawn)
+        resample_topics(ids, chosen.row_pointers, tokens, words, running, 0, 0, sweep + 1, labels)
         at_least = np.zeros((K, len(longer)), dtype=np.int64)
-        tally_topics(chosen.row_pointers, tokens, drawn, at_least)
+        tally_topics(chosen.row_pointers, tokens, labels, at_least)
         alpha = gibbs.fit_alpha(at_least, longer, alpha, alpha_0=None if free else alpha_0)
     low, high = ALPHA_0_RANGE
     diagnostics = dict(model.diagnostics)

@@ -134,23 +134,40 @@ def refined(
         expected = None
     samples = Samples()
     samples.add(documents)
-    found = replace(model, components=components, alpha=alpha)
-    found = measured(found, samples, expected, fit_alpha=not gibbs_sweeps)
-    order = found.order
-    done["start_topics"] = order
-    assert found.prevalence is not None
-    return replace(
+    known = of_start(model.diagnostics)
+    known["warnings"] += warnings
+    done["start_topics"] = [*range(model.n_components)]
+    found = replace(
         model,
-        components=components[order],
+        components=components,
+        alpha=alpha,
+        settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
+        diagnostics={**known, "refinement": done},
+    )
+    return most_prevalent_first(found, samples, expected, fit_alpha=not gibbs_sweeps)
+
+
+def most_prevalent_first(
+    model: TopicModel,
+    samples: Samples,
+    expected: ExpectedTokens | None = None,
+    *,
+    fit_alpha: bool = True,
+) -> TopicModel:
+    """Return a refined model, measured in samples of its documents, with its topics in order."""
+    found = measured(model, samples, expected, fit_alpha=fit_alpha)
+    assert found.prevalence is not None
+    order, known = found.order, dict(found.diagnostics)
+    if known["topic_npmi"] is not None:
+        known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
+    start = known["refinement"]["start_topics"]
+    known["refinement"] = {**known["refinement"], "start_topics": [start[k] for k in order]}
+    return replace(
+        found,
+        components=found.components[order],
         alpha=found.alpha[order],
         prevalence=found.prevalence[order],
-        settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
-        diagnostics={
-            **(known := of_start(found.diagnostics)),
-            "topic_npmi": [found.diagnostics["topic_npmi"][k] for k in order],
-            "warnings": [*known["warnings"], *warnings],
-            "refinement": done,
-        },
+        diagnostics=known,
     )
 
 

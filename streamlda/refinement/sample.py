@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,10 @@ from streamlda.arrays import Arrays, State
 from streamlda.documents import DocumentBatch
 
 Array = NDArray[np.float64]
+
+
+#: Parts that a sample consists of at most: each is one batch that gave documents.
+MOST_PARTS = 64
 
 
 class _Part(NamedTuple):
@@ -39,6 +43,22 @@ class Sample:
         #: d, and the tokens or documents so far.
         self.distance, self.end = 1.0, 0.0
         self._parts: list[_Part] = []
+        #: Documents and counts of the parts.
+        self._held = 0, 0
+
+    @classmethod
+    def consecutive(cls, samples: Sequence[Sample]) -> Sample:
+        """Return the sample of a stream of those of its parts, each begun at the end of the last.
+
+        It is that of the whole stream. The parts are not changed.
+        """
+        first, last = samples[0], samples[-1]
+        made = cls(first.most, first.entries, of_tokens=first.of_tokens)
+        made.end, made.distance = last.end, max(sample.distance for sample in samples)
+        made._parts = [part for sample in samples for part in sample._parts]
+        made._drop()
+        made._thin()
+        return made
 
     def add(self, batch: DocumentBatch) -> None:
         """Take what is due from the next documents of the stream."""
@@ -48,6 +68,9 @@ class Sample:
         chosen = self._hits(places[:-1], np.diff(places)) > 0
         if chosen.any():
             self._parts.append(_Part(batch.where(chosen).copy(), places[:-1][chosen]))
+            self._count()
+            if len(self._parts) > MOST_PARTS:
+                self._join()
             self._thin()
 
     def merge(self, other: Sample) -> None:
@@ -57,6 +80,7 @@ class Sample:
         """
         first, second = sorted((self, other), key=lambda sample: (sample.end, sample._content()))
         self._parts = [*first._parts, *second._parts]
+        self._count()
         self.end += other.end
         if self.distance != other.distance:
             self.distance = max(self.distance, other.distance)
@@ -67,13 +91,17 @@ class Sample:
         return [array.tobytes() for array in self.state()[0].values()]
 
     def _thin(self) -> None:
-        while len(self) > 1 and (len(self) > self.most or self._entries > self.entries):
+        while len(self) > 1 and (len(self) > self.most or self._held[1] > self.entries):
             self.distance *= 2
             self._drop()
 
-    @property
-    def _entries(self) -> int:
-        return sum(len(part.documents.counts) for part in self._parts)
+    def _count(self) -> None:
+        parts = [part.documents for part in self._parts]
+        self._held = sum(map(len, parts)), sum(len(part.counts) for part in parts)
+
+    def _join(self) -> None:
+        documents, starts = zip(*self._parts, strict=True)
+        self._parts = [_Part(DocumentBatch.joined(documents), np.concatenate(starts))]
 
     def _drop(self) -> None:
         """Leave out what is due no more."""
@@ -83,6 +111,7 @@ class Sample:
             if chosen.any():
                 kept.append(_Part(part.documents.where(chosen), part.starts[chosen]))
         self._parts = kept
+        self._count()
 
     def _sizes(self, batch: DocumentBatch) -> Array:
         return batch.lengths if self.of_tokens else np.ones(batch.n_documents)
@@ -98,13 +127,12 @@ class Sample:
         return self.distance == 1.0
 
     def __len__(self) -> int:
-        return sum(part.documents.n_documents for part in self._parts)
+        return self._held[0]
 
     def drawn(self) -> Drawn:
         """Return the documents, one at least."""
         if len(self._parts) > 1:
-            documents, starts = zip(*self._parts, strict=True)
-            self._parts = [_Part(DocumentBatch.joined(documents), np.concatenate(starts))]
+            self._join()
         batch, first = self._parts[0]
         return Drawn(batch, self._hits(first, self._sizes(batch)), first)
 
@@ -126,6 +154,7 @@ class Sample:
             starts = np.array(own.pop("starts"))
             documents = DocumentBatch(**own, n_features=n_features, integral=False)
             self._parts = [_Part(documents, starts)]
+            self._count()
 
 
 class Drawn(NamedTuple):

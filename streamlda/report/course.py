@@ -32,7 +32,7 @@ class Course:
     documents: tuple[int, ...] | None
     #: What a moment is: ``"model"``, or a unit of time.
     unit: str
-    #: Whether models say the shares of what came since the model before, or those of all so far.
+    #: Whether models say the shares of what came since the model before, or of all they learned.
     lately: bool = False
     #: Bins that are one moment.
     together: int = 1

@@ -25,6 +25,7 @@ def data_of(facts: Facts) -> dict[str, Any]:
                 "share": _short(topic.prevalence),
                 "lately": _short(topic.lately),
                 "npmi": _short(topic.npmi),
+                "exclusivity": _short(topic.exclusivity),
                 "moved": _short(topic.moved),
                 "words": [at[word.column] for word in topic.words],
                 "chances": [_short(word.probability) for word in topic.words],

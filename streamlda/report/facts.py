@@ -15,6 +15,7 @@ from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
     SuggestedTopics,
     common_columns,
+    exclusivity,
     hellinger,
     junk_topics,
     numbers,
@@ -69,6 +70,10 @@ class Topic:
     #: Share of what came since the model before, by the model itself.
     lately: float | None = None
     npmi: float | None = None
+    #: `model.diagnostics.exclusivity`.
+    exclusivity: float = 0.0
+    #: Of its most probable columns, how many several words share.
+    shared: int = 0
     #: Documents most of it: `TopicModel.representative_documents`.
     documents: tuple[Mapping[str, Any], ...] = ()
 
@@ -207,7 +212,11 @@ def _topics(
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
     reasons, share, words = junk_topics(newest), newest.shares, Words(newest, n_words)
     unknown = [None] * newest.n_components
-    lately = None if newest.interval is None else newest.interval.prevalence
+    exclusive, shared = exclusivity(newest.components), newest.shared_columns(n_words)
+    interval = newest.interval
+    # Where it is all that came, there is nothing that it could differ from.
+    is_part = interval is not None and interval.documents < newest.documents_seen
+    lately = interval.prevalence if interval is not None and is_part else None
     for k in newest.order:
         id_ = shown[k]
         earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
@@ -232,6 +241,8 @@ def _topics(
             fell=fell,
             lately=(lately or unknown)[k],
             npmi=_by_topic(newest, "topic_npmi")[k],
+            exclusivity=exclusive[k],
+            shared=shared[k],
             documents=() if documents is None else tuple(documents[k]),
         )
 

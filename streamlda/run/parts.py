@@ -76,6 +76,7 @@ def _record_options(settings: RunSettings) -> dict[str, Any]:
         "text_field": source.text_field,
         "user_field": source.user_field,
         "time_field": source.time_field,
+        "id_field": source.id_field,
         "max_document_bytes": source.max_record,
     }
 

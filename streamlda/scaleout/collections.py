@@ -136,7 +136,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
     engine = found.engine
     if found.refined is not None:
         # As after a fit in one process, further rows go on from here.
-        engine = Engine.of_model(engine.settings, model)
+        engine = Engine.of_model(engine.settings, model, engine.measures)
     _set(estimator, model, engine)
 
 

@@ -14,16 +14,18 @@ from streamlda.checks import at_least, require
 from streamlda.documents import MIN_TOKENS
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.engine.measures import of_one_interval
 from streamlda.engine.refining import needed_passes
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import most_prevalent_first
 from streamlda.scaleout.beginning import Words, begin
 from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
 from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.store import DocumentStore, store_documents
+from streamlda.scaleout.store import DocumentStore, measures_of, store_documents
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
@@ -162,6 +164,7 @@ def learn_once(
         client, corpus, words, n_features, most_bytes=most_bytes, on_progress=on_progress
     ) as store:
         _check_enough(store.documents, store.contents.counts, settings)
+        measures = measures_of(store)
         last = min(START_DOCUMENTS, store.documents)
         engine, refined = None, None
         if passes != 0:
@@ -170,8 +173,10 @@ def learn_once(
             passes = needed_passes(start, store.documents) if passes is None else passes
             if passes:
                 refined = refined_on(store, _of_all(start, store), passes, on_progress)
+                refined = of_one_interval(most_prevalent_first(refined, measures.samples))
         if engine is None or (refined is None and last < store.documents):
             engine = one_engine(store, beginning, store.documents)
+        engine.measures = measures
         found = store.contents
         if found.column_words is not None:
             words = found.column_words.named()

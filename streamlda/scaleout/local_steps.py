@@ -160,7 +160,6 @@ def _published(
         "batch_documents": plan.settings.batch_documents,
         "lanes": plan.parts,
         "rounds": plan.rounds * plan.passes,
-        # Alpha stays, and so does the order of the topics.
         "start_topics": list(range(model.n_components)),
     }
     known = of_start(model.diagnostics)

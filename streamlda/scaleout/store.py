@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.engine.measures import Measures
 from streamlda.errors import InvalidDocumentsError
 from streamlda.scaleout.cluster import Progress, Run, no_progress
 from streamlda.scaleout.shards import (
@@ -48,12 +49,13 @@ MOST_KEPT = 0.4
 class Contents:
     """What is known of some shards once they were read.
 
-    `usable` has the documents of at least 3 tokens in each shard, by its name, and `nbytes` those
-    that they take as counts; `frequencies`, shape (d,), sums their word frequencies. Hashed columns
-    are shown by `column_words`.
+    `usable` has the documents of at least 3 tokens in each shard, by its name, `tokens` theirs, and
+    `nbytes` what they take as counts; `frequencies`, shape (d,), sums their word frequencies.
+    Hashed columns are shown by `column_words`.
     """
 
     usable: dict[str, int]
+    tokens: dict[str, float]
     counts: RecordCounts
     nbytes: int
     frequencies: NDArray[np.float64] = field(repr=False)
@@ -104,6 +106,30 @@ class DocumentStore:
         pieces, values = self.corpus.pieces(lengths, first, last)
         given = map(self.run.given, values)
         return self.run.task(kind, joined, pieces, self.run.given(self.vocabulary), *given)
+
+
+def measures_of(store: DocumentStore) -> Measures:
+    """Return the samples that one process takes of all documents, in one graph."""
+    leaves, tokens = [], 0.0
+    for shard, (begin, end) in zip(store.corpus.shards, pairwise(store.starts), strict=True):
+        if begin < end:
+            batch = store.task("rows", begin, end)
+            leaves.append(store.run.task("samples", sampled, batch, begin, tokens))
+        tokens += store.contents.tokens[shard.name]
+    found: Measures = store.run.compute(store.run.tree("merge", consecutive, leaves))
+    return found
+
+
+def sampled(batch: DocumentBatch, documents: int, tokens: float) -> Measures:
+    """Return the samples of a batch that has so much before it. A task; pure."""
+    measures = Measures(documents, tokens)
+    measures.add(batch)
+    return measures
+
+
+def consecutive(*parts: Measures) -> Measures:
+    """Return the samples of the whole of consecutive parts; none of them is changed."""
+    return Measures.consecutive(parts)
 
 
 @contextmanager
@@ -198,6 +224,7 @@ def documents_of(
     fractions = whole.counts / np.repeat(whole.lengths, np.diff(whole.row_pointers))
     return whole, Contents(
         usable={shard.name: whole.n_documents},
+        tokens={shard.name: float(whole.lengths.sum())},
         counts=counts,
         nbytes=whole.counts.nbytes + whole.word_ids.nbytes + whole.row_pointers.nbytes,
         frequencies=np.bincount(whole.word_ids, fractions, minlength=n_features).astype(float),
@@ -217,6 +244,7 @@ def together(one: Contents, *others: Contents) -> Contents:
     parts = [one, *others]
     return Contents(
         usable={name: number for part in parts for name, number in part.usable.items()},
+        tokens={name: tokens for part in parts for name, tokens in part.tokens.items()},
         counts=added(part.counts for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         frequencies=np.sum([part.frequencies for part in parts], axis=0),

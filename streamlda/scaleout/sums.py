@@ -12,6 +12,7 @@ from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.measures import Measures
 from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import projection_digest
@@ -53,6 +54,8 @@ class Sums:
     usable: Mapping[str, int]
     counts: RecordCounts
     digests: tuple[str, str]
+    #: Samples of the documents of each shard; None of a sketch.
+    measures: Measures | None = field(default=None, repr=False)
 
     @property
     def documents(self) -> int:
@@ -70,7 +73,10 @@ class Sums:
             tokens_seen=self.counts.tokens - self.counts.unseen_tokens,
         )
         moments = Moments.from_state(plan.whitening, self.arrays)
-        return Engine.of_sums(plan.settings, counters, moments, beginning)
+        engine = Engine.of_sums(plan.settings, counters, moments, beginning)
+        if self.measures is not None:
+            engine.measures = self.measures
+        return engine
 
 
 def accumulate(plan: Plan, shard: Shard, value: object, before: int) -> Sums:
@@ -84,19 +90,27 @@ def accumulate(plan: Plan, shard: Shard, value: object, before: int) -> Sums:
     counts = RecordCounts()
     with task_of(shard):
         batches = batches_of(shard, value, plan.vocabulary, counts)
-        return summed(plan, shard.name, batches, before, counts)
+        measures = Measures() if plan.triple_columns else None
+        return summed(plan, shard.name, batches, before, counts, measures)
 
 
 def summed(
-    plan: Plan, name: str, batches: Iterable[DocumentBatch], before: int, counts: RecordCounts
+    plan: Plan,
+    name: str,
+    batches: Iterable[DocumentBatch],
+    before: int,
+    counts: RecordCounts,
+    measures: Measures | None = None,
 ) -> Sums:
     """Sum batches under a name; `before` as in `accumulate`. `counts` is filled as they come."""
     moments = Moments(plan.whitening, plan.triple_columns)
     moments.documents = before
     for batch in batches:
         moments.add(batch)
+        if measures is not None:
+            measures.add(batch)
     moments.documents -= before
-    return Sums(moments.state(), {name: moments.documents}, counts, plan.digests)
+    return Sums(moments.state(), {name: moments.documents}, counts, plan.digests, measures)
 
 
 def merged(one: Sums, *others: Sums) -> Sums:
@@ -128,7 +142,13 @@ def merged(one: Sums, *others: Sums) -> Sums:
             array += other.arrays[name]
     # The number of triple columns is no sum.
     arrays["tally"][2] = one.arrays["tally"][2]
-    return Sums(arrays, usable, added([part.counts for part in (one, *others)]), one.digests)
+    every, measures = [one, *others], None
+    if all(part.measures is not None for part in every):
+        measures = Measures()
+        for part in every:
+            assert part.measures is not None
+            measures.merge(part.measures)
+    return Sums(arrays, usable, added([part.counts for part in every]), one.digests, measures)
 
 
 def added(parts: Iterable[RecordCounts]) -> RecordCounts:

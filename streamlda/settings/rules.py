@@ -29,6 +29,7 @@ NOT_PRIVATE = {
     "topics.documents_per_round": "rounds are parts of {snapshots.every}",
     "topics.memory_documents": "rounds are parts of {snapshots.every}",
     "topics.projection_file": "projections come from noisy sums",
+    "source.id_field": "an id that is shown is not private",
     "topics.representative_documents": "a document that is shown is not private",
     "topics.representative_texts": "a text that is shown is not private",
     "vocabulary.min_document_frequency": "exact counts of words reveal documents",
@@ -103,6 +104,9 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             "{topics.refine} must be left out with {topics.projection_file} or another "
             "{topics.solver} than whitened-tensor"
         )
+    reads_for_nothing = settings.command in (FIT, RUN) and not topics.representative_documents
+    if settings.source.id_field and reads_for_nothing:
+        yield "{source.id_field} goes with {topics.representative_documents}"
     if topics.representative_texts and not topics.representative_documents:
         yield "{topics.representative_texts} goes with {topics.representative_documents}"
     if settings.cluster.dask is not None:
@@ -110,8 +114,8 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that are read once, and that the workers find"
-        names = ["source.time_field", "source.max_documents", "source.rejects", "checkpoint.folder"]
-        names += ["topics.representative_documents"]
+        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+        names += ["topics.representative_documents", "source.time_field"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:

@@ -46,6 +46,9 @@ class SourceSettings:
     time_field: str | None = entry(
         "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
         "seconds or milliseconds since 1970; @record is the time that Kafka keeps with a record.")
+    id_field: str | None = entry(
+        "text", None, "Key or column of what a record calls itself, text or an integer: shown with "
+        "representative documents and by infer; default: file and number.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer goes by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))

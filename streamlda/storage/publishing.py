@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Words of each topic that go into a message.
 MESSAGE_WORDS = 50
 
+#: Shares of the newest bins of a timeline that go into a message, about 400 kB.
+MESSAGE_SHARES = 40_000
+
 
 class Publisher:
     """Publishes what a run released: to a file that is the newest model, and under numbers.
@@ -70,10 +73,15 @@ class Publisher:
         if self.snapshots is None or self._sink is None or newest is None:
             return
         about = self.snapshots.topics(newest, MESSAGE_WORDS)
-        settings = self.snapshots.model(newest).settings
+        model = self.snapshots.model(newest)
+        if about["timeline"] is not None:
+            bins = max(1, MESSAGE_SHARES // model.n_components)
+            about["timeline"] |= {
+                name: about["timeline"][name][-bins:] for name in ("starts", "documents", "shares")
+            }
         value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
         headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
-        self._sink.publish(str(settings.get("stream", "")), value, headers)
+        self._sink.publish(str(model.settings.get("stream", "")), value, headers)
 
 
 def _made_of(model: TopicModel) -> str:

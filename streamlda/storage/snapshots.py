@@ -29,13 +29,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.model.diagnostics import hellinger, junk_topics
+from streamlda.model.diagnostics import DOUBTS, junk_topics
 from streamlda.model.over_time import Timeline
+from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
 from streamlda.storage.identity import Topic, follow
@@ -308,20 +307,17 @@ def is_private(model: TopicModel) -> bool:
 
 
 def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
-    """Return of each topic its NPMI, why not to rely on it, and the topic nearest to it."""
-    apart = hellinger(model.components, model.components)
-    np.fill_diagonal(apart, np.inf)
-    nearest = apart.argmin(axis=1).tolist() if len(ids) > 1 else []
+    """Return of each topic how good it is, why not to rely on it, and the topic nearest to it."""
     npmi = model.diagnostics.get("topic_npmi") or [None] * len(ids)
+    own, near = exclusivity(model.components).tolist(), nearest_topics(model.components)
     return [
         {
             "npmi": npmi[k],
-            "marks": list(marks),
-            "nearest": {"id": ids[nearest[k]], "distance": float(apart[k, nearest[k]])}
-            if nearest
-            else None,
+            "exclusivity": own[k],
+            "marks": {mark: DOUBTS[mark] for mark in marks},
+            "nearest": other and {"id": ids[other.topic], "distance": other.distance},
         }
-        for k, marks in enumerate(junk_topics(model))
+        for k, (marks, other) in enumerate(zip(junk_topics(model), near, strict=True))
     ]
 
 

@@ -47,7 +47,7 @@ class Illustrations:
         if self._words is not None:
             self._words.add(texts)
         if self._candidates is not None:
-            ids = [f"{at.location}:{at.record}" for at in locations]
+            ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(batch, ids, texts)
 
     def beside(self, model: TopicModel | None) -> TopicModel | None:

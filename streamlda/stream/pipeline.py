@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import Progress, RecordCounts
 from streamlda.stream.illustrations import Illustrations
-from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
@@ -74,23 +74,6 @@ class Schedule:
         return max(0, self.every * (released_at // self.every + 1) - records)
 
 
-@dataclass(slots=True)
-class _Documents:
-    """Documents of a batch, or those that wait until the words are known."""
-
-    texts: list[str] = field(default_factory=list)
-    locations: list[RecordLocation] = field(default_factory=list)
-    times: list[float | None] = field(default_factory=list)
-    characters: int = 0
-
-    def add(self, other: _Documents) -> None:
-        """Take more documents behind these."""
-        self.texts += other.texts
-        self.locations += other.locations
-        self.times += other.times
-        self.characters += sum(map(len, other.texts))
-
-
 class Pipeline(Generic[LearnerT]):
     """Feeds a learner from record batches; see the module. Not safe for several threads.
 
@@ -101,8 +84,8 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
-    `candidates` are documents that models show, of a learner that allows it.
     Documents go to the learner with their bin of `time_bins`, if event times are read.
+    `candidates` are documents that models show, of a learner that allows it.
     """
 
     def __init__(
@@ -114,8 +97,8 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
-        candidates: CandidateDocuments | None = None,
         time_bins: TimeBins | None = None,
+        candidates: CandidateDocuments | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -131,7 +114,7 @@ class Pipeline(Generic[LearnerT]):
         self._on_reject = on_reject
         self._time_bins = time_bins
         self._span = TimeSpan()
-        self._waiting = _Documents()
+        self._waiting = LocatedTexts()
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
@@ -229,13 +212,7 @@ class Pipeline(Generic[LearnerT]):
                 self._on_reject(reject)
         if self.counts_slots:
             return self._add_slots(batch)
-        times = batch.times or [None] * batch.n_records
-        found = _Documents()
-        for text, location, time in zip(batch.texts, batch.located(first), times, strict=True):
-            if text is not None:
-                found.texts.append(text)
-                found.locations.append(location)
-                found.times.append(time)
+        found = batch.with_text(first)
         return self._wait(found) if self._learner is None else self._learn(found)
 
     def _add_slots(self, batch: RecordBatch) -> Progress:
@@ -256,7 +233,7 @@ class Pipeline(Generic[LearnerT]):
         self.counts.short += batch.n_documents - learned
         return Progress(learned, batch.n_documents - learned)
 
-    def _wait(self, found: _Documents) -> Progress:
+    def _wait(self, found: LocatedTexts) -> Progress:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
@@ -271,10 +248,10 @@ class Pipeline(Generic[LearnerT]):
         waiting = self._waiting
         first = self.words.beginning(waiting.texts)
         self.begin(self.words.learn(first))
-        self._waiting, self.vocabulary_documents = _Documents(), len(first)
+        self._waiting, self.vocabulary_documents = LocatedTexts(), len(first)
         return self._learn(waiting)
 
-    def _learn(self, found: _Documents) -> Progress:
+    def _learn(self, found: LocatedTexts) -> Progress:
         assert self.vocabulary is not None
         assert self._learner is not None
         texts, learned, start = found.texts, 0, 0
@@ -287,7 +264,7 @@ class Pipeline(Generic[LearnerT]):
             learned += int(np.count_nonzero(encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    self._on_reject(Reject(*found.locations[start + i], SHORT))
+                    self._on_reject(Reject(*found.locations[start + i][:2], SHORT))
             batch = encoded.batch
             if self._time_bins is not None:
                 bins = self._time_bins.starts(times[start:stop])
@@ -430,7 +407,7 @@ class Pipeline(Generic[LearnerT]):
         """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
-        self._blocks, self._waiting = Blocks(waiting), _Documents()
+        self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
         counts = dict(values.get("counts", {}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
         self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)

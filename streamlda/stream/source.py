@@ -28,11 +28,13 @@ RECORD_BYTES = 200
 class RecordLocation(NamedTuple):
     """Where a record stands in its source: file, topic partition or other container, and number.
 
-    Records are numbered from 1 in each container (line numbers where lines are records).
+    Records are numbered from 1 in each container (line numbers where lines are records). `id` is
+    what the record calls itself, if the source reads that.
     """
 
     location: str
     record: int
+    id: str | None = None
 
 
 class Reject(NamedTuple):
@@ -44,6 +46,23 @@ class Reject(NamedTuple):
     location: str
     record: int
     reason: str
+
+
+@dataclass(slots=True)
+class LocatedTexts:
+    """Documents with their locations and event times, in stream order: aligned lists."""
+
+    texts: list[str] = field(default_factory=list)
+    locations: list[RecordLocation] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
+    characters: int = 0
+
+    def add(self, other: LocatedTexts) -> None:
+        """Take more documents behind these."""
+        self.texts += other.texts
+        self.locations += other.locations
+        self.times += other.times
+        self.characters += other.characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,17 @@ class RecordBatch:
         """Return where each record stands: without `locations`, numbered from `first` on."""
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
+
+    def with_text(self, first: int) -> LocatedTexts:
+        """Return the documents; locations as of `located`."""
+        found, times = LocatedTexts(), self.times or [None] * self.n_records
+        for text, location, time in zip(self.texts, self.located(first), times, strict=True):
+            if text is not None:
+                found.texts.append(text)
+                found.locations.append(location)
+                found.times.append(time)
+                found.characters += len(text)
+        return found
 
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""

@@ -37,6 +37,13 @@ def test_topics_prints_a_table_and_json(folder):
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1)
     assert described["vocabulary"]["data_dependent"]
+    assert "share  NPMI" in shown
+    for topic in described["topics"]:
+        assert topic["prevalence"] == topic["share"]
+        assert 0 <= topic["interval_share"] <= 1
+        assert -1 <= topic["npmi"] <= 1
+        assert 1 / 3 <= topic["exclusivity"] <= 1
+        assert topic["nearest"]["topic"] != topic["topic"]
     for topic in described["topics"]:
         assert len(topic["words"]) == 4
         assert " ".join(word["word"] for word in topic["words"]) in shown
@@ -135,6 +142,14 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
         assert sum(row["topics"]) == pytest.approx(1, abs=1e-5)
         best = sorted(range(3), key=lambda k: -row["topics"][k])[:2]
         assert pairs == [[k, row["topics"][k]] for k in best]
+
+
+def test_infer_shows_the_ids_of_records(folder, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one", "no": {"a": 7}}\n{"text": "two"}\n', "ascii")
+    lines = run("infer", folder / "model", path, "--id-field", "no.a").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["7", None]
+    assert "id" not in json.loads(run("infer", folder / "model", path).stdout.splitlines()[0])
 
 
 def test_what_fails_is_one_line_and_an_exit_code(folder, tmp_path):

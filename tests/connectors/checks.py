@@ -30,7 +30,7 @@ class Case:
 
     `make` opens the source at its start, over the same records. `ends`: whether it is exhausted
     after the last one. `blank_lines`: records that bring neither a document nor a reject. `users`:
-    whose the documents are; empty if the source does not say. `times`: so too.
+    whose the documents are; empty if the source does not say. `times` and `ids`: so too.
     """
 
     make: Callable[[], Source]
@@ -40,6 +40,7 @@ class Case:
     blank_lines: int = 0
     users: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
+    ids: list[str | None] = field(default_factory=list)
 
 
 def read(case, source, max_records, timeout_seconds=1.0):
@@ -87,7 +88,7 @@ def check_locations_are_those_of_the_records(case):
         assert len(set(locations)) == len(locations) in (0, n_records)
         assert len(set(rejects)) == len(rejects)
         assert all(location.record >= 1 for location in locations)
-        assert not locations or set(rejects) <= set(locations)
+        assert not locations or set(rejects) <= {location[:2] for location in locations}
         located.append(locations if case.ends else locations[: len(case.texts)])
     assert located[0] == located[1]
 
@@ -103,6 +104,17 @@ def check_every_record_has_an_entry(case):
             assert sum(batch.n_blanks for batch in batches) == case.blank_lines
         streams.append(texts if case.ends else texts[: len(case.texts)])
     assert all(stream == streams[0] for stream in streams)
+
+
+def check_ids_are_those_of_the_documents(case):
+    for max_records in (1, 2, 1000):
+        found = [
+            location.id
+            for _, batch in records(case, max_records)
+            for text, location in zip(batch.texts, batch.locations, strict=False)
+            if text is not None
+        ]
+        assert found[: len(case.texts)] == (case.ids or [None] * len(found))[: len(case.texts)]
 
 
 def check_users_and_times_are_those_of_the_documents(case):

@@ -49,10 +49,12 @@ class PickySource(ListSource):
     def poll(self, max_records, timeout_seconds=1.0):
         first = self.at + 1
         batch = super().poll(max_records, timeout_seconds)
-        locations = [RecordLocation("list", first + i) for i in range(batch.n_records)]
+        locations = [
+            RecordLocation("list", first + i, text[::-1]) for i, text in enumerate(batch.texts)
+        ]
         texts = [None if text.startswith("t") else text for text in batch.texts]
         pairs = zip(locations, texts, strict=True)
-        rejects = [Reject(*location, "no-t") for location, text in pairs if text is None]
+        rejects = [Reject(*location[:2], "no-t") for location, text in pairs if text is None]
         users = [text and text[0] for text in texts]
         times = [text and float(len(text)) for text in texts]
         return RecordBatch(texts, rejects, batch.exhausted, locations, users, times)
@@ -116,7 +118,11 @@ def need_time(self, max_records, timeout_seconds=1.0):
 WRONG = {
     "drops at batch ends": (wrong(batch=drop_at_batch_ends), "batch_size_and_timeout"),
     "locates each poll alike": (
-        changing(locations=lambda b: [RecordLocation("list", 1 + i) for i in range(b.n_records)]),
+        changing(
+            locations=lambda b: [
+                location._replace(record=1 + i) for i, location in enumerate(b.locations)
+            ]
+        ),
         "locations_are_those",
     ),
     "leaves rejects out": (
@@ -138,6 +144,10 @@ WRONG = {
     ),
     "names users backwards": (changing(users=lambda b: b.users[::-1]), "users_and_times"),
     "has times backwards": (changing(times=lambda b: b.times[::-1]), "users_and_times"),
+    "has the ids of others": (
+        changing(locations=lambda b: [location._replace(id="x") for location in b.locations]),
+        "ids_are_those",
+    ),
     "ignores the maximum": (
         wrong(poll=lambda self, n, timeout_seconds=1.0: ListSource.poll(self, 2 * n)),
         "batch_size_and_timeout",
@@ -164,6 +174,7 @@ def failures(kind):
     if issubclass(kind, PickySource):
         rejects = [Reject("list", at, "no-t") for at in (2, 3)]
         about = {"users": ["o", "f", "f"], "times": [3.0, 4.0, 4.0]}
+        about["ids"] = ["eno", "ruof", "evif"]
         case = Case(case.make, ["one", "four", "five"], rejects, **about)
     failed = []
     for check in SOURCE_CHECKS:

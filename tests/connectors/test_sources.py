@@ -35,9 +35,9 @@ def lines_case(folder, opened):
 
 #: Texts, users, times and reasons of these lines, one of which is blank.
 JSON_LINES = (
-    b'{"text": "one", "by": {"id": "ann"}, "at": "2019-03-01T01:00:00+01:00"}',
+    b'{"text": "one", "by": {"id": "ann"}, "no": 12, "at": "2019-03-01T01:00:00+01:00"}',
     b"",
-    b'{"text": "two", "n": 1, "by": {"id": 7}, "at": 1551398400000}',
+    b'{"text": "two", "n": 1, "no": "b-7", "by": {"id": 7}, "at": 1551398400000}',
     b"{",
     b"[]",
     b"{}",
@@ -53,7 +53,8 @@ JSON_OPTIONS = {
     "format": "jsonl",
     "user_field": "by.id",
     "time_field": "at",
-    "max_document_bytes": 80,
+    "id_field": "no",
+    "max_document_bytes": 90,
 }
 
 
@@ -66,6 +67,7 @@ def json_lines(make, location, **options):
         blank_lines=1,
         users=["ann", "7", None, None, "7", None],
         times=[MARCH, MARCH, None, None, None, None],
+        ids=["12", "b-7", None, None, None, None],
         **options,
     )
 
@@ -104,12 +106,15 @@ def csv_case(folder, opened):
     # A column that is not there leaves all users unknown.
     (folder / "b.csv").write_text("text\nlast\n")
     return Case(
-        lambda: FileSource([str(path), str(folder / "b.csv")], user_field="id", time_field="on"),
+        lambda: FileSource(
+            [str(path), str(folder / "b.csv")], user_field="id", time_field="on", id_field="id"
+        ),
         [*texts, "last"],
         rejects,
         blank_lines=1,
         users=["1", "2", "3", "4", None, None],
         times=[MARCH, None, MARCH, None, JANUARY, None],
+        ids=["1", "2", "3", "4", None, None],
     )
 
 
@@ -118,7 +123,9 @@ def parquet_case(folder, opened):
     column = pa.array([b"one", None, b"\xff", b"two", b"x" * 100, b"three"], pa.binary())
     users = pa.array([b"ann", b"no", b"text", b"\xff", b"long", None], pa.binary())
     days = pa.array([17956, 0, 0, None, 0, 17897], pa.int32()).cast(pa.date32())
-    table = pa.table({"user": users, "text": column, "day": days})
+    table = pa.table(
+        {"user": users, "text": column, "day": days, "n": pa.array([3, 1, 4, None, 5, 9])}
+    )
     pq.write_table(table, path, row_group_size=4)
     rejects = [
         Reject(str(path), 2, "missing-field"),
@@ -126,11 +133,14 @@ def parquet_case(folder, opened):
         Reject(str(path), 5, "too-long"),
     ]
     return Case(
-        lambda: FileSource(path, max_document_bytes=64, user_field="user", time_field="day"),
+        lambda: FileSource(
+            path, max_document_bytes=64, user_field="user", time_field="day", id_field="n"
+        ),
         ["one", "two", "three"],
         rejects,
         users=["ann", None, None],
         times=[MARCH, None, JANUARY],
+        ids=["3", None, "9"],
     )
 
 

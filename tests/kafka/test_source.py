@@ -41,6 +41,7 @@ def case(topics):
             bootstrap_servers=topics.bootstrap,
             user_field="by.id",
             time_field="at",
+            id_field="by.id",
             max_document_bytes=80,
         ),
         ["one", "two", "", "three"],
@@ -48,6 +49,7 @@ def case(topics):
         ends=False,
         users=["ann", "7", None, None],
         times=[120.0, None, None, None],
+        ids=["ann", "7", None, None],
     )
 
 

@@ -10,6 +10,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import (
     CLOSEST,
+    exclusivity,
     hellinger,
     junk_topics,
     numbers,
@@ -242,3 +243,15 @@ def test_no_topic_of_documents_without_topics_is_good(passes):
         made = refined(engine.snapshot(), documents, passes=passes)
         assert all("noise" in reasons for reasons in junk_topics(made))
         assert any("of 4 topics apart" in text for text in made.diagnostics["warnings"])
+
+
+def test_exclusivity_is_the_part_of_its_words_that_a_topic_has():
+    own = np.kron(np.eye(3), np.full(4, 0.25))
+    assert exclusivity(own, 4) == [1.0, 1.0, 1.0]
+    assert exclusivity(np.tile(own[:1], (5, 1)), 4) == pytest.approx([0.2] * 5)
+    # Words that no topic has are nobody's.
+    assert exclusivity(own[:2], 8) == pytest.approx([0.5, 0.5])
+    table = np.random.default_rng(0).dirichlet(np.ones(30), 4)
+    for k, found in enumerate(exclusivity(table)):
+        top = np.argsort(-table[k])[:10]
+        assert found == pytest.approx(np.mean([table[k, w] / table[:, w].sum() for w in top]))

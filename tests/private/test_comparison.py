@@ -146,7 +146,7 @@ def test_the_start_stays_unless_documents_prefer_the_refined_topics(preferred):
     np.testing.assert_array_equal(found.components, start.components[::-1])
     np.testing.assert_allclose(found.prevalence, [0.9, 0.1], rtol=1e-3)
     notes = notes_of(found, 2)
-    assert notes["refinement"] == {"kept": False, "preferred": preferred, "noise": 2.0}
+    assert notes["refinement_choice"] == {"kept": "start", "preferred": preferred, "noise": 2.0}
     assert any("those of the moments, which are published" in line for line in notes["warnings"])
     assert len(notes["topic_supported"]) == 2
 
@@ -159,10 +159,12 @@ def test_refined_topics_are_kept_where_documents_prefer_them():
     n = len(rounds.components)
     np.testing.assert_allclose(found.prevalence, np.linspace(300, 100, n) / (200 * n), rtol=1e-3)
     notes = notes_of(found, n)
-    assert notes["refinement"] == {"kept": True, "preferred": 40.0, "noise": 2.0}
+    assert notes["refinement_choice"] == {"kept": "refinement", "preferred": 40.0, "noise": 2.0}
     # What the moments said of the start is not said of them.
     assert notes["warnings"] == []
-    assert not {"topic_supported", "eigenvalues", "eigenvalue_noise"} & notes.keys()
+    of_topics = {"topic_supported", "eigenvalues", "eigenvalue_noise"}
+    assert not of_topics & notes.keys()
+    assert of_topics < notes["start"].keys()
 
 
 def test_rounds_of_a_state_of_old_compare_nothing():
@@ -181,7 +183,8 @@ def test_rounds_of_a_state_of_old_compare_nothing():
     assert len(again.statistics()) == 1
     again.answer({"shares": state["sums"]}, {"shares": 1.0})
     notes = notes_of(again.topics(), 3)
-    assert notes["refinement"] == {"kept": True, "preferred": None, "noise": None}
+    assert "start" in notes
+    assert "refinement_choice" not in notes
 
 
 @pytest.mark.statistical

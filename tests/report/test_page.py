@@ -277,7 +277,9 @@ def test_without_its_script_the_page_is_whole(visit):
 def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     near = shifted(topics()[:1], 0.05)
     made = model(
-        np.vstack([topics(), near]), privacy=private(), diagnostics=spectral(5, topics_asked=6)
+        np.vstack([topics(), near]),
+        privacy=private(),
+        diagnostics=spectral(5, topics_asked=6, mixed_with_background=[0.1] * 5),
     )
     page = visit(model(topics()), made, width=width, scheme=scheme)
     page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")

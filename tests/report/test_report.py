@@ -268,7 +268,8 @@ def test_a_private_model_tells_its_promise_and_places():
         assert excluded in text
     assert json.loads(text[text.rindex('{\n "clip_bounds"') :]) == private()
     # What its noise left.
-    page = page_of(model(topics(), privacy=private(), diagnostics=spectral(topics_asked=6)))
+    left = spectral(topics_asked=6, mixed_with_background=[0.1] * 4)
+    page = page_of(model(topics(), privacy=private(), diagnostics=left))
     assert "of 6 requested" in page.text["now"]
     assert "4 of the 6 requested topics stand above the noise" in page.text["number"]
     assert "were not released" in page.text["number"]
@@ -408,8 +409,9 @@ def test_what_is_not_known_of_a_topic_is_a_dash():
     assert shown.count("\N{EN DASH}") == 5
     assert "NPMI0.25" in shown
     interval = Interval(documents=3, tokens=9, prevalence=(0.125, 0.5, 0.25, 0.125))
-    page = page_of(replace(made, interval=interval))
-    assert "lately50.0 %" in page.text["topics"]
+    for seen, said in ((4, True), (3, False)):
+        page = page_of(replace(made, interval=interval, documents_seen=seen))
+        assert ("lately50.0 %" in page.text["topics"]) == said
     assert "lately" not in page_of(made).text["topics"]
 
 

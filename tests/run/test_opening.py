@@ -10,7 +10,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream import blocks
-from streamlda.stream.source import RecordBatch
+from streamlda.stream.source import RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
 LEARNING = ["given", "hashed", "learned"]
@@ -95,6 +95,18 @@ def test_rounds_documents_and_snapshots_are_counted(tmp_path):
     assert released.model is None
     assert released.missed
     assert pipeline.due == 200
+
+
+def test_documents_are_shown_by_the_ids_of_their_records(tmp_path):
+    pipeline = new_pipeline("hashed", tmp_path)
+    ids = [None if n % 2 else f"no {n}" for n in range(200)]
+    pipeline.add(
+        RecordBatch(ROWS[:200], locations=[RecordLocation("f", n, ids[n]) for n in range(200)])
+    )
+    shown = pipeline.release().model.representative_documents
+    names = {each["id"] for topic in shown for each in topic}
+    assert names <= {ids[n] or f"f:{n}" for n in range(200)}
+    assert len(names) > 3
 
 
 def test_documents_are_shown_by_their_place_in_the_source_and_texts_where_set(tmp_path):

@@ -95,6 +95,19 @@ def test_intervals_say_from_when_their_documents_are(whole):
     assert found.counts.undated == 3 * DOCUMENTS / 50
 
 
+def test_a_timeline_counts_the_documents_of_each_day(whole):
+    found, snapshots = whole
+    timeline = found.model.timeline
+    dated = [i for i in range(DOCUMENTS) if i % 50 not in BAD_TIMES]
+    days, documents = np.unique([i // 24 for i in dated], return_counts=True)
+    first = int(START.timestamp())
+    assert timeline.unit == "day"
+    assert timeline.starts.tolist() == [first + 86_400 * int(day) for day in days]
+    assert timeline.documents.tolist() == documents.tolist()
+    assert (timeline.undated, timeline.late) == (found.counts.undated, 0)
+    assert snapshots.topics(snapshots.latest())["timeline"]["unit"] == "day"
+
+
 def test_a_run_that_was_cut_short_has_the_same_intervals(source, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "POLL_RECORDS", 200)
     polls = iter([False] * 4)
@@ -104,3 +117,5 @@ def test_a_run_that_was_cut_short_has_the_same_intervals(source, whole, tmp_path
     intervals = {each.documents: each.interval for each in snapshots.summaries()}
     wanted = {each.documents: each.interval for each in whole[1].summaries()}
     assert {n: intervals[n] for n in wanted} == wanted
+    newest, other = (each.topics(each.latest())["timeline"] for each in (snapshots, whole[1]))
+    assert newest == other

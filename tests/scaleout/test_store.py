@@ -278,9 +278,20 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     one.add(documents)
     assert plain.refined is None
     np.testing.assert_allclose(plain.model().components, one.snapshot().components, 1e-10, 1e-14)
+    mine, theirs = plain.model(), one.snapshot()
+    np.testing.assert_allclose(mine.prevalence, theirs.prevalence, rtol=1e-10)
+    assert mine.interval.tokens == theirs.interval.tokens == documents.lengths.sum()
+    assert mine.diagnostics["topic_npmi"] == theirs.diagnostics["topic_npmi"]
+    # The same documents, so that nothing but rounding of the topics is between the two.
+    samples = [found.measures.state() for found in (plain.engine, one)]
+    assert samples[0][1] == samples[1][1]
+    for name, array in samples[0][0].items():
+        np.testing.assert_array_equal(array, samples[1][0][name])
     asked = learn_once(client, parts, settings, refinement_passes=2)
     model = asked.model({"corpus": "planted"})
     assert model.diagnostics["refinement"]["passes"] == 2
+    assert np.all(np.diff(model.prevalence) <= 0)
+    assert model.interval.prevalence == tuple(model.prevalence)
     assert (model.documents_seen, model.settings["corpus"]) == (6000, "planted")
     assert model.tokens_seen == documents.lengths.sum()
     assert learn_once(client, parts, replace(settings, refine=False)).refined is None

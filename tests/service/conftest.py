@@ -7,7 +7,7 @@ import pytest
 from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
-from tests.service.planted import model, shifted, topics
+from tests.service.planted import model, over_time, shifted, topics
 from tests.service.web import PLENTY
 
 
@@ -19,6 +19,9 @@ def status():
     made.set_slots(10, 5)
     made.set_lag({0: 3, 1: None})
     made.checkpoint(0.1, 100)
+    made.set_lost({"records": 2})
+    made.set_undated(4)
+    made.set_warmup((1, 2))
     made.set_budget(1.0, 2.0, 1e-9)
     made.polled()
     return made
@@ -26,10 +29,10 @@ def status():
 
 @pytest.fixture
 def snapshots(tmp_path):
-    """Two snapshots, the second in the opposite order."""
+    """Two snapshots, the second in the opposite order, and with all that is said of time."""
     made = Snapshots(tmp_path / "snapshots")
     made.publish(1, model(topics()))
-    made.publish(2, model(shifted(topics(), 0.1)[::-1]))
+    made.publish(2, model(shifted(topics(), 0.1)[::-1], **over_time()))
     return made
 
 

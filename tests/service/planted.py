@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import ReleasedStage, private_statement
@@ -29,6 +30,28 @@ def model(components, *, alpha=None, vocabulary="words", **more):
         created="2026-01-02T03:04:05+00:00",
         **more,
     )
+
+
+def over_time():
+    """Return what a model of four topics says of time, and of how good they are."""
+    return {
+        "interval": Interval(
+            documents=7,
+            tokens=100,
+            prevalence=(0.25, 0.25, 0.5, 0),
+            start="2019-03-01T00:00:00+00:00",
+            end="2019-03-02T12:00:00.5+00:00",
+        ),
+        "timeline": Timeline(
+            unit="day",
+            starts=[0, 86400],
+            tokens=[[1.0, 0, 0, 3], [0, 0, 0, 0]],
+            documents=[2, 0],
+            undated=5,
+            late=1,
+        ),
+        "diagnostics": {"topic_npmi": [0.5, -0.25, 0.0, 0.125]},
+    }
 
 
 def words(n):

@@ -117,7 +117,7 @@ def test_no_payload_breaks_decoding_or_counting(
     while next_[0] < len(values):
         builder = BatchBuilder(size, 1.0)
         assert decoding.take(builder, pending, next_)
-        batch = builder.build(exhausted=False, users=decoding.has_users)
+        batch = builder.build(exhausted=False, users=decoding.known["users"])
         batch.check(size)
         told += [(reject.record - 1, reject.reason) for reject in batch.rejects]
         n_records += batch.n_records

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from streamlda.model.diagnostics import DOUBTS
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.status import Status
@@ -261,7 +262,8 @@ def test_a_topic_has_a_view_of_its_own(visit, snapshots):
     assert dialog.locator(".word").all_text_contents() == [word for word, _ in found["words"]]
     near = found["nearest"]
     values = ["20.0 %", "\u2013", f"{found['moved']:.2f}", "-0.13"]
-    values += [f"Topic {near['id']} at {near['distance']:.2f}", "none"]
+    values.append(f"{found['exclusivity']:.2f}")
+    values += [f"Topic {near['id']} at {near['distance']:.2f}", DOUBTS["apart"]]
     assert dialog.locator("dd").all_text_contents() == values
     # The chart ends above the largest share.
     assert bands(seen, "one") == pytest.approx({"3": 100 * 0.2 / (0.3 * 1.1)}, rel=1e-3)

@@ -203,6 +203,8 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
         ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
         ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
+        ({"source.id_field": "id"}, "source.id_field goes with topics.representative_documents"),
+        ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
@@ -245,7 +247,9 @@ def test_fit_names_the_flags_that_clash(flags, hint):
 
 def test_the_estimator_has_the_defaults_of_the_table():
     signature = inspect.signature(StreamLDA.__init__).parameters
-    named = {name: p.default for name, p in signature.items() if name != "self"}
+    # How much a fit says is of the session, not of the run.
+    others = ("self", "verbose")
+    named = {name: p.default for name, p in signature.items() if name not in others}
     assert named.keys() == PARAMETERS.keys()
     special = {"random_state": None, "stream": "matrix"}
     assert named == {name: s.default for name, s in PARAMETERS.items()} | special

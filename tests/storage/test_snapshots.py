@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
-from streamlda.model.diagnostics import junk_topics
-from streamlda.model.over_time import Interval, Timeline
+from streamlda.model.diagnostics import DOUBTS, junk_topics
+from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import load
+from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
 from streamlda.storage.identity import FARTHEST, distances
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary
-from tests.service.planted import model, private, shifted, topics, words
+from tests.service.planted import model, over_time, private, shifted, topics, words
 
 
 @pytest.fixture
@@ -118,34 +119,25 @@ def test_topics_for_viewers_are_plain_json(folder):
 def test_viewers_are_shown_interval_timeline_and_quality(folder):
     table = topics()
     table[3] = 0.9 * table[1] + 0.1 * table[3]
-    recent = Interval(
-        documents=7,
-        tokens=100,
-        prevalence=(0.25, 0.25, 0.5, 0),
-        start="2019-03-01T00:00:00+00:00",
-        end="2019-03-02T12:00:00+00:00",
-    )
-    tokens = np.array([[1.0, 0, 0, 3], [0, 0, 0, 0]])
-    days = Timeline(
-        unit="day", starts=[0, 86400], tokens=tokens, documents=[2, 0], undated=5, late=1
-    )
-    about = {"topic_npmi": [0.5, -0.25, 0.0, 0.125]}
+    about = over_time()
     made = Snapshots(folder)
-    made.publish(1, model(table, interval=recent, timeline=days, diagnostics=about))
+    made.publish(1, model(table, **about))
     found = Snapshots(folder).topics(1)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["interval"] == made.summary(1).json()["interval"] == recent.to_json()
+    assert found["interval"] == made.summary(1).json()["interval"] == about["interval"].to_json()
     assert found["timeline"] == {
         **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5, "late": 1},
         "shares": [[0.25, 0.0, 0.0, 0.75], [None] * 4],
     }
     assert found["slots"] is None
-    assert [topic["npmi"] for topic in found["topics"]] == about["topic_npmi"]
+    assert [topic["npmi"] for topic in found["topics"]] == [0.5, -0.25, 0.0, 0.125]
     apart = hellinger(table, table)
     for k, topic in enumerate(found["topics"]):
         distance, other = min((apart[k][j], j) for j in range(4) if j != k)
         assert topic["nearest"] == {"id": other + 1, "distance": pytest.approx(distance)}
-    marks = [list(reasons) for reasons in junk_topics(made.model(1))]
+    own = exclusivity(table).tolist()
+    assert [topic["exclusivity"] for topic in found["topics"]] == own
+    marks = [{why: DOUBTS[why] for why in reasons} for reasons in junk_topics(made.model(1))]
     assert [topic["marks"] for topic in found["topics"]] == marks
     made.publish(2, model(topics(1)))
     alone = made.topics(2)
@@ -371,6 +363,17 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     others = [release(places=2000), release(stream="mail"), release(K=5)]
     others += [replace(release(), privacy=private() | {"ledger": name}) for name in ("0a", "0b")]
     assert [publisher.store(other) for other in others] == [2, 3, 4, 5, 6]
+
+
+def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
+    monkeypatch.setattr(publishing, "MESSAGE_SHARES", 4)
+    topic = Topic()
+    publisher = Publisher(Snapshots(folder), topic)
+    publisher.store(model(topics(), settings={"stream": "s"}, **over_time()))
+    publisher.send()
+    timeline = json.loads(topic.got[0][1])["timeline"]
+    assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
+    assert timeline["shares"] == [[None] * 4]
 
 
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):

@@ -44,7 +44,7 @@ class FollowSource:
         compressed files are left out, and so are links to directories.
     format : {"jsonl", "text"}, default "jsonl"
         JSON Lines, or one document a line.
-    text_field, user_field, time_field : str
+    text_field, user_field, time_field, id_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`.
     max_document_bytes : int, default 16 MiB
         A longer line is skipped as it streams by.
@@ -97,6 +97,7 @@ class FollowSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        id_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         start: str = "earliest",
@@ -104,7 +105,9 @@ class FollowSource:
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
-        options = ReadOptions(text_field, encoding, max_document_bytes, user_field, time_field)
+        options = ReadOptions(
+            text_field, encoding, max_document_bytes, user_field, time_field, id_field
+        )
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes

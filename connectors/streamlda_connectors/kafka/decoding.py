@@ -19,9 +19,11 @@ from streamlda_connectors.records import (
     Rejected,
 )
 
-#: Turns a record into its text, user and time (which may be left out), or None for one that is no
-#: document; raises `Rejected`. The record has a value: tombstones do not come here.
-Decoder = Callable[[Record], Document | tuple[str, str | None] | None]
+#: Turns a record into its text, user, time and id (the last ones may be left out), or None for one
+#: that is no document; raises `Rejected`. The record has a value: tombstones do not come here.
+Decoder = Callable[
+    [Record], Document | tuple[str, str | None] | tuple[str, str | None, float | None] | None
+]
 
 #: Called with each record that is skipped, and why, before the poll that skips it returns.
 OnReject = Callable[[Record, str], None]
@@ -153,5 +155,5 @@ def _decoder(format: str | Decoder, options: ReadOptions) -> Callable[[Any], Any
     if callable(format):
         return format
     one_of(("jsonl", "text"), format=format, remedy="or pass a function of a record")
-    check_has_fields(format, options.user_field, options.time_field)
+    check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return value_parser() if format == "text" else json_parser(options)

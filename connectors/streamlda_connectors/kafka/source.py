@@ -46,9 +46,10 @@ class KafkaSource:
     format : {"jsonl", "text"} or callable, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
         callable gets each `Record` (key, headers and time among it) and returns the text,
-        its user or None and, if it has one, its event time in seconds since 1970 UTC or None; or
+        its user or None and, if it has them, its event time in seconds since 1970 UTC or None
+        and its id; or
         None for no document; or raises ``streamlda_connectors.records.Rejected``.
-    text_field, user_field, time_field : str
+    text_field, user_field, time_field, id_field : str
         Of JSON, as in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is
         the time that the broker keeps with each record.
     max_document_bytes : int, default 16 MiB
@@ -98,6 +99,7 @@ request_timeout_seconds
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        id_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         on_reject: OnReject | None = None,
@@ -107,7 +109,9 @@ request_timeout_seconds
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
-        options = ReadOptions(text_field, "utf-8", max_document_bytes, user_field, time_field)
+        options = ReadOptions(
+            text_field, "utf-8", max_document_bytes, user_field, time_field, id_field
+        )
         self._decoding = Decoding(topic, format, options, on_reject)
         check_names(ClientSettings, settings)
         connection = ClientSettings(

@@ -21,11 +21,13 @@ function csv(rows) {
 
 function topicRows() {
   const weight = Number(at("relevance").value);
-  const rows = [["topic", "prevalence", "lately", "npmi", "rank", "word", "probability", "lift"]];
+  const measures = ["prevalence", "lately", "npmi", "exclusivity"];
+  const rows = [["topic", ...measures, "rank", "word", "probability", "lift"]];
   for (const topic of data.topics) {
     relevant(topic, weight).forEach((each, i) => {
       const lift = Number.isFinite(each.lift) ? Number(each.lift.toPrecision(4)) : null;
-      rows.push([topic.id, topic.share, topic.lately, topic.npmi, i + 1, each.text, each.p, lift]);
+      const measures = [topic.share, topic.lately, topic.npmi, topic.exclusivity];
+      rows.push([topic.id, ...measures, i + 1, each.text, each.p, lift]);
     });
   }
   return rows;

@@ -222,7 +222,12 @@ def _schemas() -> dict[str, Schema]:
             "type": ["number", "null"],
             "description": "Mean NPMI of the ten top words; null where it was not counted.",
         },
-        "marks": _list(_TEXT, description="Why it should not be relied on; empty if it may be."),
+        "exclusivity": {**_SHARE, "description": "How much its top words are its own."},
+        "marks": {
+            "type": "object",
+            "additionalProperties": _TEXT,
+            "description": "Why it should not be relied on, in words; empty if it may be.",
+        },
         "nearest": _or_null(_object(id={"type": ["integer", "null"]}, distance=_SHARE)),
     }
     return {

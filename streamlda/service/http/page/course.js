@@ -190,11 +190,12 @@ class Chart {
 const momentTitle = (moment) => moment.label
   + (known(moment.documents) ? `: ${count(moment.documents, "document")}` : "");
 
-/** Topics that get a band of their own: the largest over all moments, in the colours they had. */
-function coloured(course, topics, slots) {
-  const total = (id) => course.moments.reduce((sum, each) => sum + (each.shares.get(id) ?? 0), 0);
-  const ids = topics.map((topic) => topic.id).filter((id) => id !== null);
-  const largest = ids.sort((a, b) => total(b) - total(a) || a - b).slice(0, COLOURS);
+/** Topics that get a band of their own: the largest of all moments, in the colours they had. */
+function coloured(course, ids, slots) {
+  const weight = (each, id) => (each.shares.get(id) ?? 0) * (each.documents ?? 1);
+  const total = (id) => course.moments.reduce((sum, each) => sum + weight(each, id), 0);
+  const largest = ids.filter((id) => id !== null)
+    .sort((a, b) => total(b) - total(a) || a - b).slice(0, COLOURS);
   for (const id of [...slots.keys()]) if (!largest.includes(id)) slots.delete(id);
   for (const id of largest) {
     const used = new Set(slots.values());

@@ -30,9 +30,8 @@ function moved(topic) {
 }
 
 function doubt(topic) {
-  return topic.marks.length
-    ? [make("span", { class: "moved", "data-kind": "far", title: topic.marks.join(", ") }, "doubtful")]
-    : [];
+  const why = Object.values(topic.marks).join("; ");
+  return why ? [make("span", { class: "moved", "data-kind": "far", title: why }, "doubtful")] : [];
 }
 
 function wordList(topic, n) {
@@ -165,7 +164,7 @@ function showCourse() {
   select.value = wanted;
   const course = view.course = found[wanted];
   const ids = [...new Set(course.moments.flatMap((moment) => [...moment.shares.keys()]))];
-  const largest = coloured(course, ids.map((id) => ({ id })), view.slots);
+  const largest = coloured(course, ids, view.slots);
   const series = [
     ...largest.map((id) => ({ id, slot: view.slots.get(id), values: valuesOf(course, id) })),
     ...(ids.length > largest.length ? [{ id: null, slot: "x", values: othersOf(course, largest) }] : []),
@@ -246,8 +245,9 @@ function showTopic() {
     ["Recent: since the snapshot before", percent(topic.recent)],
     ["Moved", topic.moved === null ? (view.list.length < 2 ? "–" : "new") : topic.moved.toFixed(2)],
     ["Coherence (NPMI)", known(topic.npmi) ? topic.npmi.toFixed(2) : "–"],
+    ["Exclusivity", topic.exclusivity.toFixed(2)],
     ["Nearest", ...(near ? [toNear, ` at ${near.distance.toFixed(2)}`] : ["–"])],
-    ["Doubts", topic.marks.length ? topic.marks.join(", ") : "none"],
+    ["Doubts", Object.values(topic.marks).join("; ") || "none"],
   ];
   at("topic-facts").replaceChildren(...facts.map(([name, ...values]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, ...values))));

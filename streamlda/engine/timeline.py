@@ -1,0 +1,192 @@
+"""Tokens of topics by event time: documents are counted exactly, their topics are estimated.
+
+Of a bin with n places of the sample, and F_k of them of topic k by inference, the shares are::
+
+    (F_k + c q_k) / (n + c)        c = `WEIGHT`, less where not all tokens had an E-step, or an
+                                   annealed one
+
+with q the shares that E-steps found in the bin, corrected as in `streamlda.refinement.measures`:
+they are off by a tenth as a rule, but in all bins alike, and F is off by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import State
+from streamlda.documents import MOST_BINS, UNDATED, DocumentBatch
+from streamlda.model.over_time import Timeline
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import (
+    ExpectedTokens,
+    Samples,
+    correction,
+    expected_shares,
+    inferred,
+    weighted,
+)
+from streamlda.refinement.sample import Drawn
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Places of the sample that the E-steps of a bin count for. On abstracts by year they were off by
+#: 12 %, as 300 documents are for a topic of 8 % of the tokens.
+WEIGHT = 300.0
+
+#: The same of E-steps with annealing: topics are others then.
+ANNEALED_WEIGHT = 50.0
+
+#: Inner iterations of the E-step over documents that are kept.
+KEPT_ITERATIONS = 3
+
+
+class Bins:
+    """Documents and tokens by time bin, of the newest 1000 bins. Memory 24 bytes a bin."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, tuple[int, float]] = {}
+        self.undated = self.late = 0
+        #: Whether any document had a time.
+        self.dated = False
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Count documents, one after the other, so that it does not matter how they were cut."""
+        if batch.bins is None:
+            self.undated += batch.n_documents
+            return
+        self.dated = True
+        for start, tokens in zip(batch.bins.tolist(), batch.lengths.tolist(), strict=True):
+            if start == UNDATED:
+                self.undated += 1
+                continue
+            if start not in self.held:
+                if len(self.held) >= MOST_BINS:
+                    oldest = min(self.held)
+                    if start < oldest:
+                        self.late += 1
+                        continue
+                    self.late += self.held.pop(oldest)[0]
+                self.held[start] = (0, 0.0)
+            n, total = self.held[start]
+            self.held[start] = (n + 1, total + tokens)
+
+    def merge(self, other: Bins) -> None:
+        """Add what was counted of other documents."""
+        self.dated |= other.dated
+        self.undated, self.late = self.undated + other.undated, self.late + other.late
+        for start, (n, tokens) in other.held.items():
+            mine = self.held.get(start, (0, 0.0))
+            self.held[start] = (mine[0] + n, mine[1] + tokens)
+        for start in sorted(self.held)[:-MOST_BINS]:
+            self.late += self.held.pop(start)[0]
+
+    def timeline(
+        self,
+        model: TopicModel,
+        samples: Samples,
+        expected: ExpectedTokens | None,
+        kept: DocumentBatch | None,
+    ) -> Timeline:
+        """Return the tokens of topics in each bin, by a sample of all documents, not empty.
+
+        With them `expected`, what E-steps found, or documents that are `kept`. A bin with neither
+        has no tokens: what it was about is not known.
+        """
+        drawn = samples.tokens.drawn()
+        theta = inferred(model, drawn.documents)
+        known: dict[int, tuple[Array, float]] = {}
+        if kept is not None:
+            known = _found(model, drawn, theta, kept)
+        elif expected is not None:
+            known = _corrected(model, drawn, theta, samples.tokens.end, expected)
+        bins = bins_of(drawn.documents)
+        starts = sorted(self.held)
+        tokens = np.zeros((len(starts), theta.shape[1]))
+        for row, start in zip(tokens, starts, strict=True):
+            mine, total = bins == start, self.held[start][1]
+            row += weighted(drawn.hits[mine], theta[mine])
+            if start in known:
+                tokens_known, weight = known[start]
+                own = tokens_known.sum()
+                row += weight * min(1.0, own / total) * tokens_known / own
+            if row.sum() > 0:
+                row *= total / row.sum()
+        return Timeline(
+            # The bins are those of who gave them, and so is the name of their unit.
+            unit="custom",
+            starts=np.array(starts, dtype=np.int64),
+            tokens=tokens,
+            documents=np.array([self.held[start][0] for start in starts], dtype=np.int64),
+            undated=self.undated,
+            late=self.late,
+        )
+
+    def state(self) -> State:
+        """Return all that is needed to go on; nothing where no document had a time."""
+        if not self.dated:
+            return {}, {"undated": self.undated}
+        starts = sorted(self.held)
+        arrays = {
+            "starts": np.array(starts, dtype=np.int64),
+            "documents": np.array([self.held[s][0] for s in starts], dtype=np.int64),
+            "tokens": np.array([self.held[s][1] for s in starts]),
+        }
+        return arrays, {"undated": self.undated, "late": self.late}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        """Take back what `state` returned."""
+        self.undated, self.late = int(values["undated"]), int(values.get("late", 0))
+        if "starts" in arrays:
+            self.dated = True
+            columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))
+            self.held = {start: (n, tokens) for start, n, tokens in zip(*columns, strict=True)}
+
+
+def _found(
+    model: TopicModel, drawn: Drawn, theta: Array, kept: DocumentBatch
+) -> dict[int, tuple[Array, float]]:
+    """Return the tokens of topics in documents by bin, by an E-step, corrected."""
+    step = ExpectedTokens(np.zeros(model.n_components), model.alpha, KEPT_ITERATIONS)
+    tokens = expected_shares(kept, model.components, step) * kept.lengths[:, None]
+    starts, numbers = np.unique(bins_of(kept), return_inverse=True)
+    sums = np.zeros((len(starts), model.n_components))
+    np.add.at(sums, numbers, tokens)
+    sums *= correction(model, drawn, theta, step)
+    found = zip(starts.tolist(), sums, strict=True)
+    return {start: (row, WEIGHT) for start, row in found if row.sum() > 0}
+
+
+def _corrected(
+    model: TopicModel, drawn: Drawn, theta: Array, tokens: float, expected: ExpectedTokens
+) -> dict[int, tuple[Array, float]]:
+    """Return the tokens of topics by bin that E-steps found, corrected, and their weight.
+
+    While topics were annealed they were others: these tokens are corrected by the documents of the
+    sample from then.
+    """
+    settled = correction(model, drawn, theta, expected)
+    annealed = np.ones(len(settled))
+    before = drawn.starts < tokens - expected.tokens.sum()
+    earlier = np.sum([both[0] for both in expected.by_bin.values()], axis=0)
+    if before.any() and np.sum(earlier) > 0:
+        hits = drawn.hits[before]
+        one = hits.sum() / len(hits)
+        annealed = (weighted(hits, theta[before]) + one) / (
+            earlier * (hits.sum() / earlier.sum()) + one
+        )
+    found = {}
+    for start, (early, late) in expected.by_bin.items():
+        if total := early.sum() + late.sum():
+            weight = (ANNEALED_WEIGHT * early.sum() + WEIGHT * late.sum()) / total
+            found[start] = annealed * early + settled * late, weight
+    return found
+
+
+def bins_of(batch: DocumentBatch) -> Integers:
+    """Return the bin of each document, `UNDATED` where it is not known."""
+    return np.full(len(batch), UNDATED) if batch.bins is None else batch.bins

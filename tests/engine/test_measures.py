@@ -1,0 +1,161 @@
+"""Prevalence of a stream: so far, of an interval, by event time; what a state keeps of it."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from streamlda.container import to_json
+from streamlda.documents import UNDATED, DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.fit import fit
+from streamlda.engine.settings import EngineSettings
+from streamlda.engine.timeline import Bins
+from streamlda.model.evaluation import matched_l1_error
+from tests.corpora import LikeText
+from tests.engine.kinds import assert_same_model
+
+K, V, WARMUP = 8, 300, 600
+SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP)
+DAY = 86_400
+
+
+@cache
+def moving():
+    """6000 documents of which the last 40 % are of two topics mostly, and the planted topics."""
+    corpus = LikeText(K, V, seed=2, alpha=np.full(K, 0.1), bursts=60)
+    theme = np.where(np.arange(K) < 2, 0.8, 0.02)
+    batch = DocumentBatch.joined([corpus.documents(3600), corpus.documents(2400, theme)])
+    return batch.dated(np.arange(6000) // 600 * DAY), corpus.components
+
+
+def fed(engine, documents, start, stop, size=250):
+    for at in range(start, stop, size):
+        engine.add(documents.rows(at, min(at + size, stop)))
+    return engine
+
+
+def shares_of(model, documents):
+    found = documents.lengths @ model.transform(documents)
+    return found / found.sum()
+
+
+def factor(shares, wanted, least=0.005):
+    large = wanted >= least
+    assert large.sum() >= 2
+    shares = np.asarray(shares)
+    return np.maximum(shares / wanted, wanted / shares)[large].max()
+
+
+def restored(engine):
+    arrays, values = engine.state()
+    return Engine.from_state({n: a.copy() for n, a in arrays.items()}, json.loads(to_json(values)))
+
+
+def test_a_theme_moves_the_share_of_its_topics():
+    documents, planted = moving()
+    engine, intervals = Engine(SETTINGS), []
+    for start in range(0, 6000, 1200):
+        model = fed(engine, documents, start, start + 1200).release()
+        part = documents.rows(start, start + 1200)
+        assert model.interval.documents == 1200
+        assert model.interval.tokens == part.lengths.sum()
+        assert factor(model.interval.prevalence, shares_of(model, part), 0.02) < 1.3
+        so_far = documents.rows(0, start + 1200)
+        assert factor(model.prevalence, shares_of(model, so_far), 0.02) < 1.3
+        intervals.append(np.array(model.interval.prevalence))
+    assert model.diagnostics["refinement"]["annealing_left"] == 0
+    theme = matched_l1_error(planted, model.components).permutation[:2]
+    assert np.all(intervals[-1][theme] > 1.5 * intervals[0][theme])
+    assert np.all(model.prevalence[theme] > 1.2 * intervals[0][theme])
+
+
+def test_the_timeline_says_when():
+    documents, planted = moving()
+    engine = fed(Engine(SETTINGS), documents, 0, 6000)
+    engine.add(documents.rows(0, 50).dated(np.full(50, UNDATED)))
+    model = engine.snapshot()
+    timeline = model.timeline
+    assert (timeline.undated, timeline.late) == (50, 0)
+    assert timeline.starts.tolist() == [day * DAY for day in range(10)]
+    assert timeline.documents.tolist() == [600] * 10
+    np.testing.assert_allclose(
+        timeline.tokens.sum(axis=1), documents.lengths.reshape(10, 600).sum(axis=1)
+    )
+    for day in range(10):
+        wanted = shares_of(model, documents.rows(600 * day, 600 * day + 600))
+        assert factor(timeline.shares[day], wanted, 0.1) < 1.35
+    theme = matched_l1_error(planted, model.components).permutation[:2]
+    assert timeline.shares[6:, theme].min() > 1.5 * timeline.shares[:6, theme].max(axis=0).min()
+    plain = Engine(SETTINGS)
+    plain.add(documents.dated(np.full(6000, UNDATED)))
+    assert plain.snapshot().timeline.starts.size == 0
+    without = DocumentBatch(
+        documents.counts, documents.word_ids, documents.row_pointers, documents.n_features
+    )
+    assert fed(Engine(SETTINGS), without, 0, 1200).snapshot().timeline is None
+
+
+@pytest.mark.parametrize("cut", [300, 1000, 4100])
+def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
+    documents, _ = moving()
+    straight = fed(Engine(SETTINGS), documents, 0, cut)
+    straight.snapshot()
+    saved = restored(straight)
+    published = straight.release()
+    # It stopped before the next checkpoint: the same records, and the same model again.
+    again = saved.release()
+    assert_same_model(published, again)
+    assert published.interval == again.interval
+    np.testing.assert_array_equal(published.prevalence, again.prevalence)
+    np.testing.assert_array_equal(published.timeline.tokens, again.timeline.tokens)
+    engines = ((straight, 250), (restored(saved), 1000), (saved, 77))
+    last = [fed(engine, documents, cut, 5000, size).release() for engine, size in engines]
+    for model in last[1:]:
+        np.testing.assert_array_equal(last[0].prevalence, model.prevalence)
+        assert last[0].interval == model.interval
+        np.testing.assert_array_equal(last[0].timeline.tokens, model.timeline.tokens)
+    assert last[0].interval.documents == 5000 - cut
+    assert straight.release().interval.prevalence is None
+
+
+@pytest.mark.parametrize("settings", [{"refine": False}, {"solver": "simultaneous"}])
+def test_topics_without_a_refinement_are_measured_by_inference(settings):
+    documents, _ = moving()
+    engine = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP, **settings)
+    model = fed(Engine(engine), documents, 0, 6000).snapshot()
+    assert factor(model.prevalence, shares_of(model, documents), 0.02) < 1.3
+    assert len(model.diagnostics["topic_npmi"]) == model.n_components
+
+
+def test_documents_in_memory_are_one_interval_and_a_stream_goes_on_from_it():
+    documents, _ = moving()
+    engine, model = fit(SETTINGS, documents.rows(0, 4000))
+    assert factor(model.prevalence, shares_of(model, documents.rows(0, 4000)), 0.02) < 1.3
+    assert model.interval.prevalence == tuple(model.prevalence)
+    assert model.interval.documents == 4000
+    later = fed(engine, documents, 4000, 6000).snapshot()
+    assert later.interval.documents == 2000
+    assert factor(later.prevalence, shares_of(later, documents), 0.02) < 1.35
+    assert (
+        factor(later.interval.prevalence, shares_of(later, documents.rows(4000, 6000)), 0.05) < 1.35
+    )
+
+
+def test_bins_are_bounded_and_late_documents_counted_however_they_are_cut(monkeypatch):
+    monkeypatch.setattr("streamlda.engine.timeline.MOST_BINS", 3)
+    bins = np.array([5, 1, 3, UNDATED, 7, 2, 3, 9, 1, 4, 9, UNDATED, 8])
+    batch = DocumentBatch.from_matrix(np.full((13, 2), 2)).dated(bins)
+    whole, parts = Bins(), Bins()
+    whole.add(batch)
+    for n in range(13):
+        parts.add(batch.rows(n, n + 1))
+    assert whole.held == parts.held
+    assert whole.held == {7: (1, 4.0), 8: (1, 4.0), 9: (2, 8.0)}
+    assert (whole.undated, whole.late) == (parts.undated, parts.late) == (2, 7)
+    again = Bins()
+    again.restore(*whole.state())
+    assert (again.held, again.undated, again.late) == (whole.held, 2, 7)
+    again.merge(parts)
+    assert (again.held[9], again.undated, again.late) == ((4, 16.0), 4, 14)

@@ -1,0 +1,309 @@
+"""Prevalence, alpha and coherence as measured in samples; the samples themselves."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlda.documents import DocumentBatch
+from streamlda.model.coherence import NpmiCounter, topic_npmi
+from streamlda.model.evaluation import top_words
+from streamlda.model.quality import exclusivity, nearest_topics
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.gibbs import fit_alpha
+from streamlda.refinement.measures import (
+    ExpectedTokens,
+    Samples,
+    measured,
+    prevalence,
+    with_fitted_alpha,
+)
+from streamlda.refinement.refine import refined
+from streamlda.refinement.sample import Drawn, Sample
+from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
+from tests.corpora import LikeText
+
+
+def content(sample):
+    arrays, values = sample.state()
+    return values, {name: array.tolist() for name, array in arrays.items()}
+
+
+def hit(lengths, distance):
+    """Return the documents that hold a token whose number is a multiple of the distance."""
+    ends = np.cumsum(lengths)
+    return [n for n, end in enumerate(ends) if -(-(end - lengths[n]) // distance) * distance < end]
+
+
+@given(
+    lengths=st.lists(st.integers(3, 60), min_size=1, max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    most=st.integers(1, 20),
+    entries=st.integers(1, 80),
+    of_tokens=st.booleans(),
+)
+@settings(max_examples=60)
+def test_a_sample_holds_every_dth_place_however_a_stream_is_cut(
+    lengths, cuts, most, entries, of_tokens
+):
+    # Document n has n + 1 as its second count, and so is known again.
+    rows = [[max(1, length - n - 1), n + 1] for n, length in enumerate(lengths)]
+    batch = DocumentBatch.from_matrix(np.array(rows))
+    sizes = batch.lengths.astype(int).tolist() if of_tokens else [1] * len(rows)
+    limits = {"most": most, "entries": entries, "of_tokens": of_tokens}
+    ends = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
+    whole, parts, pieces = Sample(**limits), Sample(**limits), []
+    whole.add(batch)
+    for start, stop in pairwise(ends):
+        piece = Sample(**limits)
+        piece.end = parts.end
+        for sample in (parts, piece):
+            sample.add(batch.rows(start, stop))
+        pieces.append(piece)
+    assert content(whole) == content(parts) == content(Sample.consecutive(pieces))
+    distance = 1
+    while len(hit(sizes, distance)) > 1 and (
+        len(hit(sizes, distance)) > most or 2 * len(hit(sizes, distance)) > entries
+    ):
+        distance *= 2
+    assert (whole.distance, whole.end) == (distance, sum(sizes))
+    documents, hits, _ = whole.drawn()
+    assert (documents.counts[1::2] - 1).tolist() == hit(sizes, distance)
+    assert hits.sum() == -(-sum(sizes) // distance)
+    again = Sample(**limits)
+    arrays, values = whole.state()
+    again.restore(arrays, values, 2)
+    for sample in (whole, again):
+        sample.add(batch)
+    if of_tokens:
+        assert content(whole) == content(again)
+
+
+def test_samples_of_two_streams_are_joined_either_way_alike():
+    corpus = LikeText(4, 60, seed=1)
+    parts = [corpus.documents(n) for n in (300, 500)]
+    samples = []
+    for order in ((0, 1), (1, 0)):
+        mine, other = (Sample(100, 4000) for _ in range(2))
+        mine.add(parts[order[0]])
+        other.add(parts[order[1]])
+        before = content(other)
+        mine.merge(other)
+        assert content(other) == before
+        samples.append(mine)
+    assert content(samples[0]) == content(samples[1])
+    assert samples[0].end == sum(part.lengths.sum() for part in parts)
+    assert len(samples[0]) <= 100
+
+
+def test_fewer_documents_are_drawn_in_proportion_to_their_places():
+    rng = np.random.default_rng(0)
+    batch = DocumentBatch.from_matrix(np.ones((400, 3)))
+    hits = rng.integers(1, 30, 400).astype(float)
+    drawn = Drawn(batch, hits, np.arange(400.0))
+    assert drawn.fewer(400, 1200) is drawn
+    found = drawn.fewer(100, 10**6)
+    assert found.hits.sum() == 100
+    assert len(found.documents) <= 100
+    # Each is within one of its share.
+    share = np.zeros(400)
+    share[found.starts.astype(int)] = found.hits
+    assert np.abs(share - hits * 100 / hits.sum()).max() < 1
+
+
+@pytest.fixture(scope="module")
+def text():
+    corpus = LikeText(12, 400, seed=3)
+    return corpus, corpus.documents(6000)
+
+
+def model_of(corpus, **others):
+    K = len(corpus.components)
+    background = corpus.prevalence @ corpus.components
+    return TopicModel(
+        components=corpus.components,
+        alpha=np.full(K, 1 / K),
+        background=background / background.sum(),
+        settings={"alpha_0": 1.0},
+        documents_seen=6000,
+        tokens_seen=600_000,
+        **others,
+    )
+
+
+def off(model, documents, shares):
+    """Return the largest factor to the mean of transform by tokens, topics of 0.5 % or more."""
+    found = documents.lengths @ model.transform(documents)
+    found /= found.sum()
+    large = found >= 0.005
+    assert large.sum() >= 8
+    return np.maximum(shares / found, found / shares)[large].max()
+
+
+def test_refined_topics_have_the_share_that_inference_gives_them(text):
+    """The last pass's own sums, and alpha, are far off; see that they would not do."""
+    corpus, documents = text
+    start = model_of(corpus)
+    rng = np.random.default_rng(0)
+    # Proportions as wrong as spectral ones of text are.
+    start = replace(start, alpha=start.alpha * rng.permutation(np.geomspace(0.05, 5, 12)))
+    start = replace(start, diagnostics={"eigenvalues": [1.0] * 12, "directions_supported": 12})
+    model = refined(start, documents, passes=2)
+    assert off(model, documents, model.prevalence) < 1.2
+    assert off(model, documents, model.alpha / model.alpha_0) > 1.5
+    assert np.all(np.diff(model.prevalence) <= 0)
+    assert model.diagnostics["prevalence_documents"] < len(documents) / 8
+    assert model.alpha_0 == pytest.approx(start.alpha_0)
+
+
+def test_sums_of_e_steps_are_corrected_and_of_the_documents_that_had_them(text):
+    corpus, documents = text
+    model = model_of(corpus)
+    stepwise = StepwiseEM(
+        *(model.components, model.alpha, model.background),
+        StepwiseEMSettings(
+            batch_documents=200,
+            inner_iterations=1,
+            start_flatness=0.0,
+            annealing_steps=0,
+            step_offset=1e6,
+        ),
+    )
+    stepwise.add(documents.rows(0, 3000))
+    before = stepwise.topic_tokens
+    stepwise.add(documents.rows(3000, 6000))
+    assert stepwise.topic_tokens.sum() == pytest.approx(documents.lengths.sum())
+    model = replace(model, components=stepwise.components)
+    expected = ExpectedTokens(stepwise.topic_tokens, model.alpha, 1)
+    few, many = Sample(600, 10**6), Sample(2400, 10**6)
+    for sample in (few, many):
+        sample.add(documents)
+    raw = off(model, documents, expected.tokens / expected.tokens.sum())
+    plain = off(model, documents, prevalence(model, few))
+    corrected = off(model, documents, prevalence(model, few, expected))
+    assert corrected < min(raw, plain, 1.2)
+    # Sums of the second half say nothing of the first, which is of the sample alone.
+    later = expected._replace(tokens=stepwise.topic_tokens - before)
+    assert off(model, documents, prevalence(model, many, later)) < 1.15
+    whole = Sample(10**6, 10**9)
+    whole.add(documents)
+    # All documents are there: sums have nothing to add.
+    np.testing.assert_array_equal(prevalence(model, whole), prevalence(model, whole, expected))
+    assert off(model, documents, prevalence(model, whole)) < 1.05
+    assert prevalence(model, Sample(10, 100)) is None
+    assert measured(model, Samples()) is model
+
+
+def test_stepwise_em_counts_tokens_of_topics_without_annealing_and_by_bin(text):
+    corpus, documents = text
+    model = model_of(corpus)
+    settings = StepwiseEMSettings(batch_documents=100, annealing_steps=3)
+    bins = np.arange(1000) // 250 * 3600
+    stepwise = StepwiseEM(model.components, model.alpha, model.background, settings)
+    batch = documents.rows(0, 1000).dated(bins)
+    stepwise.add(batch)
+    wanted = StepwiseEM(model.components, model.alpha, model.background, settings)
+    later, every = np.zeros(12), {start: np.zeros((2, 12)) for start in (0, 3600, 7200, 10800)}
+    for step in range(10):
+        part = batch.rows(100 * step, 100 * step + 100)
+        tokens = wanted.statistic(part).sum(axis=0)
+        if step >= 3:
+            later += tokens
+        for start in np.unique(part.bins):
+            own = wanted.statistic(part.where(part.bins == start)).sum(axis=0)
+            every[int(start)][int(step >= 3)] += own
+        wanted.learn(part)
+    np.testing.assert_allclose(stepwise.topic_tokens, later, rtol=1e-9)
+    assert stepwise.by_bin.keys() == every.keys()
+    for start, tokens in every.items():
+        np.testing.assert_allclose(stepwise.by_bin[start], tokens, rtol=1e-9)
+    again = StepwiseEM.from_state(*stepwise.state())
+    for one in (stepwise, again):
+        one.add(documents.rows(1000, 1150).dated(np.full(150, 3600)))
+    np.testing.assert_array_equal(stepwise.topic_tokens, again.topic_tokens)
+    np.testing.assert_array_equal(stepwise.by_bin[3600], again.by_bin[3600])
+
+
+@pytest.mark.parametrize("alpha_0", [0.3, 1.0, 3.0])
+def test_alpha_follows_the_documents(alpha_0):
+    """1000 documents of 150 tokens; 3 standard errors of each parameter, and the method's own."""
+    shares = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
+    corpus = LikeText(5, 200, seed=5, alpha=alpha_0 * shares, spread=0.0, concentration=0.05)
+    documents = corpus.documents(1500)
+    drawn = Drawn(documents, documents.lengths, np.zeros(1500))
+    model = model_of(corpus)
+    kept = with_fitted_alpha(replace(model, alpha=np.full(5, alpha_0 / 5)), drawn)
+    assert kept.alpha_0 == pytest.approx(alpha_0)
+    np.testing.assert_allclose(kept.alpha / alpha_0, shares, rtol=0.3)
+    free = with_fitted_alpha(replace(model, settings={"alpha_0": None}), drawn)
+    assert free.alpha_0 == pytest.approx(alpha_0, rel=0.25)
+    assert free.diagnostics.get("warnings", []) == []
+    np.testing.assert_array_equal(free.alpha, with_fitted_alpha(free, drawn).alpha)
+
+
+def test_an_alpha_0_beyond_its_range_is_said(monkeypatch):
+    monkeypatch.setattr("streamlda.refinement.measures.ALPHA_0_RANGE", (0.01, 0.5))
+    corpus = LikeText(5, 200, seed=5, alpha=np.full(5, 1.0))
+    documents = corpus.documents(300)
+    model = replace(model_of(corpus), settings={"alpha_0": None}, diagnostics={"warnings": ["a"]})
+    found = with_fitted_alpha(model, Drawn(documents, documents.lengths, np.zeros(300)))
+    assert found.alpha_0 == pytest.approx(0.5)
+    first, second = found.diagnostics["warnings"]
+    assert first == "a"
+    assert "alpha_0=0.5" in second
+
+
+def test_the_fixed_point_keeps_the_sum_that_it_is_given():
+    at_least, longer = np.array([[9, 4, 1], [5, 1, 0]]), np.array([10, 8, 3])
+    free = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200)
+    found = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200, alpha_0=free.sum())
+    np.testing.assert_allclose(found, free, rtol=1e-6)
+    found = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200, alpha_0=2.0)
+    assert found.sum() == pytest.approx(2.0)
+
+    def likelihood(share):
+        alpha, j = 2.0 * np.array([share, 1 - share]), np.arange(3)
+        return (at_least * np.log(alpha[:, None] + j)).sum()
+
+    best = max(np.linspace(0.01, 0.99, 981), key=likelihood)
+    assert found[0] / 2 == pytest.approx(best, abs=0.002)
+
+
+def test_npmi_of_topics_is_that_of_the_counter(text):
+    corpus, documents = text
+    counter = NpmiCounter(top_words(corpus.components, 10), window=None)
+    counter.add_batch(documents)
+    found = topic_npmi(corpus.components, documents)
+    assert found == counter.result().per_topic.tolist()
+    assert topic_npmi(np.ones((2, 1)), DocumentBatch.from_matrix([[3]])) is None
+    assert topic_npmi(corpus.components, documents.rows(0, 0)) is None
+    samples = Samples()
+    samples.add(documents)
+    said = measured(model_of(corpus), samples).diagnostics
+    assert said["topic_npmi"] == found
+    assert said["topic_npmi_documents"] == len(documents)
+
+
+def test_exclusivity_and_nearest_topics_by_definition(text):
+    components = text[0].components
+    for k, (own, near) in enumerate(
+        zip(exclusivity(components), nearest_topics(components), strict=True)
+    ):
+        words = sorted(range(400), key=lambda w: -components[k, w])[:10]
+        each = [components[k, w] / components[:, w].sum() for w in words]
+        weights = [components[k, w] for w in words]
+        assert own == pytest.approx(np.average(each, weights=weights))
+        apart = {
+            j: np.sqrt(1 - np.sqrt(components[k] * components[j]).sum())
+            for j in range(12)
+            if j != k
+        }
+        assert near.topic == min(apart, key=apart.get)
+        assert near.distance == pytest.approx(apart[near.topic])
+    np.testing.assert_allclose(exclusivity(np.full((4, 20), 0.05)), 0.25)
+    np.testing.assert_allclose(exclusivity(np.eye(3)), 1.0)
+    assert nearest_topics(np.ones((1, 4)) / 4) == [None]
