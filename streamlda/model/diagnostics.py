@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
-from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
@@ -331,29 +330,6 @@ def _of_topics(model: TopicModel, name: str) -> Array | None:
     """Return the numbers that a model holds of each topic, or None."""
     found = numbers(model.diagnostics, name)
     return None if found is None or len(found) != model.n_components else found
-
-
-def exclusivity(components: Array, n_words: int = 10) -> list[float]:
-    """Return how much the most probable words of each topic are its own, 0 to 1.
-
-    The mean over these words of their probability in the topic over the sum of those in all
-    topics: near 1 where no other topic has them, near 1 / K where all have them alike. Time O(K V),
-    memory O(V).
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Word probabilities of each topic.
-    n_words : int, default 10
-        All V if there are fewer.
-    """
-    top = top_words(components, min(n_words, components.shape[1]))
-    total = components.sum(axis=0)
-    return [
-        # A topic of fewer words than these has others that no topic may have.
-        float(np.mean(row[words] / np.where(total[words] > 0, total[words], 1.0)))
-        for row, words in zip(components, top, strict=True)
-    ]
 
 
 def numbers(diagnostics: Mapping[str, Any], name: str) -> Array | None:

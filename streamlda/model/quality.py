@@ -50,6 +50,8 @@ def exclusivity(components: Array, *, n: int = NPMI_WORDS) -> Array:
     top = top_words(components, min(n, components.shape[1]))
     own = np.take_along_axis(components, top, axis=1)
     every = components.sum(axis=0)[top]
+    # A topic of fewer words than these has others that no topic may have.
+    every[every == 0] = 1.0
     found: Array = (own * own / every).sum(axis=1) / own.sum(axis=1)
     return found
 

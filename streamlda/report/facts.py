@@ -15,7 +15,6 @@ from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
     SuggestedTopics,
     common_columns,
-    exclusivity,
     hellinger,
     junk_topics,
     numbers,
@@ -24,6 +23,7 @@ from streamlda.model.diagnostics import (
     suggest_n_components,
 )
 from streamlda.model.flat_map import flat_map
+from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import course
 from streamlda.report.course import Course
@@ -70,7 +70,7 @@ class Topic:
     #: Share of what came since the model before, by the model itself.
     lately: float | None = None
     npmi: float | None = None
-    #: `model.diagnostics.exclusivity`.
+    #: `model.quality.exclusivity`.
     exclusivity: float = 0.0
     #: Of its most probable columns, how many several words share.
     shared: int = 0
@@ -212,7 +212,7 @@ def _topics(
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
     reasons, share, words = junk_topics(newest), newest.shares, Words(newest, n_words)
     unknown = [None] * newest.n_components
-    exclusive, shared = exclusivity(newest.components), newest.shared_columns(n_words)
+    exclusive, shared = exclusivity(newest.components).tolist(), newest.shared_columns(n_words)
     interval = newest.interval
     # Where it is all that came, there is nothing that it could differ from.
     is_part = interval is not None and interval.documents < newest.documents_seen

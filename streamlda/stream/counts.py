@@ -19,10 +19,10 @@ class RecordCounts:
     records: int = 0
     documents: int = 0
     short: int = 0
-    undated: int = 0
     tokens: int = 0
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
+    undated: int = 0
 
     @property
     def unseen_fraction(self) -> float:
