@@ -14,7 +14,7 @@ chose changes what is learned, not what is promised. What the arrays may hold at
 do not add up.
 
 Windows are counted with those that gave no model, as a site cannot see whether one did. So
-``snapshots`` of the config bounds the rounds that a site answers, whatever it is told of those
+``snapshots`` of the config bounds the rounds that a site answers, whatever it says of those
 before: round n of window w and stage s, of S stages, has ``w + s - 1 <= n <= (w - 1) S + s``. Slots
 have numbers as if every window were whole.
 

@@ -96,15 +96,15 @@ def planted_topic(model):
 
 
 @pytest.mark.parametrize("clipping", ["worst-case", "quantile"])
-@pytest.mark.parametrize("times", [1, 2, 8])
+@pytest.mark.parametrize("times", [1, 3, 8])
 def test_sums_that_the_counts_do_not_know_are_refused(tmp_path, clipping, times):
     with pytest.raises(InvalidSettingError, match="must be sums of documents, and these are not"):
         learned(tmp_path, kept_alone(times), clipping)
 
 
 def test_without_the_checks_they_plant_a_topic(tmp_path, monkeypatch):
-    model = learned(tmp_path, kept_alone(2), checks=False, monkeypatch=monkeypatch)
-    assert 0.14 < planted_topic(model)[1] < 0.2
+    model = learned(tmp_path, kept_alone(3), checks=False, monkeypatch=monkeypatch)
+    assert 0.17 < planted_topic(model)[1] < 0.23
 
 
 @pytest.mark.parametrize("clipping", ["worst-case", "quantile"])
